@@ -1,0 +1,1 @@
+"""Lakeseal: atomic, exactly-once publishing of what Spark writes."""

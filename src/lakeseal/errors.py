@@ -1,0 +1,293 @@
+"""The one tree of errors.
+
+Every error that leaves Lakeseal derives from `LakesealError`, carries a stable `kind` (for programs), says what
+happened and to which table, version, file or column, and ends with a `hint` of what to do next (for people).
+
+Groups say what a handler would do, so catch a group rather than a leaf:
+
+    LakesealError
+    ├── InvalidInput            the call is wrong: mend it and call again
+    │   ├── InvalidUri · InvalidExpression · InvalidArgument · SchemaMismatch · ConstraintViolation
+    │   └── UnsupportedExpression   understood, but not evaluated outside Spark
+    ├── NotFound                what was named is not there
+    │   ├── TableNotFound · VersionNotFound · ObjectNotFound
+    ├── AlreadyExists           what was to be made is there already
+    ├── Unsupported             a newer or other client is needed
+    │   ├── UnsupportedFeature · UnsupportedType
+    ├── CorruptTable            the stored bytes break the format: repair or restore
+    │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch
+    │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
+    │   └── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing
+    ├── ConcurrentModification  another writer won: read again and retry
+    │   └── (Delta's names, one leaf each, at the bottom of this module)
+    ├── Refused                 an owner, a policy or a permission said no
+    └── StorageError            the store did not do it: check access, space, network
+        ├── PermissionDenied · OutOfSpace · StorageUnavailable
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LakesealError(Exception):
+    """Root of the tree. `str(error)` is the whole sentence; the parts are attributes."""
+
+    kind: ClassVar[str] = "lakeseal"
+    default_hint: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        table: str | None = None,
+        version: int | None = None,
+        file: str | None = None,
+        column: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = self.default_hint if hint is None else hint
+        self.table = table
+        self.version = version
+        self.file = file
+        self.column = column
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            f"{name} {value}"
+            for name, value in (
+                ("table", self.table),
+                ("version", self.version),
+                ("file", self.file),
+                ("column", self.column),
+            )
+            if value is not None
+        )
+        text = f"{self.message} ({where})" if where else self.message
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def at(
+        self,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        file: str | None = None,
+        column: str | None = None,
+    ) -> LakesealError:
+        """Fill in places that were not known where the error arose; never overwrites one that was."""
+        self.table = self.table if self.table is not None else table
+        self.version = self.version if self.version is not None else version
+        self.file = self.file if self.file is not None else file
+        self.column = self.column if self.column is not None else column
+        return self
+
+    def to_json(self) -> dict[str, object]:
+        parts = {
+            "kind": self.kind,
+            "message": self.message,
+            "hint": self.hint,
+            "table": self.table,
+            "version": self.version,
+            "file": self.file,
+            "column": self.column,
+        }
+        return {name: value for name, value in parts.items() if value not in (None, "")}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (Spark tasks, worker pools); keyword-only parts would be lost by default.
+        return (_rebuild, (type(self), self.__dict__))
+
+
+def _rebuild(cls: type[LakesealError], state: dict[str, object]) -> LakesealError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, state["message"])
+    error.__dict__.update(state)
+    return error
+
+
+class InvalidInput(LakesealError):
+    kind = "invalid-input"
+
+
+class InvalidArgument(InvalidInput):
+    kind = "invalid-argument"
+
+
+class InvalidUri(InvalidInput):
+    kind = "invalid-uri"
+    default_hint = "Use a local path, file://, memory://, s3://, gs:// or az://"
+
+
+class InvalidExpression(InvalidInput):
+    kind = "invalid-expression"
+    default_hint = "Check the SQL text and the column names against the table's schema"
+
+
+class UnsupportedExpression(InvalidInput):
+    kind = "unsupported-expression"
+    default_hint = "Run it through Spark, or use a simpler expression"
+
+
+class SchemaMismatch(InvalidInput):
+    kind = "schema-mismatch"
+
+
+class ConstraintViolation(InvalidInput):
+    kind = "constraint-violation"
+
+
+class NotFound(LakesealError):
+    kind = "not-found"
+
+
+class TableNotFound(NotFound):
+    kind = "table-not-found"
+    default_hint = "Check the location; lakeseal.create() or a first write makes a table"
+
+
+class VersionNotFound(NotFound):
+    kind = "version-not-found"
+
+
+class ObjectNotFound(NotFound):
+    kind = "object-not-found"
+
+
+class AlreadyExists(LakesealError):
+    kind = "already-exists"
+
+
+class Unsupported(LakesealError):
+    kind = "unsupported"
+
+
+class UnsupportedFeature(Unsupported):
+    kind = "unsupported-feature"
+
+
+class UnsupportedType(Unsupported):
+    kind = "unsupported-type"
+
+
+class CorruptTable(LakesealError):
+    kind = "corrupt-table"
+
+
+class EmptyLog(CorruptTable):
+    kind = "empty-log"
+
+
+class LogGap(CorruptTable):
+    kind = "log-gap"
+    default_hint = "A commit file is missing: restore it from a backup, or read a version at or above a checkpoint"
+
+
+class BrokenCommit(CorruptTable):
+    kind = "broken-commit"
+    default_hint = "The commit file does not hold valid actions: restore it from a backup"
+
+
+class BrokenCheckpoint(CorruptTable):
+    kind = "broken-checkpoint"
+    default_hint = "Delete the broken checkpoint if the JSON commits before it are still there"
+
+
+class ChecksumMismatch(CorruptTable):
+    kind = "checksum-mismatch"
+
+
+class MissingProtocol(CorruptTable):
+    kind = "missing-protocol"
+    default_hint = "The log never states a protocol; it was not written by a complete Delta client"
+
+
+class MissingMetadata(CorruptTable):
+    kind = "missing-metadata"
+    default_hint = "The log never states the table's metadata; it was not written by a complete Delta client"
+
+
+class InvalidMetadata(CorruptTable):
+    kind = "invalid-metadata"
+
+
+class UnsafePath(CorruptTable):
+    kind = "unsafe-path"
+    default_hint = "The log points outside of the table; refuse it unless you trust whoever wrote the log"
+
+
+class BrokenDeletionVector(CorruptTable):
+    kind = "broken-deletion-vector"
+    default_hint = "Restore the deletion vector's file from a backup, or restore the table to an earlier version"
+
+
+class BrokenDataFile(CorruptTable):
+    kind = "broken-data-file"
+    default_hint = "Restore the file from a backup, or restore the table to an earlier version"
+
+
+class DataFileMissing(CorruptTable):
+    kind = "data-file-missing"
+    default_hint = "The file was vacuumed or deleted: read a newer version, or restore the file from a backup"
+
+
+class Refused(LakesealError):
+    kind = "refused"
+
+
+class StorageError(LakesealError):
+    kind = "storage"
+
+
+class PermissionDenied(StorageError):
+    kind = "permission-denied"
+    default_hint = "Check the credentials and the permissions on this location"
+
+
+class OutOfSpace(StorageError):
+    kind = "out-of-space"
+    default_hint = "Free space and run it again; nothing that was committed is affected"
+
+
+class StorageUnavailable(StorageError):
+    kind = "storage-unavailable"
+    default_hint = "Check the network and the store, then run it again"
+
+
+class ConcurrentModification(LakesealError):
+    kind = "concurrent-modification"
+    default_hint = "Another writer committed first: read the table again and retry"
+
+
+class ProtocolChangedException(ConcurrentModification):
+    kind = "protocol-changed"
+
+
+class MetadataChangedException(ConcurrentModification):
+    kind = "metadata-changed"
+
+
+class ConcurrentTransactionException(ConcurrentModification):
+    kind = "concurrent-transaction"
+
+
+class ConcurrentAppendException(ConcurrentModification):
+    kind = "concurrent-append"
+
+
+class ConcurrentDeleteReadException(ConcurrentModification):
+    kind = "concurrent-delete-read"
+
+
+class ConcurrentDeleteDeleteException(ConcurrentModification):
+    kind = "concurrent-delete-delete"
+
+
+class ConcurrentWriteException(ConcurrentModification):
+    kind = "concurrent-write"
+
+
+__all__ = sorted(
+    name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, LakesealError)
+)

@@ -1,0 +1,1 @@
+"""SQL text as values: parse, evaluate on Arrow, prune by statistics. Pure."""

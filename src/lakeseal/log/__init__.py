@@ -1,0 +1,1 @@
+"""Reading a log: segment, replay, snapshot; and its upkeep."""

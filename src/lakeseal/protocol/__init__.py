@@ -1,0 +1,1 @@
+"""The Delta format as values: no I/O, no clocks."""

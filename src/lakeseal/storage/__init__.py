@@ -1,0 +1,1 @@
+"""Bytes at keys: local disk, memory, S3, GCS, Azure."""
