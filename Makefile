@@ -1,0 +1,73 @@
+# Every command sets up what it needs first, and does nothing twice.
+#   make demo                     the main job, on embedded defaults
+#   make test ARGS="-k storage"   anything in ARGS goes to pytest
+#   make bench ONLY=log-load
+
+PYTHON ?= python3
+ARGS ?=
+ONLY ?=
+
+PY := .venv/bin/python
+# Java, for the commands that start Spark.
+RUN := . ./.venv/lakeseal-env.sh && $(PY)
+PYTEST := $(RUN) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench stress peers bench-peers clean python packages runtime
+
+help:
+	@echo "make demo         the main job, on embedded defaults"
+	@echo "make test         the tests (needs PyPI only)"
+	@echo "make check        ruff, mypy and the order of the rooms"
+	@echo "make bench        time and memory, beside the peers from PyPI; ONLY=log-load for one"
+	@echo "make stress       the long tests"
+	@echo "make peers        the tests beside Delta Spark; needs Maven Central"
+	@echo "make bench-peers  the benchmarks beside Delta Spark; needs Maven Central"
+	@echo "make setup        only what the others need: .venv, packages, Java"
+	@echo "make format       mend what ruff can mend"
+	@echo "make clean        remove what the commands made, .venv and .venv-peers too"
+
+python:
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install it, or name it, as in make demo PYTHON=/opt/python/bin/python3" >&2; exit 1; }
+
+packages: python
+	@$(PYTHON) scripts/setup.py --no-java
+
+setup: python
+	@$(PYTHON) scripts/setup.py
+
+runtime: python
+	@$(PYTHON) scripts/setup.py --extras spark,server
+
+demo: runtime
+	@$(RUN) -m lakeseal demo $(ARGS)
+
+# Spark's tests share one session, so they run in one process; the others take both cores.
+test: setup
+	@$(PYTEST) -m "not spark and not stress and not peers" -n 2 --dist worksteal $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTEST) -m "spark and not stress and not peers" $(ARGS) || [ $$? -eq 5 ]
+
+check: packages
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@.venv/bin/lint-imports
+
+format: packages
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: setup
+	@$(RUN) bench/run.py $(ONLY)
+
+stress: setup
+	@$(PYTEST) -m "stress and not peers" $(ARGS) || [ $$? -eq 5 ]
+
+peers: setup
+	@$(RUN) scripts/peers.py && $(PYTEST) -m peers $(ARGS) || [ $$? -eq 5 ]
+
+bench-peers: setup
+	@$(RUN) scripts/peers.py && $(RUN) bench/run.py --peers $(ONLY)
+
+clean:
+	@rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results build dist
