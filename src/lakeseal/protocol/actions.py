@@ -6,6 +6,7 @@ does not know travel whole in `UnknownAction`. Absent optional fields are left o
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
@@ -14,37 +15,55 @@ from msgspec import Meta, Struct, field
 Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Json = dict[str, Any]
 
+# No field of the format has this name; in a log it would be one more unknown field.
+_UNKNOWN = "lakeseal.unknown"
+
 
 class _Record(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A JSON object of the log, with what we do not know about it kept aside."""
 
-    unknown: Json = field(default_factory=dict, name="lakeseal.unknown")
+    records: ClassVar[dict[str, type[_Record]]] = {}
+    """Fields that are records themselves."""
+
+    unknown: Json = field(default_factory=dict, name=_UNKNOWN)
 
     @classmethod
     def from_json(cls, value: Json) -> Self:
+        """Raises `msgspec.ValidationError` where a known field has a wrong type; null is as good as absent."""
         known = _known_names(cls)
-        record = msgspec.convert({k: v for k, v in value.items() if k in known and v is not None}, cls)
-        extra = {k: v for k, v in value.items() if k not in known}
-        return msgspec.structs.replace(record, unknown=extra) if extra else record
+        present: Json = {}
+        extra: Json = {}
+        for name, content in value.items():
+            if name not in known:
+                extra[name] = content
+            elif name in cls.records and isinstance(content, dict):
+                present[name] = cls.records[name].from_json(content)
+            elif content is not None:
+                present[name] = content
+        if extra:
+            present[_UNKNOWN] = extra
+        return msgspec.convert(present, cls)
 
     def to_json(self) -> Json:
         value: Json = msgspec.to_builtins(self)
-        value.update(value.pop("lakeseal.unknown", {}))
-        return value
+        for name in self.records.keys() & value.keys():
+            value[name] = _flat(value[name])
+        return _flat(value)
 
 
-_names: dict[type, frozenset[str]] = {}
+def _flat(value: Json) -> Json:
+    for name, content in value.pop(_UNKNOWN, {}).items():
+        # What is known wins: a record must not say one thing and be written as another.
+        value.setdefault(name, content)
+    return value
 
 
+@cache
 def _known_names(cls: type[_Record]) -> frozenset[str]:
-    names = _names.get(cls)
-    if names is None:
-        names = frozenset(f.encode_name for f in msgspec.structs.fields(cls)) - {"lakeseal.unknown"}
-        _names[cls] = names
-    return names
+    return frozenset(f.encode_name for f in msgspec.structs.fields(cls)) - {_UNKNOWN}
 
 
-class DeletionVectorDescriptor(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class DeletionVectorDescriptor(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     storage_type: str
     path_or_inline_dv: str
     offset: Long | None = None
@@ -60,6 +79,7 @@ class DeletionVectorDescriptor(Struct, frozen=True, kw_only=True, rename="camel"
 
 class AddFile(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     key: ClassVar[str] = "add"
+    records = {"deletionVector": DeletionVectorDescriptor}
     path: str
     partition_values: dict[str, str | None]
     size: Long
@@ -75,6 +95,7 @@ class AddFile(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 class RemoveFile(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     key: ClassVar[str] = "remove"
+    records = {"deletionVector": DeletionVectorDescriptor}
     path: str
     data_change: bool
     deletion_timestamp: Long | None = None
@@ -97,17 +118,18 @@ class AddCDCFile(_Record, frozen=True, kw_only=True, rename="camel", omit_defaul
     tags: dict[str, str | None] | None = None
 
 
-class Format(Struct, frozen=True, kw_only=True):
+class Format(_Record, frozen=True, kw_only=True, omit_defaults=False):
     provider: str = "parquet"
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str | None] = field(default_factory=dict)
 
 
 class Metadata(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     key: ClassVar[str] = "metaData"
+    records = {"format": Format}
     id: str
     name: str | None = None
     description: str | None = None
-    format: Annotated[Format, Meta()] = field(default_factory=Format)
+    format: Format = field(default_factory=Format)
     schema_string: str | None = None
     partition_columns: tuple[str, ...] = ()
     configuration: dict[str, str | None] = field(default_factory=dict)
@@ -117,7 +139,7 @@ class Metadata(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults
         # Readers expect these three even when they are empty, which `omit_defaults` would drop.
         return {
             **super().to_json(),
-            "format": msgspec.to_builtins(self.format),
+            "format": self.format.to_json(),
             "partitionColumns": list(self.partition_columns),
             "configuration": dict(self.configuration),
         }
@@ -143,9 +165,6 @@ class DomainMetadata(_Record, frozen=True, kw_only=True, rename="camel", omit_de
     domain: str
     configuration: str
     removed: bool
-
-    def to_json(self) -> Json:
-        return {**super().to_json(), "removed": self.removed}
 
 
 class CommitInfo(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -1,0 +1,117 @@
+"""Lines of the log ↔ actions, exactly.
+
+`decode` keeps what it does not know and refuses what it cannot trust: every line is one JSON object with one action;
+keys with null are as good as absent, blank lines are skipped, and nothing else is forgiven (cut-off lines, a key given
+twice, wrong types, numbers beyond 64 bits in known fields, a byte-order mark, nesting beyond `MAX_DEPTH`, a line beyond
+`MAX_LINE_BYTES`). What is refused raises `BrokenCommit` with the number of the line, counted from 1. An empty file has
+no actions.
+
+`encode` writes one compact line per action, each ended by a newline, in UTF-8. `decode(encode(actions)) == actions`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from lakeseal.errors import BrokenCommit, InvalidArgument
+from lakeseal.protocol.actions import BY_KEY, Action, UnknownAction
+
+MAX_DEPTH = 100
+MAX_LINE_BYTES = 64 * 2**20
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def decode(data: bytes) -> list[Action]:
+    return [
+        decode_line(line, number)
+        for number, line in enumerate(data.split(b"\n"), start=1)
+        if line and not line.isspace()
+    ]
+
+
+def decode_line(line: bytes, number: int = 1) -> Action:
+    """The action of one line; `number` is the line's place in its file, for errors."""
+    value = _parse(line.strip(), number)
+    if not isinstance(value, dict):
+        raise _broken(number, "is not a JSON object")
+    present = [(key, content) for key, content in value.items() if content is not None]
+    if len(present) != 1:
+        raise _broken(number, "holds no action" if not present else f"holds {len(present)} actions")
+    key, content = present[0]
+    cls = BY_KEY.get(key)
+    if cls is None:
+        return UnknownAction(name=key, value=content)
+    if not isinstance(content, dict):
+        raise _broken(number, f"holds an action {key!r} that is not an object")
+    try:
+        return cls.from_json(content)
+    except msgspec.ValidationError as error:
+        raise _broken(number, f"holds an action {key!r} that is malformed: {error}") from error
+
+
+def encode(actions: Iterable[Action]) -> bytes:
+    try:
+        return b"".join(msgspec.json.encode(to_json(action)) + b"\n" for action in actions)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"An action cannot be written as JSON: {error}") from error
+
+
+def to_json(action: Action) -> dict[str, Any]:
+    """An action as its line says it: the one key and the action's object."""
+    if isinstance(action, UnknownAction):
+        return {action.name: action.value}
+    return {action.key: action.to_json()}
+
+
+def _parse(line: bytes, number: int) -> Any:
+    if line.startswith(_BOM):
+        raise _broken(number, "starts with a byte-order mark")
+    if len(line) > MAX_LINE_BYTES:
+        raise _broken(number, f"is longer than {MAX_LINE_BYTES} bytes")
+    try:
+        value = msgspec.json.decode(line)
+        # Other clients write compact JSON, and then equal bytes prove cheaply that no key was given twice.
+        if msgspec.json.encode(value) != line:
+            json.loads(line.decode(), object_pairs_hook=_refuse_doubled, parse_int=str)
+    except _DoubledKey as error:
+        raise _broken(number, f"gives the key {error} twice") from None
+    except (ValueError, RecursionError) as error:
+        raise _broken(number, f"is not valid JSON, or cut off: {error}") from error
+    if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        raise _broken(number, f"is nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+class _DoubledKey(Exception):
+    pass
+
+
+def _refuse_doubled(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _DoubledKey(repr(key))
+        seen.add(key)
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    level = [value]
+    while level:
+        depth += 1
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+    return depth
+
+
+def _broken(number: int, what: str) -> BrokenCommit:
+    return BrokenCommit(f"Line {number} {what}")
