@@ -13,16 +13,19 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── TableNotFound · VersionNotFound · ObjectNotFound
     ├── AlreadyExists           what was to be made is there already
     ├── Unsupported             a newer or other client is needed
-    │   ├── UnsupportedFeature · UnsupportedType
+    │   ├── UnsupportedFeature · UnsupportedType · NewerLedger
     ├── CorruptTable            the stored bytes break the format: repair or restore
     │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch
     │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
-    │   └── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing
+    │   └── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger
     ├── ConcurrentModification  another writer won: read again and retry
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
+    │   ├── AppendOnlyTable · OwnedElsewhere
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
+        └── UnknownOutcome      asked to commit, no answer: ask again with the same id
+        └── CommitOutcomeUnknown    it may or may not have been committed: look for its txnId
 """
 
 from __future__ import annotations
@@ -171,6 +174,11 @@ class UnsupportedType(Unsupported):
     kind = "unsupported-type"
 
 
+class NewerLedger(Unsupported):
+    kind = "newer-ledger"
+    default_hint = "A newer Lakeseal wrote this ledger: upgrade Lakeseal on this machine"
+
+
 class CorruptTable(LakesealError):
     kind = "corrupt-table"
 
@@ -232,8 +240,23 @@ class DataFileMissing(CorruptTable):
     default_hint = "The file was vacuumed or deleted: read a newer version, or restore the file from a backup"
 
 
+class BrokenLedger(CorruptTable):
+    kind = "broken-ledger"
+    default_hint = "Restore the ledger's database from a backup"
+
+
 class Refused(LakesealError):
     kind = "refused"
+
+
+class AppendOnlyTable(Refused):
+    kind = "append-only-table"
+    default_hint = "Rows cannot be changed or removed while the table's property delta.appendOnly is true"
+
+
+class OwnedElsewhere(Refused):
+    kind = "owned-elsewhere"
+    default_hint = "The table names a commit owner: open it with that owner configured"
 
 
 class StorageError(LakesealError):
@@ -253,6 +276,17 @@ class OutOfSpace(StorageError):
 class StorageUnavailable(StorageError):
     kind = "storage-unavailable"
     default_hint = "Check the network and the store, then run it again"
+
+
+class CommitOutcomeUnknown(StorageError):
+    kind = "commit-outcome-unknown"
+
+
+class UnknownOutcome(StorageError):
+    """The answer to a commit was lost: it happened, or it did not. Never undo anything because of this error."""
+
+    kind = "unknown-outcome"
+    default_hint = "Run it again with the same transaction id: what was already done is found and answered, not repeated"
 
 
 class ConcurrentModification(LakesealError):
