@@ -1,0 +1,199 @@
+"""Measuring side by side.
+
+A *subject* is a function `subject(timer, **arguments) -> facts` in a benchmark's module. Each measurement runs it in a
+fresh process: what it does inside `with timer:` is timed, the process's peak memory is read when it returns, and the
+facts it returns (how many files it saw, say) must be the same for all subjects of a case, or the comparison is refused.
+Subjects take turns (A B A B …), so that whatever else the machine does falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+
+
+class Timer:
+    seconds = 0.0
+
+    def __enter__(self) -> Timer:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    name: str
+    function: Callable[..., Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    subject: str
+    seconds: list[float]
+    peak_mb: list[float]
+    facts: Any
+
+    @property
+    def median_seconds(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def median_peak_mb(self) -> float:
+        return statistics.median(self.peak_mb)
+
+
+class Report:
+    """Collects the cases of one benchmark, shows them, and keeps them as JSON."""
+
+    def __init__(self, name: str, repeats: int) -> None:
+        self.name = name
+        self.repeats = repeats
+        self.console = Console()
+        self.cases: list[tuple[str, list[Measured]]] = []
+
+    def say(self, text: str) -> None:
+        self.console.print(text, style="dim", highlight=False)
+
+    def compare(self, case: str, subjects: Sequence[Subject]) -> list[Measured]:
+        """Measure all subjects in turns; the first one is ours, the others are its peers."""
+        answers: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject in subjects}
+        for _ in range(self.repeats):
+            for subject in subjects:
+                answers[subject.name].append(_in_fresh_process(subject))
+        measured = [
+            Measured(
+                subject=name,
+                seconds=[run["seconds"] for run in runs],
+                peak_mb=[run["peak_mb"] for run in runs],
+                facts=runs[0]["facts"],
+            )
+            for name, runs in answers.items()
+        ]
+        for peer in measured[1:]:
+            if peer.facts != measured[0].facts:
+                raise SystemExit(f"{case}: {peer.subject} saw {peer.facts}, {measured[0].subject} {measured[0].facts}")
+        self.cases.append((case, measured))
+        ratios = ", ".join(
+            f"{peer.subject} {peer.median_seconds:.3f} s ({measured[0].median_seconds / peer.median_seconds:.2f}×)"
+            for peer in measured[1:]
+        )
+        self.say(f"{case}: {measured[0].median_seconds:.3f} s against {ratios}")
+        return measured
+
+    def close(self) -> Path:
+        table = Table(title=f"{self.name}: medians of {self.repeats}, in turns", header_style="bold")
+        for heading in ("case", "who", "seconds", "ours / peer", "peak MB"):
+            table.add_column(heading, justify="left" if heading in ("case", "who") else "right")
+        for case, measured in self.cases:
+            ours = measured[0]
+            for one in measured:
+                ratio = "" if one is ours else f"{ours.median_seconds / one.median_seconds:.2f}×"
+                table.add_row(
+                    case if one is ours else "",
+                    one.subject,
+                    f"{one.median_seconds:.3f}",
+                    ratio,
+                    f"{one.median_peak_mb:,.0f}",
+                    end_section=one is measured[-1],
+                )
+        self.console.print(table)
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+        path.write_text(
+            json.dumps(
+                {
+                    "benchmark": self.name,
+                    "machine": {
+                        "python": platform.python_version(),
+                        "system": platform.platform(),
+                        "cores": os.cpu_count(),
+                    },
+                    "cases": [{"case": case, "measured": [asdict(one) for one in runs]} for case, runs in self.cases],
+                },
+                indent=1,
+            ),
+            encoding="utf-8",
+        )
+        return path
+
+
+def data_folder(name: str, build: Callable[..., None], **arguments: Any) -> Path:
+    """The folder that `build(folder, **arguments)` fills, kept between runs; built in a process of its own."""
+    base = Path(os.environ.get("LAKESEAL_BENCH_DATA", Path(tempfile.gettempdir()) / "lakeseal-bench"))
+    folder = base / name
+    if not folder.exists():
+        base.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=base, prefix=f"{name}.building-"))
+        _in_fresh_process(
+            Subject(
+                name=name, function=_build, arguments={"build": _name(build), "folder": str(unfinished)} | arguments
+            )
+        )
+        unfinished.rename(folder)
+    return folder
+
+
+def _build(timer: Timer, build: str, folder: str, **arguments: Any) -> None:
+    _resolve(build)(Path(folder), **arguments)
+
+
+def _in_fresh_process(subject: Subject) -> dict[str, Any]:
+    asked = json.dumps({"function": _name(subject.function), "arguments": subject.arguments})
+    ended = subprocess.run([sys.executable, __file__, asked], stdout=subprocess.PIPE, text=True, cwd=HERE, check=False)
+    if ended.returncode:
+        raise SystemExit(f"{subject.name} failed with exit code {ended.returncode}; its reason is above")
+    answer: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return answer
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _resolve(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _peak_mb() -> float:
+    try:
+        # Of this program only: getrusage also counts what the parent had when it started us.
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (1024 * 1024 if sys.platform == "darwin" else 1024)
+
+
+def _child(asked: dict[str, Any]) -> None:
+    timer = Timer()
+    facts = _resolve(asked["function"])(timer, **asked["arguments"])
+    print(json.dumps({"seconds": timer.seconds, "peak_mb": _peak_mb(), "facts": facts}))
+
+
+if __name__ == "__main__":
+    # Run under its importable name, so that a benchmark's `harness.Timer` is this one.
+    importlib.import_module("harness")._child(json.loads(sys.argv[1]))

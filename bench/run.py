@@ -1,0 +1,36 @@
+"""Run benchmarks: `python bench/run.py [--repeats N] [name …]`; without a name, all of them.
+
+A benchmark is a module beside this one with `main(report)` and a docstring that says what is compared and why that is
+fair. Its name is the module's, with dashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BENCHMARKS = ("log-load",)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run benchmarks.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; all if none is given")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each subject (3)")
+    wanted = parser.parse_args()
+    unknown = sorted(set(wanted.names) - set(BENCHMARKS))
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}; there is {', '.join(BENCHMARKS)}")
+    sys.path.insert(0, str(HERE))
+    report_class = importlib.import_module("harness").Report
+    for name in wanted.names or BENCHMARKS:
+        module = importlib.import_module(name.replace("-", "_"))
+        report = report_class(name, wanted.repeats)
+        module.main(report)
+        report.say(f"kept as {report.close()}")
+
+
+if __name__ == "__main__":
+    main()
