@@ -13,7 +13,7 @@ RUN := . ./.venv/lakeseal-env.sh && $(PY)
 PYTEST := $(RUN) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench stress peers bench-peers clean python packages runtime
+.PHONY: help setup demo test check format docs bench stress peers bench-peers clean python packages runtime
 
 help:
 	@echo "make demo         the main job, on embedded defaults"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-peers  the benchmarks beside Delta Spark; needs Maven Central"
 	@echo "make setup        only what the others need: .venv, packages, Java"
 	@echo "make format       mend what ruff can mend"
+	@echo "make docs         write again the pages that are made from the code"
 	@echo "make clean        remove what the commands made, .venv and .venv-peers too"
 
 python:
@@ -56,6 +57,9 @@ check: packages
 format: packages
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+docs: packages
+	@$(PY) scripts/error_docs.py
 
 bench: setup
 	@$(RUN) bench/run.py $(ONLY)

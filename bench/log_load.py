@@ -3,7 +3,7 @@
 Three tables, each partitioned by day, each file with statistics of four columns, as Spark writes them:
 
 - `json-300k`: 30 commits of 10,000 adds, no checkpoint;
-- `checkpoint-1m`: a checkpoint of 1,010,000 files, older commits cleaned up;
+- `checkpoint-1m`: a checkpoint of 1,000,000 files, older commits cleaned up;
 - `commits-10k`: 10,000 commits of one add with a checkpoint each 10.
 
 `open`: what is timed starts with the location and ends when path, size, partition values and statistics of all live
@@ -34,7 +34,7 @@ DAYS = 365
 SCATTER = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that file numbers become distinct ids that share no prefix
 TABLES: dict[str, dict[str, int]] = {
     "json-300k": {"commits": 30, "adds": 10_000},
-    "checkpoint-1m": {"commits": 101, "adds": 10_000, "checkpoint_every": 100, "oldest_commit": 100},
+    "checkpoint-1m": {"commits": 100, "adds": 10_000, "checkpoint_every": 99, "oldest_commit": 99},
     "commits-10k": {"commits": 10_000, "adds": 1, "checkpoint_every": 10},
 }
 

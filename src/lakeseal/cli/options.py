@@ -1,0 +1,47 @@
+"""Options that several commands share, and the table that they name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakeseal.cli.output import Output
+from lakeseal.table import Table
+
+
+def _as_json(ctx: typer.Context, wanted: bool) -> bool:
+    out = ctx.obj
+    if wanted and isinstance(out, Output):
+        out.json = True
+    return wanted
+
+
+Uri = Annotated[str, typer.Argument(help="Where the table is: a path, s3://…, gs://…, az://…", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", callback=_as_json, is_eager=True, help="JSON lines instead of text.")]
+AtVersion = Annotated[int | None, typer.Option("--version", "-v", help="Read this version.", show_default=False)]
+AtTimestamp = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp", "-t", help="Read what was current then, such as 2026-03-01T12:00:00Z.", show_default=False
+    ),
+]
+StoreOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the store.", show_default=False),
+]
+
+
+def open_table(uri: str, store_options: list[str] | None) -> Table:
+    return Table(uri, storage_options=parse_store_options(store_options))
+
+
+def parse_store_options(texts: list[str] | None) -> dict[str, str] | None:
+    parsed = {}
+    for text in texts or ():
+        name, found, value = text.partition("=")
+        if not found or not name:
+            # The value may be a secret, so it is not repeated.
+            raise typer.BadParameter("an option of the store has the form NAME=VALUE", param_hint="--option")
+        parsed[name] = value
+    return parsed or None

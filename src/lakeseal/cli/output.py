@@ -1,0 +1,75 @@
+"""Answers on the terminal: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lakeseal.errors import LakesealError
+
+# A pipe has no width: lines there are as long as what they hold.
+_UNBOUNDED = 10_000
+
+
+class Output:
+    """Where a command puts its answer. `json` is set by the command's `--json`."""
+
+    def __init__(self) -> None:
+        self.json = False
+
+    @property
+    def console(self) -> Console:
+        terminal = sys.stdout.isatty()
+        return Console(file=sys.stdout, width=None if terminal else _UNBOUNDED, highlight=False, emoji=False)
+
+    def say(self, text: str, style: str = "") -> None:
+        """A line for people only."""
+        if not self.json:
+            self.console.print(Text(text, style=style))
+
+    def record(self, value: Mapping[str, Any]) -> None:
+        """One object: a line of JSON, or one `name  value` line per part."""
+        if self.json:
+            self._json_line(value)
+            return
+        grid = Table.grid(padding=(0, 2))
+        for name, part in value.items():
+            grid.add_row(Text(name, style="bold"), Text(_shown(part)))
+        self.console.print(grid)
+
+    def rows(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        """Many objects of one shape: lines of JSON, or a table."""
+        if self.json:
+            for row in rows:
+                self._json_line(row)
+            return
+        table = Table(*(Text(name) for name in columns), header_style="bold")
+        for row in rows:
+            table.add_row(*(Text(_shown(row.get(name))) for name in columns))
+        self.console.print(table)
+
+    def error(self, error: LakesealError) -> None:
+        sys.stdout.flush()
+        if self.json:
+            print(msgspec.json.encode(error.to_json()).decode(), file=sys.stderr)
+        else:
+            print(f"error: {error}", file=sys.stderr)
+
+    def _json_line(self, value: Mapping[str, Any]) -> None:
+        sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (dict, list, tuple)):
+        return msgspec.json.encode(value, enc_hook=str).decode()
+    return str(value)

@@ -1,0 +1,135 @@
+"""Commands that read a table: its rows, its history, its files, its description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, StoreOptions, Uri, open_table
+from lakeseal.cli.output import Output
+
+commands = typer.Typer()
+
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.", show_default=False)]
+_ROWS_ON_A_TERMINAL = 20
+
+
+@commands.command()
+def read(
+    ctx: typer.Context,
+    uri: Uri,
+    version: AtVersion = None,
+    timestamp: AtTimestamp = None,
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", help="Rows for which this SQL expression is true.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", "-c", help="Names, separated by commas.", show_default=False)
+    ] = None,
+    limit: Limit = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Show rows. Without --limit, --json gives all of them and people get the first 20."""
+    out: Output = ctx.obj
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    rows = open_table(uri, option).to_arrow(version=version, timestamp=timestamp, columns=names, where=where)
+    shown = rows.slice(0, _ROWS_ON_A_TERMINAL if limit is None and not out.json else limit)
+    out.rows(_rows(shown), rows.column_names)
+    out.say(f"{shown.num_rows} of {rows.num_rows} rows", style="dim")
+
+
+@commands.command()
+def history(
+    ctx: typer.Context, uri: Uri, limit: Limit = None, option: StoreOptions = None, json: AsJson = False
+) -> None:
+    """Show the commits, newest first."""
+    out: Output = ctx.obj
+    commits = open_table(uri, option).history(limit=limit)
+    out.rows(commits, ["version", "timestamp", "operation", "operationParameters", "userMetadata"])
+
+
+@commands.command()
+def files(
+    ctx: typer.Context,
+    uri: Uri,
+    version: AtVersion = None,
+    timestamp: AtTimestamp = None,
+    limit: Limit = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Show the live data files."""
+    out: Output = ctx.obj
+    live = open_table(uri, option).snapshot(version=version, timestamp=timestamp).files
+    live = live.select(["path", "size", "partitionValues", "modificationTime", "stats"])
+    shown = live.slice(0, limit)
+    out.rows(_rows(shown), ["path", "size", "partitionValues", "modificationTime"])
+    out.say(f"{shown.num_rows} of {live.num_rows} files", style="dim")
+
+
+@commands.command()
+def schema(
+    ctx: typer.Context,
+    uri: Uri,
+    version: AtVersion = None,
+    timestamp: AtTimestamp = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Show the columns and their types."""
+    out: Output = ctx.obj
+    snapshot = open_table(uri, option).snapshot(version=version, timestamp=timestamp)
+    partitions = set(snapshot.metadata.partition_columns)
+    rows = [
+        {
+            "name": field["name"],
+            "type": field["type"],
+            "nullable": field["nullable"],
+            "partition": field["name"] in partitions,
+            "metadata": field["metadata"],
+        }
+        for field in snapshot.schema.to_json()["fields"]
+    ]
+    out.rows(rows, ["name", "type", "nullable", "partition"])
+
+
+@commands.command()
+def describe(
+    ctx: typer.Context,
+    uri: Uri,
+    version: AtVersion = None,
+    timestamp: AtTimestamp = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Show what the table is: version, size, protocol, properties."""
+    out: Output = ctx.obj
+    snapshot = open_table(uri, option).snapshot(version=version, timestamp=timestamp)
+    metadata, protocol = snapshot.metadata, snapshot.protocol
+    out.record(
+        {
+            "uri": uri,
+            "version": snapshot.version,
+            "id": metadata.id,
+            "name": metadata.name,
+            "description": metadata.description,
+            "columns": [field["name"] for field in snapshot.schema.to_json()["fields"]],
+            "partitionColumns": list(metadata.partition_columns),
+            "files": snapshot.files.num_rows,
+            "bytes": sum(snapshot.files.column("size").to_pylist()),
+            "minReaderVersion": protocol.min_reader_version,
+            "minWriterVersion": protocol.min_writer_version,
+            "readerFeatures": list(protocol.reader_features or ()),
+            "writerFeatures": list(protocol.writer_features or ()),
+            "properties": dict(metadata.configuration),
+        }
+    )
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches(max_chunksize=1024):
+        yield from batch.to_pylist(maps_as_pydicts="lossy")

@@ -1,0 +1,88 @@
+"""Docs are run: every code block of the README and of docs/ is executed, in the order of its page."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    language: str
+    code: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        yield Block(language=found[1], code=found[2], line=text.count("\n", 0, found.start()) + 2)
+
+
+def _page(path: Path) -> Any:
+    uses_spark = any("pyspark" in block.code for block in blocks(path) if block.language == "python")
+    return pytest.param(path, id=str(path.relative_to(ROOT)), marks=[pytest.mark.spark] if uses_spark else [])
+
+
+@pytest.mark.parametrize("path", [_page(page) for page in PAGES if any(blocks(page))])
+def test_every_code_block_of_the_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(path):
+        if block.language == "python":
+            exec(compile("\n" * (block.line - 1) + block.code, str(path), "exec"), names)
+        elif block.language in ("sh", "console"):
+            for command in block.code.splitlines():
+                _run(command.removeprefix("$ "), f"{path.name}:{block.line}")
+        else:
+            assert block.language in ("", "text", "json"), f"{path.name}:{block.line}: who runs {block.language}?"
+
+
+def _run(command: str, where: str) -> None:
+    words = shlex.split(command, comments=True)
+    if not words:
+        return
+    if words[0] == "lakeseal":
+        ended = subprocess.run(
+            [sys.executable, "-m", "lakeseal", *words[1:]], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == 0, f"{where}: {command}\n{ended.stdout}{ended.stderr}"
+    elif words[0] == "make":
+        # Running them here would run this very test again; that they exist is what can be shown.
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert words[1] in targets, f"{where}: {command}"
+    else:
+        assert words[0] in ("pip", "git", "cd") or (ROOT / words[0]).exists(), f"{where}: {command}"
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_the_page_of_errors_is_the_tree_of_errors() -> None:
+    spec = importlib.util.spec_from_file_location("error_docs", ROOT / "scripts" / "error_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    error_docs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(error_docs)
+
+    assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == error_docs.page(), "run `make docs`"
