@@ -24,7 +24,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── AppendOnlyTable · OwnedElsewhere
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
-        └── UnknownOutcome      asked to commit, no answer: ask again with the same id
+        ├── UnknownOutcome      the ledger was asked to commit, no answer: ask again with the same id
         └── CommitOutcomeUnknown    it may or may not have been committed: look for its txnId
 """
 
@@ -280,6 +280,8 @@ class StorageUnavailable(StorageError):
 
 class CommitOutcomeUnknown(StorageError):
     kind = "commit-outcome-unknown"
+    txn_id: str | None = None
+    """The transaction's name in the log, to look for."""
 
 
 class UnknownOutcome(StorageError):
