@@ -3,24 +3,33 @@
 A `Store` is rooted at a URI and knows nothing of tables. What a caller may rely on, on every implementation:
 
 - Keys are `/`-separated, relative to the root, and stand for themselves: a key with `%`, `=`, blank, `#`, `?`, `:` or
-  any Unicode letter names exactly that object, neither decoded nor encoded a second time. A key that would leave the
-  root (`..`, a leading `/`, an empty segment, NUL) raises `UnsafePath`.
+  any Unicode letter names exactly that object, neither decoded, encoded a second time nor normalised. A key that would
+  leave the root (`.`, `..`, a leading or trailing `/`, an empty segment, NUL) raises `UnsafePath`, and so does one with
+  control characters, which not every store could hold.
 - A reader sees an object whole or not at all.
-- `put_if_absent` has exactly one winner among any number of threads, processes and machines. When it returns True the
-  object is durable (on local disk: file and directory entry are fsynced). When the outcome is not known (a lost reply)
-  it raises `StorageUnavailable`; it never guesses.
-- `list` is in ascending key order (by UTF-8 bytes), and after a write sees that write.
+- `put_if_absent` has exactly one winner among any number of threads, processes and machines. True means that the
+  object is ours and durable (on local disk: file and directory entry are fsynced). False means that an object is there
+  and that ours was not written. When the outcome is not known (a lost reply) it raises `StorageUnavailable`; it never
+  guesses, and never repeats a request whose first try may have won.
+- `put` replaces an object in one step. `put`, `delete` and closing a stream are durable when they return.
+- `list` is in ascending key order (by UTF-8 bytes), and after a write sees that write. A directory that is not there is
+  empty. Files of others whose names cannot be keys are passed over on local disk; in an object store they are an error.
 - `delete` of an absent key is fine.
-- What the store reports becomes `ObjectNotFound`, `PermissionDenied`, `OutOfSpace` or `StorageUnavailable`.
+- What the store reports becomes `ObjectNotFound`, `PermissionDenied`, `OutOfSpace` or `StorageUnavailable`, and
+  `StorageError` for the rest. No error, and no `repr`, shows a secret.
+- Stores may be shared by threads. They are not pickled: a `StoreSpec` is, and opens them where they are used.
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from msgspec import Struct
+
+from lakeseal.storage.streams import WriteStream
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True):
@@ -33,14 +42,14 @@ class ObjectMeta(Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     @property
     def uri(self) -> str:
-        """The root, normalised and without secrets; what errors and logs show."""
+        """The root, normalised and without secrets; what errors and logs show. `open_store` accepts it."""
 
     def get(self, key: str) -> bytes: ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """`length` bytes from `start`; fewer only at the end of the object."""
+        """`length` bytes from `start`; fewer only at the end of the object, and none at or beyond it."""
 
-    def get_many(self, keys: Sequence[str]) -> list[bytes]:
+    def get_many(self, keys: Sequence[str]) -> builtins.list[bytes]:
         """All of them, fetched side by side, in the order asked for."""
 
     def head(self, key: str) -> ObjectMeta: ...
@@ -49,8 +58,8 @@ class Store(Protocol):
         """Objects directly in the directory `prefix` ("" or ending in "/"), or anywhere below it when `recursive`,
         with keys greater than `after`."""
 
-    def list_keys(self, prefix: str = "", *, after: str | None = None) -> list[str]:
-        """As `list` without recursion, but names only: where a store can list without asking for sizes, this is cheap."""
+    def list_keys(self, prefix: str = "", *, after: str | None = None) -> builtins.list[str]:
+        """As `list` without recursion, but names only: cheap where a store can list without asking for sizes."""
 
     def put(self, key: str, data: bytes) -> None: ...
 
@@ -61,6 +70,6 @@ class Store(Protocol):
     def open_read(self, key: str) -> pa.NativeFile:
         """Random access for Parquet readers."""
 
-    def open_write(self, key: str) -> BinaryIO:
+    def open_write(self, key: str) -> WriteStream:
         """A stream for large new objects. The object appears when it is closed without error, durable; leaving its
         `with` block by an exception, or calling `abort()`, leaves no object."""

@@ -1,0 +1,336 @@
+"""Bytes at keys on local disk, written by hand so that what is acknowledged survives a crash of the machine.
+
+Keys are file names below the root, as they are. How new files appear is told in `local_files`. Beyond the seam:
+
+- The root may be a symbolic link, and symbolic links inside it may point to places inside it. A link that leads out of
+  the root raises `UnsafePath`, for reading, writing and deleting. A directory is looked at when it is first used and
+  then remembered, and a file's last step is opened without following links, so the check costs nothing per read. It
+  guards against a table whose files or log were made to point elsewhere; it is no guard against someone who can
+  exchange directories of the root while it is open.
+- Listing does not descend into linked directories, and passes over names that cannot be keys.
+- Directories are made as needed and never removed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn
+
+import pyarrow as pa
+
+from lakeseal.errors import (
+    InvalidArgument,
+    LakesealError,
+    ObjectNotFound,
+    OutOfSpace,
+    PermissionDenied,
+    StorageError,
+    UnsafePath,
+)
+from lakeseal.storage.base import ObjectMeta
+from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
+from lakeseal.storage.local_files import NewFile, sync_directory
+from lakeseal.storage.location import file_uri
+from lakeseal.storage.streams import WriteStream
+
+# O_NONBLOCK: a named pipe in the tree must not hang its reader.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+_LINK = {errno.ELOOP, errno.EMLINK}
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_KNOWN_DIRECTORIES = 65_536
+_WRITE_BUFFER = 1 << 18
+_rare_names = re.compile("[\x00-\x1f\x7f\ud800-\udfff]|\\.lakeseal-")
+
+
+class LocalStore:
+    def __init__(self, root: str, *, unnamed: bool = True) -> None:
+        """`unnamed=False` writes under hidden names even where the file system allows files without a name."""
+        self._root = os.path.abspath(root)
+        self._base = self._root if self._root.endswith("/") else self._root + "/"
+        self._unnamed = unnamed
+        self._known: set[str] = {""}
+        self._uri = file_uri(self._root)
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._root!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument("A store cannot be pickled", hint="Send a StoreSpec, and open it where it is used")
+
+    def path(self, key: str) -> str:
+        """The file's path on this machine, for readers that want one; `UnsafePath` as for reading."""
+        directory = parent(check_key(key))
+        if directory not in self._known:
+            self._look_at(directory)
+        return self._base + key
+
+    def get(self, key: str) -> bytes:
+        descriptor, size = self._open(key)
+        try:
+            return _read(descriptor, size)
+        except OSError as error:
+            raise self._error(error, key) from error
+        finally:
+            os.close(descriptor)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        descriptor, size = self._open(key)
+        try:
+            os.lseek(descriptor, start, os.SEEK_SET)
+            return _read(descriptor, min(length, max(size - start, 0)))
+        except OSError as error:
+            raise self._error(error, key) from error
+        finally:
+            os.close(descriptor)
+
+    def get_many(self, keys: Sequence[str]) -> builtins.list[bytes]:
+        # One after the other: the page cache answers faster than threads can be switched.
+        return [self.get(key) for key in keys]
+
+    def head(self, key: str) -> ObjectMeta:
+        try:
+            status = os.stat(self._file(key))
+        except OSError as error:
+            raise self._error(error, key) from error
+        if not stat.S_ISREG(status.st_mode):
+            raise self._absent(key)
+        return ObjectMeta(key=key, size=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+
+    def list(self, prefix: str = "", *, after: str | None = None, recursive: bool = False) -> Iterator[ObjectMeta]:
+        self._look_at(check_prefix(prefix))
+        return self._walk(prefix, after or "", recursive)
+
+    def list_keys(self, prefix: str = "", *, after: str | None = None) -> builtins.list[str]:
+        self._look_at(check_prefix(prefix))
+        try:
+            with os.scandir(self._base + prefix) as entries:
+                names = [entry.name for entry in entries if entry.is_file()]
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return []
+            raise self._error(error, prefix) from error
+        if _rare_names.search("/".join(names)) is not None:
+            names = [name for name in names if listable(name)]
+        # Python orders text by code point, and so does UTF-8 by bytes.
+        names.sort()
+        if after is None:
+            return [prefix + name for name in names]
+        return [key for name in names if (key := prefix + name) > after]
+
+    def put(self, key: str, data: bytes) -> None:
+        self._publish(key, data, replace=True)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        path = self.path(key)
+        if os.path.lexists(path):
+            return False
+        return self._publish(key, data, replace=False)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        touched: set[str] = set()
+        for key in keys:
+            try:
+                os.unlink(self.path(key))
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise self._error(error, key) from error
+            else:
+                touched.add(parent(key))
+        for directory in touched:
+            try:
+                sync_directory(self._base + directory)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._error(error, directory) from error
+
+    def open_read(self, key: str) -> pa.NativeFile:
+        try:
+            path = self._file(key)
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise self._absent(key)
+            return pa.OSFile(path, "rb")
+        except OSError as error:
+            raise self._error(error, key) from error
+
+    def open_write(self, key: str) -> WriteStream:
+        return _LocalWriteStream(self, key, self._new_file(key))
+
+    def _open(self, key: str) -> tuple[int, int]:
+        try:
+            try:
+                descriptor = os.open(self.path(key), _READ)
+            except OSError as error:
+                if error.errno not in _LINK:
+                    raise
+                descriptor = os.open(self._file(key), _READ)
+        except OSError as error:
+            raise self._error(error, key) from error
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise self._absent(key)
+        return descriptor, status.st_size
+
+    def _file(self, key: str) -> str:
+        """The path of the file itself, with a link as its last step followed."""
+        path = self.path(key)
+        return self._target(path, key) if os.path.islink(path) else path
+
+    def _look_at(self, directory: str) -> None:
+        """Refuse a directory that lies outside of the root; remember one that lies inside."""
+        end = 0
+        while (end := directory.find("/", end) + 1) > 0:
+            part = directory[:end]
+            if part in self._known:
+                continue
+            try:
+                status = os.lstat(self._base + part[:-1])
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return
+                raise self._error(error, part) from error
+            if stat.S_ISLNK(status.st_mode):
+                self._target(self._base + part[:-1], part)
+            elif not stat.S_ISDIR(status.st_mode):
+                return
+            if len(self._known) >= _KNOWN_DIRECTORIES:
+                self._known = {""}
+            self._known.add(part)
+
+    def _target(self, link: str, key: str) -> str:
+        root = os.path.realpath(self._root)
+        target = os.path.realpath(link)
+        if root != "/" and target != root and not target.startswith(root + "/"):
+            raise UnsafePath(f"A symbolic link leads out of {self._uri}", file=key)
+        return target
+
+    def _walk(self, prefix: str, after: str, recursive: bool) -> Iterator[ObjectMeta]:
+        found: builtins.list[tuple[str, os.DirEntry[str]]] = []
+        try:
+            with os.scandir(self._base + prefix) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        # With its "/" a directory sorts where its keys do: after `a-b`, before `a0`.
+                        below = f"{prefix}{entry.name}/"
+                        if recursive and (below > after or after.startswith(below)):
+                            found.append((below, entry))
+                    elif (key := prefix + entry.name) > after and entry.is_file():
+                        found.append((key, entry))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            raise self._error(error, prefix) from error
+        found.sort(key=lambda pair: pair[0])
+        for key, entry in found:
+            if not listable(entry.name):
+                continue
+            if key.endswith("/"):
+                yield from self._walk(key, after, recursive)
+                continue
+            try:
+                status = entry.stat()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._error(error, key) from error
+            yield ObjectMeta(key=key, size=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+
+    def _publish(self, key: str, data: bytes, *, replace: bool) -> bool:
+        file = self._new_file(key)
+        try:
+            file.write(data)
+        except OSError as error:
+            file.discard()
+            raise self._error(error, key) from error
+        except BaseException:
+            file.discard()
+            raise
+        return self._finish(file, key, replace=replace)
+
+    def _new_file(self, key: str) -> NewFile:
+        directory = os.path.dirname(self.path(key))
+        try:
+            return NewFile(directory, unnamed=self._unnamed)
+        except OSError as error:
+            raise self._error(error, key, writing=True) from error
+
+    def _finish(self, file: NewFile, key: str, *, replace: bool) -> bool:
+        try:
+            return file.publish(key.rpartition("/")[2], replace=replace)
+        except StorageError as error:
+            error.file = key
+            raise
+        except OSError as error:
+            raise self._error(error, key, writing=True) from error
+
+    def _absent(self, key: str) -> ObjectNotFound:
+        return ObjectNotFound(f"There is no such object in {self._uri}", file=key)
+
+    def _error(self, error: OSError, key: str, *, writing: bool = False) -> LakesealError:
+        why = f"{error.strerror or error} in {self._uri}"
+        if error.errno in _NO_SPACE:
+            return OutOfSpace(why, file=key)
+        if error.errno in _DENIED:
+            return PermissionDenied(why, file=key)
+        if error.errno == errno.ENAMETOOLONG:
+            return InvalidArgument(why, file=key, hint="Use a shorter name")
+        if error.errno in _ABSENT and not writing:
+            return self._absent(key)
+        return StorageError(why, file=key, hint="Check the disk and the directory")
+
+
+class _LocalWriteStream(WriteStream):
+    def __init__(self, store: LocalStore, key: str, file: NewFile) -> None:
+        super().__init__(key)
+        self._store = store
+        self._file = file
+        self._buffer = bytearray()
+
+    def _append(self, data: memoryview) -> None:
+        if len(self._buffer) + len(data) <= _WRITE_BUFFER:
+            self._buffer += data
+            return
+        self._drain()
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise self._store._error(error, self.key, writing=True) from error
+
+    def _drain(self) -> None:
+        try:
+            self._file.write(self._buffer)
+        except OSError as error:
+            raise self._store._error(error, self.key, writing=True) from error
+        self._buffer = bytearray()
+
+    def _publish(self) -> None:
+        self._drain()
+        self._store._finish(self._file, self.key, replace=True)
+
+    def _discard(self) -> None:
+        self._file.discard()
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    data = os.read(descriptor, size)
+    if len(data) == size:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while left and (data := os.read(descriptor, left)):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
