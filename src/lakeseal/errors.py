@@ -8,7 +8,8 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     LakesealError
     ├── InvalidInput            the call is wrong: mend it and call again
     │   ├── InvalidUri · InvalidExpression · InvalidArgument · SchemaMismatch · ConstraintViolation
-    │   └── UnsupportedExpression   understood, but not evaluated outside Spark
+    │   ├── UnsupportedExpression   understood, but not evaluated outside Spark
+    │   └── EvaluationError         an expression failed on a value: overflow, division by zero, a cast
     ├── NotFound                what was named is not there
     │   ├── TableNotFound · VersionNotFound · ObjectNotFound
     ├── AlreadyExists           what was to be made is there already
@@ -131,6 +132,11 @@ class InvalidExpression(InvalidInput):
 class UnsupportedExpression(InvalidInput):
     kind = "unsupported-expression"
     default_hint = "Run it through Spark, or use a simpler expression"
+
+
+class EvaluationError(InvalidInput):
+    kind = "evaluation"
+    default_hint = "Leave such rows out by a condition, or use try_cast"
 
 
 class SchemaMismatch(InvalidInput):
