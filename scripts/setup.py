@@ -66,10 +66,15 @@ def set_up_packages(extras):
         make_venv()
     say("installing Lakeseal and its packages in .venv (once; a few minutes on a slow line)")
     target = "{}[{}]".format(ROOT, ",".join(sorted(extras)))
-    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", "--editable", target]
-    if subprocess.run([str(part) for part in pip], cwd=str(ROOT)).returncode:
-        stop("pip could not install the packages; its reason is above. When it is mended, run this again.")
+    # The pip that comes with an older Python knows fewer kinds of wheels.
+    pip_install("--upgrade", "pip")
+    pip_install("--constraint", str(ROOT / "constraints.txt"), "--editable", target)
     STAMP.write_text(json.dumps({"key": key.hexdigest(), "extras": sorted(extras)}), encoding="utf-8")
+
+
+def pip_install(*arguments):
+    if subprocess.run([str(PYTHON), "-m", "pip", "install", "--quiet"] + list(arguments), cwd=str(ROOT)).returncode:
+        stop("pip could not install the packages; its reason is above. When it is mended, run this again.")
 
 
 def read_stamp():

@@ -9,16 +9,17 @@ Standard library only: `scripts/setup.py` loads this file before anything is ins
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 OLDEST = 17
-_FOLDERS = (("/usr/lib/jvm", "*"), ("/Library/Java/JavaVirtualMachines", "*/Contents/Home"))
+FOLDERS = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
 
 
 class Java(NamedTuple):
@@ -26,23 +27,23 @@ class Java(NamedTuple):
     version: int
 
 
-def find_java(oldest: int = OLDEST) -> Java | None:
-    for home in _homes():
+def find_java(oldest: int = OLDEST, folders: Sequence[str] = FOLDERS) -> Java | None:
+    for home in _homes(folders):
         version = _version(home)
         if version is not None and version >= oldest:
             return Java(home, version)
     return None
 
 
-def _homes() -> Iterator[Path]:
+def _homes(folders: Sequence[str]) -> Iterator[Path]:
     named = os.environ.get("JAVA_HOME")
     if named:
         yield Path(named)
     on_path = shutil.which("java")
     if on_path:
         yield Path(os.path.realpath(on_path)).parent.parent
-    for folder, pattern in _FOLDERS:
-        yield from sorted(Path(folder).glob(pattern), reverse=True)
+    for pattern in folders:
+        yield from map(Path, sorted(glob.glob(pattern), reverse=True))
 
 
 def _version(home: Path) -> int | None:

@@ -24,7 +24,8 @@ def read(
     version: AtVersion = None,
     timestamp: AtTimestamp = None,
     where: Annotated[
-        str | None, typer.Option("--where", "-w", help="Rows for which this SQL expression is true.", show_default=False)
+        str | None,
+        typer.Option("--where", "-w", help="Rows for which this SQL expression is true.", show_default=False),
     ] = None,
     columns: Annotated[
         str | None, typer.Option("--columns", "-c", help="Names, separated by commas.", show_default=False)
