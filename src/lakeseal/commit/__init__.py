@@ -1,0 +1,1 @@
+"""Proposing commits: optimistic transactions, the conflict check, the attempt loop, and the seam of owners."""

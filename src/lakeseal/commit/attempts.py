@@ -1,0 +1,250 @@
+"""The one loop in which everything is committed.
+
+    render at the version behind what we know → ask the owner
+      Committed   done
+      Conflict    read who won, check each of them, build on the newest, try again
+      Unresolved  ask the owner the same again until it is known
+
+It never guesses. A transaction ends in exactly one of these ways:
+
+- it returns: the commit is there, once;
+- it raises `CommitOutcomeUnknown`: within the deadline nobody could say; the commit may be there or still arrive;
+- it raises anything else: the commit is not there and never will be.
+
+Nothing is deleted in any of these cases. Files that were written and not committed are left to vacuum, which is the
+only one that can tell them from those of a commit that is still on its way.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal.commit.conflicts import ROW_TRACKING_DOMAIN, check
+from lakeseal.commit.owner import CommitOwner, Committed, Conflict, Unresolved
+from lakeseal.commit.proposal import Proposal
+from lakeseal.commit.rendering import Attempt, Base, has_in_commit_timestamps, render
+from lakeseal.commit.winner import WinningCommit
+from lakeseal.errors import (
+    CommitOutcomeUnknown,
+    ConcurrentWriteException,
+    LakesealError,
+    MetadataChangedException,
+    Refused,
+    StorageUnavailable,
+    VersionNotFound,
+)
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.actions import Metadata, Protocol
+
+T = TypeVar("T")
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """How long to keep trying. Delays grow from the first to the longest and are cut at random."""
+
+    attempts: int = 1000
+    """With n writers on one table each attempt wins with about 1/n, so this must be far above the number of writers."""
+    deadline_s: float = 300.0
+    first_delay_s: float = 0.001
+    longest_delay_s: float = 0.2
+    first_doubt_s: float = 0.02
+    """The first delay after a lost reply, when the store needs time rather than luck."""
+    longest_doubt_s: float = 2.0
+
+
+class Landed(Struct, frozen=True, kw_only=True):
+    attempt: Attempt
+    snapshot: Snapshot
+    attempts: int
+
+
+def commit(
+    proposal: Proposal,
+    snapshot: Snapshot | None,
+    *,
+    log: DeltaLog,
+    owner: CommitOwner,
+    retry: Retry,
+    clock: Callable[[], int],
+) -> Landed:
+    """`snapshot` is what the proposal read; None if there was no table. `clock` gives milliseconds."""
+    table = log.store.uri
+    patience = _Patience(retry)
+    base = snapshot
+    for tried in range(1, retry.attempts + 1):
+        attempt = render(proposal, base_of(base, proposal), now_ms=clock())
+        if isinstance(_ask(owner, attempt, proposal.txn_id, patience, table), Committed):
+            after = log.with_commit(base, attempt.version, attempt.data, attempt.timestamp_ms)
+            return Landed(attempt=attempt, snapshot=after, attempts=tried)
+        if not patience.wait(tried):
+            raise _gave_up(table, attempt.version, tried, f"within {retry.deadline_s:g} s")
+        base = _catch_up(proposal, snapshot, base, attempt.version, log=log, patience=patience)
+    raise _gave_up(table, attempt.version, retry.attempts, "which is all that was allowed")
+
+
+def base_of(snapshot: Snapshot | None, proposal: Proposal) -> Base:
+    if snapshot is None:
+        return Base()
+    protocol: Protocol = proposal.protocol or snapshot.protocol
+    metadata: Metadata = proposal.metadata or snapshot.metadata
+    return Base(
+        version=snapshot.version,
+        protocol=snapshot.protocol,
+        metadata=snapshot.metadata,
+        timestamp_ms=snapshot.timestamp_ms if has_in_commit_timestamps(protocol, metadata) else None,
+        row_tracking=snapshot.domains.get(ROW_TRACKING_DOMAIN),
+    )
+
+
+def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: _Patience, table: str) -> Committed | Conflict:
+    in_doubt: str | None = None
+    asked = 0
+    while True:
+        asked += 1
+        try:
+            outcome = owner.commit(
+                attempt.version, attempt.data, txn_id=txn_id, in_commit_timestamp=attempt.in_commit_timestamp
+            )
+        except StorageUnavailable as error:
+            if patience.wait(asked, in_doubt=True):
+                continue
+            if in_doubt is None:
+                raise
+            raise _unknown(table, attempt.version, txn_id, in_doubt) from error
+        except Refused:
+            raise
+        except LakesealError as error:
+            if in_doubt is None:
+                raise
+            raise _unknown(table, attempt.version, txn_id, in_doubt) from error
+        if not isinstance(outcome, Unresolved):
+            return outcome
+        in_doubt = outcome.reason
+        if not patience.wait(asked, in_doubt=True):
+            raise _unknown(table, attempt.version, txn_id, in_doubt)
+
+
+def _catch_up(
+    proposal: Proposal,
+    read: Snapshot | None,
+    base: Snapshot | None,
+    taken: int,
+    *,
+    log: DeltaLog,
+    patience: _Patience,
+) -> Snapshot:
+    """The newest snapshot, after every commit that `base` did not know has been checked."""
+
+    def may_match(predicate: str, files: pa.Table) -> pa.Array:
+        assert read is not None, "who creates a table conflicts with any other who does, before files are looked at"
+        return read.match(predicate, files).may
+
+    newest = _visible(taken, log, patience)
+    metadata = None if base is None else base.metadata
+    for version in range(-1 if base is None else base.version, newest.version):
+        winner = _read_winner(version + 1, log, patience)
+        clash = check(proposal, winner, before=metadata, may_match=may_match)
+        if clash is not None:
+            raise clash.to_error(log.store.uri)
+        metadata = winner.metadata or metadata
+    if metadata is not None and metadata.id != newest.metadata.id:
+        raise MetadataChangedException(
+            "The table was replaced by another one while this transaction was under way",
+            table=log.store.uri,
+            version=newest.version,
+        )
+    return newest
+
+
+def _visible(version: int, log: DeltaLog, patience: _Patience) -> Snapshot:
+    asked = 0
+    while True:
+        asked += 1
+        newest = patience.through(log.update)
+        if newest is not None and newest.version >= version:
+            return newest
+        # The owner says that the version is taken, and whoever took it may not have shown it to us yet.
+        if not patience.wait(asked, in_doubt=True):
+            raise ConcurrentWriteException(
+                f"Version {version} belongs to another writer, but cannot be read yet",
+                table=log.store.uri,
+                version=version,
+                hint="Nothing was committed. Retry when the other writer's commit has become visible",
+            )
+
+
+def _read_winner(version: int, log: DeltaLog, patience: _Patience) -> WinningCommit:
+    try:
+        return WinningCommit.from_actions(version, patience.through(lambda: log.commit_actions(version)))
+    except VersionNotFound as error:
+        raise ConcurrentWriteException(
+            f"Version {version} was committed at the same time and is gone from the log, so that nobody can tell "
+            "whether it conflicts",
+            table=log.store.uri,
+            version=version,
+        ) from error
+
+
+class _Patience:
+    """How much longer a transaction may wait, and the waiting."""
+
+    def __init__(self, retry: Retry) -> None:
+        self._retry = retry
+        self._until = time.monotonic() + retry.deadline_s
+
+    def wait(self, times: int, *, in_doubt: bool = False) -> bool:
+        """False, at once, if there is no time left."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            return False
+        first, longest = (
+            (self._retry.first_doubt_s, self._retry.longest_doubt_s)
+            if in_doubt
+            else (self._retry.first_delay_s, self._retry.longest_delay_s)
+        )
+        delay = min(longest, first * 2 ** min(times - 1, 30))
+        # Jitter keeps writers from meeting again; it decides nothing that an attacker could want to know.
+        time.sleep(min(left, random.uniform(0, delay)))  # noqa: S311
+        return True
+
+    def through(self, call: Callable[[], T]) -> T:
+        """Calls until the store answers; its error if it does not in time."""
+        times = 0
+        while True:
+            times += 1
+            try:
+                return call()
+            except StorageUnavailable:
+                if not self.wait(times, in_doubt=True):
+                    raise
+
+
+def _gave_up(table: str, version: int, attempts: int, how: str) -> ConcurrentWriteException:
+    return ConcurrentWriteException(
+        f"Other writers were faster in all {attempts} attempts, {how}",
+        table=table,
+        version=version,
+        hint="Nothing was committed. Retry, with fewer writers at the same time or larger commits",
+    )
+
+
+def _unknown(table: str, version: int, txn_id: str, reason: str) -> CommitOutcomeUnknown:
+    error = CommitOutcomeUnknown(
+        f"It is not known whether version {version} was committed: {reason}",
+        table=table,
+        version=version,
+        hint=(
+            f"Look for the txnId {txn_id} in the table's history before writing the same again. If version {version} "
+            "carries it, the commit is there; if it carries another, it is not; if there is no such version, it may "
+            "still arrive. No file was deleted"
+        ),
+    )
+    error.txn_id = txn_id
+    return error

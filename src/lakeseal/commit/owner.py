@@ -1,0 +1,73 @@
+"""The seam of commit owners: who decides whether a proposed version counts.
+
+A `CommitOwner` serves one table. What a caller may rely on, whoever the owner is:
+
+- `commit` makes `version` part of the table, all of it at once, and only if the version before it exists and it does
+  not exist itself. A version belongs to one transaction for ever, and there are no gaps.
+- Asking again with the same version, bytes and `txn_id` gives the first answer, however often and however late; so a
+  lost reply is settled by asking again.
+- When the answer is `Committed`, the bytes are durable and never change. When it is `Conflict`, the proposal is not
+  and will never be part of the table at this version. `Unresolved` says that neither is known.
+- What raises decided nothing new: `Refused` (a policy said no; final for this version and `txn_id`) and whatever the
+  way to the owner reports. If an earlier call for the same version was unresolved, it still is.
+- `get_commits` names the ratified commits from a version on, contiguous and ascending, and the latest of all. The
+  first may be above the version asked for: the ones below are in the log under their own names. A file that it does
+  not name, and that is not in the log under its own name, is not a commit.
+- After `backfill_to_version(v)` every version up to `v` is in the log under its own name, byte for byte as ratified.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """A ratified commit and the key of the file that holds it, from the table's root."""
+
+    version: int
+    key: str
+    txn_id: str | None = None
+    """None where the owner knows files only; the file itself says it."""
+    in_commit_timestamp: int | None = None
+
+
+class Commits(Struct, frozen=True, kw_only=True):
+    commits: tuple[Commit, ...] = ()
+    latest: int = -1
+    """The latest ratified version; -1 if there is none."""
+
+
+class Committed(Struct, frozen=True, kw_only=True):
+    commit: Commit
+
+    @property
+    def version(self) -> int:
+        return self.commit.version
+
+
+class Conflict(Struct, frozen=True, kw_only=True):
+    """Another transaction has this version."""
+
+    version: int
+
+
+class Unresolved(Struct, frozen=True, kw_only=True):
+    """The reply was lost: the version may be ours, another's, or still free with our request under way."""
+
+    version: int
+    reason: str
+
+
+Outcome = Committed | Conflict | Unresolved
+
+
+class CommitOwner(Protocol):
+    def commit(self, version: int, data: bytes, *, txn_id: str, in_commit_timestamp: int | None = None) -> Outcome:
+        """`data` is the whole commit file; its `commitInfo` carries `txn_id` and, if given, the timestamp."""
+
+    def get_commits(self, start_version: int) -> Commits: ...
+
+    def backfill_to_version(self, version: int) -> None:
+        """`VersionNotFound` if `version` is not ratified."""

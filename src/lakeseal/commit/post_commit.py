@@ -1,0 +1,127 @@
+"""What happens after a commit, off the path of its answer: checkpoints, checksums, whatever is plugged in.
+
+Hooks run in the background, one at a time. They come after the fact: the commit stands whatever they do, so their
+failures are logged and never raised, and a hook that has not started yet is dropped when the same hook of the same
+table has newer work. `flush` waits for all of it; the end of the interpreter does so too, for a while.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from msgspec import Struct
+
+from lakeseal.commit.owner import CommitOwner
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.snapshot import Snapshot
+
+_log = logging.getLogger(__name__)
+_EXIT_TIMEOUT_S = 60.0
+
+
+class FreshCommit(Struct, frozen=True, kw_only=True):
+    """A commit of ours that has just been ratified. `snapshot` is the table right after it."""
+
+    version: int
+    data: bytes
+    snapshot: Snapshot
+    log: DeltaLog
+    owner: CommitOwner
+
+
+class PostCommit(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def wants(self, commit: FreshCommit) -> bool:
+        """Asked on the committing thread, so without I/O."""
+
+    def run(self, commit: FreshCommit) -> None: ...
+
+
+class CheckpointEvery:
+    """Writes a checkpoint whenever the table's checkpoint interval has passed.
+
+    Only what is in the log under its own name may be checkpointed, so the owner is asked to backfill first.
+    """
+
+    name = "checkpoint"
+
+    def __init__(self, write: Callable[[DeltaLog, Snapshot], object]) -> None:
+        self._write = write
+
+    def wants(self, commit: FreshCommit) -> bool:
+        return commit.version > 0 and commit.version % commit.snapshot.properties.checkpoint_interval == 0
+
+    def run(self, commit: FreshCommit) -> None:
+        commit.owner.backfill_to_version(commit.version)
+        self._write(commit.log, commit.snapshot)
+
+
+class Background:
+    """Jobs one after the other on a thread that lives while there is work."""
+
+    def __init__(self) -> None:
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+        atexit.register(self.flush, timeout=_EXIT_TIMEOUT_S)
+
+    def _reset(self) -> None:
+        # In a forked child the thread is gone and the lock may be held by nobody.
+        self._changed = threading.Condition()
+        self._waiting: dict[tuple[str, str], Callable[[], object]] = {}
+        self._busy = False
+
+    def submit(self, key: tuple[str, str], job: Callable[[], object]) -> None:
+        with self._changed:
+            self._waiting.pop(key, None)
+            self._waiting[key] = job
+            if self._busy:
+                return
+            self._busy = True
+        threading.Thread(target=self._work, name="lakeseal-post-commit", daemon=True).start()
+
+    def flush(self, *, timeout: float | None = None) -> bool:
+        """Waits until nothing is left to do; False if that took longer than `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._busy, timeout)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._busy = False
+                    self._changed.notify_all()
+                    return
+                key = next(iter(self._waiting))
+                job = self._waiting.pop(key)
+            try:
+                job()
+            except Exception as error:
+                _log.warning("%s after a commit to %s failed; the commit stands: %s", key[1], key[0], error)
+
+
+_background = Background()
+
+
+def run_after(commit: FreshCommit, hooks: Sequence[PostCommit]) -> None:
+    table = commit.log.store.uri
+    for hook in hooks:
+        try:
+            wanted = hook.wants(commit)
+        except Exception as error:
+            _log.warning("%s after a commit to %s failed; the commit stands: %s", hook.name, table, error)
+            continue
+        if wanted:
+            _background.submit((table, hook.name), partial(hook.run, commit))
+
+
+def flush(*, timeout: float | None = None) -> bool:
+    """Waits for all that runs after commits of this process; False if that took longer than `timeout` seconds."""
+    return _background.flush(timeout=timeout)
