@@ -152,6 +152,9 @@ class Protocol(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults
     reader_features: tuple[str, ...] | None = None
     writer_features: tuple[str, ...] | None = None
 
+    def to_json(self) -> Json:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in super().to_json().items()}
+
 
 class SetTransaction(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     key: ClassVar[str] = "txn"

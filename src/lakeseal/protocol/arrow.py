@@ -80,11 +80,17 @@ def to_arrow_type(data_type: DataType, *, field_ids: bool = False) -> pa.DataTyp
         case VariantType():
             return _VARIANT
         case ArrayType(element=element, contains_null=nullable):
-            return pa.list_(pa.field("element", to_arrow_type(element, field_ids=field_ids), nullable))
+            return pa.list_(
+                pa.field("element", to_arrow_type(element, field_ids=field_ids), _nullable(element, nullable))
+            )
         case MapType(key=key, value=value, value_contains_null=nullable):
+            if key == delta.VOID:
+                raise UnsupportedType(
+                    f"Arrow has no type for {data_type}", hint="Give the map's keys a type; no row can have such a key"
+                )
             return pa.map_(
                 pa.field("key", to_arrow_type(key, field_ids=field_ids), nullable=False),
-                pa.field("value", to_arrow_type(value, field_ids=field_ids), nullable),
+                pa.field("value", to_arrow_type(value, field_ids=field_ids), _nullable(value, nullable)),
             )
         case StructType(fields=fields):
             return pa.struct([_to_field(f, field_ids) for f in fields])
@@ -112,7 +118,16 @@ def _to_field(field: StructField, field_ids: bool) -> pa.Field:
     }
     if field_ids and field.field_id is not None:
         metadata[PARQUET_FIELD_ID] = str(field.field_id).encode()
-    return pa.field(field.name, to_arrow_type(field.type, field_ids=field_ids), field.nullable, metadata or None)
+    try:
+        arrow = to_arrow_type(field.type, field_ids=field_ids)
+    except UnsupportedType as error:
+        raise error.at(column=field.name) from None
+    return pa.field(field.name, arrow, _nullable(field.type, field.nullable), metadata or None)
+
+
+def _nullable(data_type: DataType, nullable: bool) -> bool:
+    # Null is the only value that void has, and Arrow does not let it be forbidden.
+    return nullable or data_type == delta.VOID
 
 
 def _from_fields(fields: list[pa.Field], path: tuple[str, ...], depth: int) -> StructType:
