@@ -1,0 +1,198 @@
+"""A task's rows → files, in bounded memory however many partitions there are.
+
+Rows are kept until they fill a buffer. Then they are grouped by partition, and each group goes where it costs least:
+
+- to a file that stays open, for the partitions that bring the most rows (there is room for `MAX_OPEN` of them),
+- to the `Spill` on local disk, for all others. When the input has ended, each of those partitions is written at once,
+  from all its pieces.
+
+So a partition gets one file per task (more if files are rolled), a task holds about twice its buffer, and few
+partitions cost no detour over the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+
+from lakeseal.errors import LakesealError
+from lakeseal.protocol.file_stats import StatsCollector
+from lakeseal.protocol.schema import StructType
+from lakeseal.write.delayed_commit_protocol import CDC_PARTITION_TRUE
+from lakeseal.write.file_commit_protocol import FileCommitProtocol, TaskContext, WrittenFile
+from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
+from lakeseal.write.parquet_file import Compression, ParquetFile, Repetition
+from lakeseal.write.partition_split import PartitionSplit
+from lakeseal.write.rolling_files import Limits, OpenFile, RollingFiles, Shrinking
+from lakeseal.write.spill import Spill
+from lakeseal.write.uploads import FileSink, Uploads
+
+BUFFER_BYTES = 128 * 2**20
+MAX_OPEN = 32
+# Smaller pieces would make row groups that readers are slow on; they are worth waiting for more.
+_MIN_OPEN_BYTES = 2 * 2**20
+# From here on a file's own rows tell better than the task's whether its values repeat.
+_OWN_SAMPLE_ROWS = 2**16
+
+
+class TaskWriter:
+    """Ends by `finish` or `abort`. Batches come with the table's columns in the table's types.
+
+    `indexed` are the columns with statistics, under the names that files have.
+    """
+
+    def __init__(
+        self,
+        *,
+        protocol: FileCommitProtocol,
+        task: TaskContext,
+        uploads: Uploads,
+        schema: FileSchema,
+        split: PartitionSplit,
+        indexed: StructType,
+        compression: Compression,
+        limits: Limits,
+        buffer_bytes: int = BUFFER_BYTES,
+        spill_directory: str | None = None,
+    ) -> None:
+        self._protocol = protocol
+        self._task = task
+        self._uploads = uploads
+        self._schema = schema
+        self._split = split
+        self._indexed = indexed
+        self._compression = compression
+        self._limits = limits
+        self._buffer_bytes = buffer_bytes
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self._shrinking = Shrinking()
+        self._repetition: Repetition | None = None
+        self._open: dict[str, RollingFiles] = {}
+        self._spill = Spill(spill_directory)
+        self._written: list[WrittenFile] = []
+        self._begun: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for piece in _pieces(batch, self._buffer_bytes // 2):
+            self._buffer.append(piece)
+            self._buffered += piece.nbytes
+            if self._buffered >= self._buffer_bytes:
+                self._flush()
+
+    def finish(self) -> list[WrittenFile]:
+        last = self._groups()
+        for directory in dict.fromkeys([*self._open, *self._spill.partitions, *last]):
+            files = self._open.get(directory) or self._new_files(directory)
+            for pieces in _up_to(chain(self._spill.take(directory), last.pop(directory, ())), self._buffer_bytes // 2):
+                files.write(self._rows(directory, pieces))
+            self._written += files.finish()
+            del self._open[directory]
+        self._spill.close()
+        self._uploads.wait()
+        return self._written
+
+    def abort(self) -> None:
+        """Leave no file behind, as far as the store lets us; the error that led here is the one to report."""
+        for files in self._open.values():
+            with contextlib.suppress(LakesealError):
+                files.abort()
+        self._spill.close()
+        self._uploads.cancel()
+        with contextlib.suppress(LakesealError):
+            self._uploads.store.delete(self._begun)
+
+    def _flush(self) -> None:
+        to_spill: list[tuple[str, pa.RecordBatch]] = []
+        groups = self._groups()
+        for directory in sorted(groups, key=lambda d: -sum(piece.num_rows for piece in groups[d])):
+            pieces = groups.pop(directory)
+            if directory in self._open or self._worth_a_file(pieces):
+                files = self._open.get(directory) or self._new_files(directory)
+                files.write(self._rows(directory, pieces))
+            else:
+                to_spill += ((directory, piece) for piece in pieces)
+        if to_spill:
+            self._spill.add_run(to_spill)
+
+    def _worth_a_file(self, pieces: list[pa.RecordBatch]) -> bool:
+        if not self._split:
+            return True
+        return len(self._open) < MAX_OPEN and sum(piece.nbytes for piece in pieces) >= _MIN_OPEN_BYTES
+
+    def _groups(self) -> dict[str, list[pa.RecordBatch]]:
+        """The rows of the buffer by partition directory, as files have them; the buffer is empty afterwards."""
+        batches, self._buffer, self._buffered = self._buffer, [], 0
+        batches = [batch for batch in batches if batch.num_rows]
+        if not batches:
+            return {}
+        if not self._split:
+            return {"": [self._schema.to_file(batch) for batch in batches]}
+        rows = pa.Table.from_batches(batches)
+        order, parts = self._split.split(rows)
+        arrays = []
+        for name in self._schema.names:
+            column = pa.concat_arrays(rows.column(name).chunks)
+            arrays.append(column if order is None else column.take(order))
+        grouped = self._schema.to_file(pa.RecordBatch.from_arrays(arrays, names=self._schema.names))
+        groups: dict[str, list[pa.RecordBatch]] = {}
+        for directory, start, length in parts:
+            groups.setdefault(directory, []).append(grouped.slice(start, length))
+        if self._repetition is None:
+            self._repetition = Repetition(pa.Table.from_batches([grouped]))
+        return groups
+
+    def _rows(self, directory: str, pieces: list[pa.RecordBatch]) -> pa.Table:
+        rows = pa.Table.from_batches(pieces)
+        return rows if _is_cdc(directory) or CHANGE_TYPE not in self._schema.names else rows.drop_columns(CHANGE_TYPE)
+
+    def _new_files(self, directory: str) -> RollingFiles:
+        files = RollingFiles(partial(self._begin, directory), self._limits, self._shrinking)
+        self._open[directory] = files
+        return files
+
+    def _begin(self, directory: str, number: int, rows: pa.Table) -> OpenFile:
+        name = self._protocol.new_task_file(
+            self._task, directory or None, f"-c{number:03d}{self._compression.extension}"
+        )
+        self._begun.append(name.key)
+        repetition = self._repetition
+        if repetition is None or rows.num_rows >= _OWN_SAMPLE_ROWS:
+            repetition = Repetition(rows)
+        sink = FileSink(self._uploads, name.key)
+        dictionary = repetition.repeating(rows.schema, rows.num_rows)
+        file = ParquetFile(sink, rows.schema, self._compression, dictionary)
+        return OpenFile(file, None if _is_cdc(directory) else StatsCollector(self._indexed))
+
+
+def _is_cdc(directory: str) -> bool:
+    return directory.partition("/")[0] == CDC_PARTITION_TRUE
+
+
+def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    """The batch, cut so that no piece is much larger than the limit."""
+    size = batch.nbytes
+    if size <= limit:
+        yield batch
+        return
+    rows = max(1, batch.num_rows * limit // size)
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def _up_to(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """The pieces in lists that are about so many bytes large, or smaller at the end."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += piece.nbytes
+        if size >= limit:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
