@@ -15,6 +15,10 @@ _not_text = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _temporary = re.compile(r"\.lakeseal-[0-9a-f]{32}\.tmp\Z")
 
 
+def is_key(text: str) -> bool:
+    return _leaves_root.search(text) is None and _not_text.search(text) is None
+
+
 def check_key(key: str) -> str:
     """The key itself; `UnsafePath` if it could name anything but an object below the root."""
     if _leaves_root.search(key) is not None:

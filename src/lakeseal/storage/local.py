@@ -116,7 +116,9 @@ class LocalStore:
         self._look_at(check_prefix(prefix))
         try:
             with os.scandir(self._base + prefix) as entries:
-                names = [entry.name for entry in entries if entry.is_file()]
+                names = [
+                    entry.name for entry in entries if entry.is_file(follow_symlinks=False) or _links_to_file(entry)
+                ]
         except OSError as error:
             if error.errno in _ABSENT:
                 return []
@@ -227,7 +229,9 @@ class LocalStore:
                         below = f"{prefix}{entry.name}/"
                         if recursive and (below > after or after.startswith(below)):
                             found.append((below, entry))
-                    elif (key := prefix + entry.name) > after and entry.is_file():
+                    elif (key := prefix + entry.name) > after and (
+                        entry.is_file(follow_symlinks=False) or _links_to_file(entry)
+                    ):
                         found.append((key, entry))
         except OSError as error:
             if error.errno in _ABSENT:
@@ -281,15 +285,16 @@ class LocalStore:
 
     def _error(self, error: OSError, key: str, *, writing: bool = False) -> LakesealError:
         why = f"{error.strerror or error} in {self._uri}"
+        file = key or None
         if error.errno in _NO_SPACE:
-            return OutOfSpace(why, file=key)
+            return OutOfSpace(why, file=file)
         if error.errno in _DENIED:
-            return PermissionDenied(why, file=key)
+            return PermissionDenied(why, file=file)
         if error.errno == errno.ENAMETOOLONG:
-            return InvalidArgument(why, file=key, hint="Use a shorter name")
+            return InvalidArgument(why, file=file, hint="Use a shorter name")
         if error.errno in _ABSENT and not writing:
             return self._absent(key)
-        return StorageError(why, file=key, hint="Check the disk and the directory")
+        return StorageError(why, file=file, hint="Check the disk and the directory")
 
 
 class _LocalWriteStream(WriteStream):
@@ -322,6 +327,14 @@ class _LocalWriteStream(WriteStream):
 
     def _discard(self) -> None:
         self._file.discard()
+
+
+def _links_to_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_symlink() and entry.is_file()
+    except OSError:
+        # A link in a circle must not spoil the listing of its neighbours.
+        return False
 
 
 def _read(descriptor: int, size: int) -> bytes:

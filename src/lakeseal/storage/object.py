@@ -40,7 +40,7 @@ from lakeseal.errors import (
 )
 from lakeseal.storage.base import ObjectMeta
 from lakeseal.storage.clients import connect, lists_in_order, scrub
-from lakeseal.storage.keys import check_key, check_prefix, check_range
+from lakeseal.storage.keys import check_key, check_prefix, check_range, is_key
 from lakeseal.storage.location import Location
 from lakeseal.storage.object_files import TAIL, ObjectReader, ObjectWriteStream
 from lakeseal.storage.streams import WriteStream
@@ -203,23 +203,26 @@ class ObjectStore:
         directory = self._prefix + prefix
         with self._reporting(prefix, bucket=True):
             found: Iterable[Any]
-            offset = None if after is None else self._prefix + after
+            offset = self._prefix + (after or "")
             if recursive:
                 found = self._below(directory, offset)
-            elif offset is not None:
+            elif after is not None:
                 found = self._beside(directory, offset)
             else:
                 found = obstore.list_with_delimiter(self._client, directory or None)["objects"]
             for entry in found:
-                # A folder's marker, the object "d/", is listed as an empty "d"; only asking tells the two apart.
-                if entry["path"].startswith(directory) and (entry["size"] or not self._is_marker(entry["path"])):
+                path = entry["path"]
+                if path > offset and path.startswith(directory) and (entry["size"] or not self._is_marker(path)):
                     yield entry
 
-    def _below(self, directory: str, offset: str | None) -> Iterator[Any]:
-        stream = obstore.list(self._client, directory or None, offset=offset or None, chunk_size=_LIST_CHUNK)
+    def _below(self, directory: str, offset: str) -> Iterator[Any]:
+        # The client wants a key here, and any text may be asked for: start no later, and leave the rest to the caller.
+        start = offset.rstrip("/")
+        start = start if is_key(start) else directory.rstrip("/")
+        stream = obstore.list(self._client, directory or None, offset=start or None, chunk_size=_LIST_CHUNK)
         return chain.from_iterable(stream)
 
-    def _beside(self, directory: str, offset: str | None) -> Iterator[Any]:
+    def _beside(self, directory: str, offset: str) -> Iterator[Any]:
         """Only what lies in the directory itself: no store lists so with an offset, so what lies deeper is left out
         here, and a subdirectory that goes on for long is jumped over."""
         passed = 0
@@ -235,6 +238,7 @@ class ObjectStore:
                 return
 
     def _is_marker(self, path: str) -> bool:
+        """A folder's marker, the object "d/", is listed as an empty "d"; only asking tells the two apart."""
         if self._location.kind == "memory":
             return False
         try:
