@@ -25,8 +25,8 @@ from lakeseal.protocol.schema import DataType, DecimalType, PrimitiveType
 
 _DAY_MICROS = 86_400_000_000
 # Years 1 to 9999: beyond them Arrow's own conversions refuse, or silently wrap around.
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-_FIRST_MICROS, _LAST_MICROS = _FIRST_DAY * _DAY_MICROS, (_LAST_DAY + 1) * _DAY_MICROS - 1
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+FIRST_MICROS, LAST_MICROS = FIRST_DAY * _DAY_MICROS, (LAST_DAY + 1) * _DAY_MICROS - 1
 
 _INTEGER = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
 _FLOAT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?inf(?:inity)?|nan)[fFdD]?\s*", re.I | re.ASCII)
@@ -80,7 +80,7 @@ def format_text(values: pa.Array, data_type: DataType) -> pa.Array:
             return _format_each(values, lambda value: format(value, "f"))
         case PrimitiveType(name="date"):
             days = values.cast(pa.int32())
-            if _within(days, _FIRST_DAY, _LAST_DAY):
+            if _within(days, FIRST_DAY, LAST_DAY):
                 return values.cast(pa.string())
             return _format_each(days, format_day)
         case PrimitiveType(name="timestamp" | "timestamp_ntz" as name):
@@ -206,7 +206,7 @@ def _java_names(texts: pa.Array) -> pa.Array:
 
 def _format_timestamps(values: pa.Array, *, zoned: bool) -> pa.Array:
     micros = values.cast(pa.int64())
-    if _within(micros, _FIRST_MICROS, _LAST_MICROS):
+    if _within(micros, FIRST_MICROS, LAST_MICROS):
         texts = micros.cast(pa.timestamp("us")).cast(pa.string())
     else:
         texts = _format_each(micros, format_micros)

@@ -1,0 +1,272 @@
+"""Statistics of one file as a writer states them.
+
+A Parquet writer computes minimum, maximum and null count of every leaf anyway and leaves them in the footer, so that is
+where they are taken from: measured on a million rows, computing them a second time from the batches costs up to a sixth
+of the time to write a string column, the footer next to nothing. `StatsCollector` watches the batches only for what a
+footer does not say: whether a column of floats holds a NaN, and how many arrays and maps are null.
+
+Bounds hold for every reader: a minimum is never above, a maximum never below a value of the file, in Spark's order
+(NaN above all numbers, strings by their UTF-8 bytes) and whether or not the reader allows for the milliseconds that the
+format cuts timestamps to. A bound that cannot be given is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Raw, Struct
+
+from lakeseal.protocol.schema import DataType, DecimalType, PrimitiveType, StructField, StructType
+from lakeseal.protocol.stats import MAX_VALUES, MIN_VALUES, NULL_COUNT, NUM_RECORDS, TIGHT_BOUNDS, has_bounds
+from lakeseal.protocol.text_values import FIRST_DAY, FIRST_MICROS, LAST_DAY, LAST_MICROS, format_day, format_micros
+
+STRING_PREFIX = 32
+"""Characters of a string that statistics keep."""
+
+Path = tuple[str, ...]
+
+_MILLIS = {"s": 1000, "ms": 1}
+_ASCII_MAX, _UNICODE_MAX = "\x7f", "\U0010ffff"
+_INTEGERS = ("byte", "short", "integer", "long")
+
+
+class ColumnStats(Struct, frozen=True, kw_only=True):
+    """What is known of one leaf column. Dates are days and timestamps microseconds since 1970; None is unknown."""
+
+    path: Path
+    type: DataType
+    null_count: int | None = None
+    minimum: Any = None
+    maximum: Any = None
+
+
+class FileStats(Struct, frozen=True, kw_only=True):
+    num_records: int
+    columns: tuple[ColumnStats, ...] = ()
+
+    def to_json(self) -> str:
+        """The text for `add.stats`."""
+        lows: dict[str, Any] = {}
+        highs: dict[str, Any] = {}
+        counts: dict[str, Any] = {}
+        for column in self.columns:
+            _put(lows, column.path, _bound(column.minimum, column.type, upper=False))
+            _put(highs, column.path, _bound(column.maximum, column.type, upper=True))
+            _put(counts, column.path, column.null_count)
+        stats = {NUM_RECORDS: self.num_records, MIN_VALUES: lows, MAX_VALUES: highs, NULL_COUNT: counts}
+        return msgspec.json.encode({**stats, TIGHT_BOUNDS: True}).decode()
+
+
+class StatsCollector:
+    """Sees each batch that goes into a file, then makes the file's statistics from its footer.
+
+    `indexed` names the columns as the batches and the file do: `to_physical()` of them, where columns are mapped.
+    """
+
+    def __init__(self, indexed: StructType) -> None:
+        self._indexed = indexed
+        leaves = list(indexed.leaves())
+        self._maybe_nan = {path for path, leaf in leaves if _is_float(leaf.type)}
+        self._with_nan: set[Path] = set()
+        self._null_counts = {path: 0 for path, leaf in leaves if not isinstance(leaf.type, PrimitiveType | DecimalType)}
+
+    def update(self, batch: pa.RecordBatch | pa.Table) -> None:
+        for path in self._maybe_nan - self._with_nan:
+            array = _leaf(batch, path)
+            if array is not None and pc.any(pc.is_nan(array)).as_py():
+                self._with_nan.add(path)
+        for path in self._null_counts:
+            array = _leaf(batch, path)
+            self._null_counts[path] += batch.num_rows if array is None else array.null_count
+
+    def finish(self, metadata: pq.FileMetaData) -> FileStats:
+        """`metadata` is the footer of the file that holds exactly the batches that were seen."""
+        nan_free = self._maybe_nan - self._with_nan
+        return stats_from_parquet_metadata(metadata, self._indexed, nan_free=nan_free, null_counts=self._null_counts)
+
+
+def stats_from_parquet_metadata(
+    metadata: pq.FileMetaData,
+    indexed: StructType,
+    *,
+    nan_free: Collection[Path] = (),
+    null_counts: Mapping[Path, int] | None = None,
+) -> FileStats:
+    """What a footer says of these columns.
+
+    Floats get a maximum only if they are known to be `nan_free`, and arrays, maps and variants a null count only from
+    `null_counts`; a file of unknown origin has neither.
+    """
+    places = dict(_leaf_places(metadata.schema.to_arrow_schema()))
+    columns = []
+    for path, leaf in indexed.leaves():
+        place = places.get(path)
+        if place is None and path not in {p[: len(path)] for p in places}:
+            columns.append(ColumnStats(path=path, type=leaf.type, null_count=metadata.num_rows))
+        elif place is None or not isinstance(leaf.type, PrimitiveType | DecimalType):
+            columns.append(ColumnStats(path=path, type=leaf.type, null_count=(null_counts or {}).get(path)))
+        else:
+            columns.append(_from_footer(metadata, path, leaf, *place, max_known=path in nan_free))
+    return FileStats(num_records=metadata.num_rows, columns=tuple(columns))
+
+
+def widen_bounds(stats: str) -> str:
+    """The same statistics for a file of which a deletion vector takes rows: bounds still hold, but are not tight."""
+    parts = msgspec.json.decode(stats, type=dict[str, Raw])
+    return msgspec.json.encode({**parts, TIGHT_BOUNDS: False}).decode()
+
+
+def _is_float(data_type: DataType) -> bool:
+    return isinstance(data_type, PrimitiveType) and data_type.name in ("float", "double")
+
+
+def _leaf(batch: pa.RecordBatch | pa.Table, path: Path) -> Any:
+    place = batch.schema.get_field_index(path[0])
+    if place < 0:
+        return None
+    array = batch.column(place)
+    for name in path[1:]:
+        place = array.type.get_field_index(name)
+        if place < 0:
+            return None
+        array = pc.struct_field(array, [place])
+    return array
+
+
+def _leaf_places(schema: pa.Schema) -> Iterator[tuple[Path, tuple[int, pa.DataType]]]:
+    """Paths through structs of every column that is not a struct, with its first leaf's place in the file."""
+    at = 0
+
+    def walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, tuple[int, pa.DataType]]]:
+        nonlocal at
+        if pa.types.is_struct(field.type):
+            for child in field.type:
+                yield from walk(child, (*path, child.name))
+            return
+        yield path, (at, field.type)
+        at += _count_leaves(field.type)
+
+    for field in schema:
+        yield from walk(field, (field.name,))
+
+
+def _count_leaves(arrow: pa.DataType) -> int:
+    if arrow.num_fields == 0:
+        return 1
+    return sum(_count_leaves(arrow.field(n).type) for n in range(arrow.num_fields))
+
+
+def _from_footer(
+    metadata: pq.FileMetaData, path: Path, leaf: StructField, place: int, stored: pa.DataType, *, max_known: bool
+) -> ColumnStats:
+    nulls: int | None = 0
+    lows: list[Any] | None = []
+    highs: list[Any] | None = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows == 0:
+            continue
+        found = group.column(place).statistics
+        has_count = found is not None and found.has_null_count
+        nulls = nulls + found.null_count if nulls is not None and has_count else None
+        if has_count and found.null_count == group.num_rows:
+            continue
+        bounded = found is not None and found.has_min_max and has_bounds(leaf.type)
+        low = _stored_bound(found, leaf.type, stored, upper=False) if bounded else None
+        high = _stored_bound(found, leaf.type, stored, upper=True) if bounded else None
+        lows = None if lows is None or low is None else [*lows, low]
+        highs = None if highs is None or high is None else [*highs, high]
+    if _is_float(leaf.type) and not max_known:
+        highs = None
+    return ColumnStats(
+        path=path,
+        type=leaf.type,
+        null_count=nulls,
+        minimum=min(lows) if lows else None,
+        maximum=max(highs) if highs else None,
+    )
+
+
+def _stored_bound(found: Any, data_type: DataType, stored: pa.DataType, *, upper: bool) -> Any:
+    """A footer's bound as a value of the column's type; None where the two do not go together."""
+    raw = found.max_raw if upper else found.min_raw
+    match data_type:
+        case PrimitiveType(name=name) if name in _INTEGERS:
+            return raw if pa.types.is_signed_integer(stored) else None
+        case PrimitiveType(name="float" | "double"):
+            return None if not pa.types.is_floating(stored) or math.isnan(raw) else raw
+        case PrimitiveType(name="date"):
+            return raw if pa.types.is_date32(stored) else None
+        case PrimitiveType(name="timestamp" | "timestamp_ntz"):
+            return _micros(raw, stored, upper=upper) if pa.types.is_timestamp(stored) else None
+        case PrimitiveType(name="string"):
+            try:
+                return raw.decode() if pa.types.is_string(stored) or pa.types.is_large_string(stored) else None
+            except UnicodeDecodeError:
+                return None
+        case DecimalType():
+            value = found.max if upper else found.min
+            return value if isinstance(value, Decimal) else None
+        case _:
+            return None
+
+
+def _micros(raw: Any, stored: pa.DataType, *, upper: bool) -> int | None:
+    if not isinstance(raw, int):
+        return None
+    if stored.unit == "ns":
+        return -(-raw // 1000) if upper else raw // 1000
+    return raw if stored.unit == "us" else raw * _MILLIS[stored.unit] * 1000
+
+
+def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
+    if value is None:
+        return
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def _bound(value: Any, data_type: DataType, *, upper: bool) -> Any:
+    """A bound as JSON, or None where JSON, or the readers of it, cannot take it."""
+    if value is None:
+        return None
+    match data_type:
+        case PrimitiveType(name="string"):
+            return _upper_string(value) if upper else value[:STRING_PREFIX]
+        case PrimitiveType(name="float" | "double"):
+            # Zeros are equal to Spark but not to every reader. Digits are a double's even for a float, because a float
+            # column may become a double later and then be compared as one.
+            value = (0.0 if upper else -0.0) if value == 0 else float(value)
+            return value if math.isfinite(value) else None
+        case PrimitiveType(name="date"):
+            return format_day(value) if FIRST_DAY <= value <= LAST_DAY else None
+        case PrimitiveType(name="timestamp" | "timestamp_ntz" as name):
+            millis = -(-value // 1000) if upper else value // 1000
+            if not FIRST_MICROS <= millis * 1000 <= LAST_MICROS:
+                return None
+            return format_micros(millis * 1000)[:-3].replace(" ", "T") + ("Z" if name == "timestamp" else "")
+        case DecimalType():
+            return Raw(format(value, "f").encode())
+        case _:
+            return value
+
+
+def _upper_string(value: str) -> str | None:
+    """A short string at or above a long one: a beginning of it, and a character above the one that follows."""
+    if len(value) <= STRING_PREFIX:
+        return value
+    for length in range(STRING_PREFIX, min(2 * STRING_PREFIX, len(value))):
+        following = value[length]
+        if following < _ASCII_MAX:
+            return value[:length] + _ASCII_MAX
+        if following < _UNICODE_MAX:
+            return value[:length] + _UNICODE_MAX
+    return value if len(value) <= 2 * STRING_PREFIX else None
