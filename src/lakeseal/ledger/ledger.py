@@ -1,0 +1,177 @@
+"""The database of ratified facts: transactions over the tables of `schema`, on SQLite or PostgreSQL.
+
+What a caller may rely on, on every database:
+
+- A write happens whole or not at all. When `write` returns, it is durable: it survives the death of the process, and of
+  the machine as far as its disk keeps what it said it kept.
+- Two writes that touch the same rows behave as if one ran after the other (`Tx` says exactly what is locked).
+- A read sees one moment: all of any write or nothing of it.
+- A write that can't get its turn, or whose connection is lost before it was asked to commit, is run again, until the
+  ledger's patience is over: then `StorageUnavailable`, and nothing happened.
+- When the connection is lost *while* it was asked to commit, nobody knows: `UnknownOutcome`. It is not run again,
+  unless the caller says that running it twice is the same as once.
+
+So functions given to `write` and `read` may run more than once, and must do nothing but use their `Tx`. No decision is
+made by the database's clock; callers pass the times that they store.
+
+A `Ledger` may be shared by threads and lives through `fork`; pickled, it is its URL (with the password, as whoever
+unpickles it must connect) and is opened again on the other side.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from lakeseal.errors import InvalidArgument, UnknownOutcome
+from lakeseal.ledger.engine import Backend, Kind
+from lakeseal.ledger.migrate import migrate
+from lakeseal.ledger.postgres import PostgresBackend
+from lakeseal.ledger.sqlite import SqliteBackend
+from lakeseal.ledger.tx import Again, Tx
+from lakeseal.ledger.url import LedgerUrl, parse
+
+PATIENCE = 30.0
+
+T = TypeVar("T")
+
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.5
+
+
+def open(url: str, *, create: bool = True, patience: float = PATIENCE) -> Ledger:
+    """Opens the ledger at `url` and brings its schema up to date; makes it where it is absent and `create` is set.
+    `patience` is how many seconds a transaction waits for others, or for a server that is away, before it gives up."""
+    where = parse(url)
+    backend: Backend
+    if where.kind == "postgresql":
+        backend = PostgresBackend(where, patience=patience)
+    else:
+        backend = SqliteBackend(where, create=create, patience=patience)
+    try:
+        migrate(backend, create=create or where.kind == "memory")
+    except SQLAlchemyError as error:
+        backend.close()
+        raise backend.fault(error).error from error
+    except BaseException:
+        backend.close()
+        raise
+    return Ledger(backend, patience=patience)
+
+
+class Ledger:
+    """See the module. Made by `open`."""
+
+    def __init__(self, backend: Backend, *, patience: float) -> None:
+        self._backend = backend
+        self._patience = patience
+        self._closed = False
+        self._thread = threading.local()
+
+    @property
+    def url(self) -> LedgerUrl:
+        return self._backend.url
+
+    def write(self, do: Callable[[Tx], T], *, idempotent: bool = False) -> T:
+        """Runs `do` in one transaction and commits it; an exception from `do` rolls everything back.
+
+        `idempotent` says that `do` finds out by an id of its own whether it was done before, and then answers as it
+        did then: after a lost answer it is run again instead of raising `UnknownOutcome`. Asking again is the only sure
+        way to learn the outcome: it waits for the first attempt where that is still on its way, while a read would
+        just not see it yet."""
+        return self._patiently(lambda: self._once(do, Kind.WRITE), again_if_unknown=idempotent)
+
+    def read(self, do: Callable[[Tx], T]) -> T:
+        """Runs `do` on one snapshot of the ledger."""
+        return self._patiently(lambda: self._once(do, Kind.READ), again_if_unknown=True)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.url.public!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.url.kind == "memory":
+            raise InvalidArgument("a ledger in memory can't leave its process", hint="Use a file or PostgreSQL")
+        return (_open_again, (self.url.connect, self._patience))
+
+    def _patiently(self, attempt: Callable[[], T], *, again_if_unknown: bool) -> T:
+        deadline = time.monotonic() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except Again as again:
+                error, cause = again.error, again.__cause__
+            except UnknownOutcome as unknown:
+                if not again_if_unknown:
+                    raise
+                error, cause = unknown, unknown.__cause__
+            if time.monotonic() + pause > deadline:
+                raise error from cause
+            # Jitter: whoever collided once should not collide again.
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _once(self, do: Callable[[Tx], T], kind: Kind) -> T:
+        if self._closed:
+            raise InvalidArgument(f"the ledger {self.url} is closed")
+        if getattr(self._thread, "inside", False):
+            hint = "Use the tx that the outer one was given"
+            raise InvalidArgument("a transaction of this ledger was begun inside another", hint=hint)
+        self._thread.inside = True
+        committing = False
+        try:
+            with self._backend.transaction(kind) as connection:
+                tx = Tx(connection, self._backend, writes=kind is Kind.WRITE)
+                result = _run(do, tx)
+                committing = True
+                connection.commit()
+                committing = False
+                return result
+        except SQLAlchemyError as error:
+            fault = self._backend.fault(error)
+            if committing and fault.ambiguous and kind is Kind.WRITE:
+                raise UnknownOutcome(f"no answer to a commit: {fault.error.message}") from error
+            if fault.retry:
+                raise Again(fault.error) from error
+            raise fault.error from error
+        finally:
+            self._thread.inside = False
+
+
+def _run(do: Callable[[Tx], T], tx: Tx) -> T:
+    try:
+        result = do(tx)
+    except Exception:
+        # Whatever `do` made of a statement that failed by a collision, it deserves its second chance.
+        if isinstance(tx.failure, Again):
+            raise tx.failure from tx.failure.__cause__
+        raise
+    finally:
+        tx.end()
+    if tx.failure is not None:
+        # `do` caught the error and went on; the database has dropped the transaction, so committing would be a lie.
+        raise tx.failure
+    return result
+
+
+def _open_again(url: str, patience: float) -> Ledger:
+    return open(url, create=False, patience=patience)

@@ -1,0 +1,59 @@
+"""Bringing a database's schema up to the one that this code knows.
+
+Any number of processes may open a ledger at the same moment: one makes or migrates it, inside one transaction and under
+the database's lock, and the others find it done. A crash on the way leaves the old schema whole. There is no way down.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from lakeseal.errors import NewerLedger, NotFound
+from lakeseal.ledger.engine import Backend, Kind
+from lakeseal.ledger.schema import HEAD, VERSION_TABLE
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+
+# Alembic keeps the migration that runs in module globals.
+_one_at_a_time = threading.Lock()
+
+
+def migrate(backend: Backend, *, create: bool) -> None:
+    with backend.transaction(Kind.READ) as connection:
+        version = _version(connection)
+    if version == HEAD:
+        return
+    if version is None and not create:
+        raise NotFound(f"there is no ledger at {backend.url}", hint="Check the URL, or open it with create=True")
+    with _one_at_a_time, backend.transaction(Kind.MIGRATE) as connection:
+        version = _version(connection)
+        if version == HEAD:
+            return
+        if version is None:
+            backend.make_room(connection)
+        _upgrade(connection, backend, version)
+        connection.commit()
+
+
+def _version(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
+
+
+def _upgrade(connection: sa.Connection, backend: Backend, version: str | None) -> None:
+    # Loading Alembic takes longer than opening a ledger, and a ledger that is up to date does not need it.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if version is not None and version not in known:
+        raise NewerLedger(f"the ledger {backend.url} has schema {version}; this Lakeseal knows up to {HEAD}")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
