@@ -8,8 +8,9 @@ A `CommitOwner` serves one table. What a caller may rely on, whoever the owner i
   lost reply is settled by asking again.
 - When the answer is `Committed`, the bytes are durable and never change. When it is `Conflict`, the proposal is not
   and will never be part of the table at this version. `Unresolved` says that neither is known.
-- What raises decided nothing new: `Refused` (a policy said no; final for this version and `txn_id`) and whatever the
-  way to the owner reports. If an earlier call for the same version was unresolved, it still is.
+- What raises decided nothing new: `VersionNotFound` (the version before it is not there), `Refused` (a policy said no;
+  final for this version and `txn_id`) and whatever the way to the owner reports. If an earlier call for the same
+  version was unresolved, it still is.
 - `get_commits` names the ratified commits from a version on, contiguous and ascending, and the latest of all. The
   first may be above the version asked for: the ones below are in the log under their own names. A file that it does
   not name, and that is not in the log under its own name, is not a commit.

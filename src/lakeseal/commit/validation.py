@@ -103,13 +103,14 @@ def _id(vector: DeletionVectorDescriptor | None) -> str | None:
 def _check_partition_values(proposal: Proposal, metadata: Metadata) -> None:
     mapped = TableProperties.of(metadata).column_mapping_mode != "none"
     columns = _partition_keys(metadata.schema_string or "", metadata.partition_columns, mapped)
-    for action in (*proposal.adds, *proposal.cdc):
-        if action.partition_values.keys() != columns:
-            got = ", ".join(sorted(action.partition_values)) or "none"
+    values = [(add.path, add.partition_values) for add in proposal.adds]
+    values += [(cdc.path, cdc.partition_values) for cdc in proposal.cdc]
+    for path, of_file in values:
+        if of_file.keys() != columns:
             raise SchemaMismatch(
-                f"A file has partition values for {got}; the table is partitioned by "
+                f"A file has partition values for {', '.join(sorted(of_file)) or 'none'}; the table is partitioned by "
                 f"{', '.join(sorted(columns)) or 'nothing'}",
-                file=action.path,
+                file=path,
                 hint="Write the files with the table's partition columns (physical names, where columns are mapped)",
             )
 
