@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -104,10 +105,8 @@ class TestAtomicity:
     def test_an_error_that_the_function_swallowed_still_rolls_back(self, book: Ledger) -> None:
         def do(tx: Tx) -> None:
             tx.insert(leases, **lease("a"))
-            try:
-                tx.insert_many(stores, [{"store": "s", "created": 1}, {"store": "s", "created": 1}])
-            except AlreadyExists:
-                pass
+            with suppress(AlreadyExists):
+                tx.insert_many(stores, [{"store": "s", "created": 1}] * 2)
 
         with pytest.raises(AlreadyExists):
             book.write(do)
@@ -404,7 +403,7 @@ class TestValues:
         with pytest.raises(InvalidArgument):
             book.write(lambda tx: tx.insert(leases, **lease("a", info=value)))
 
-    def test_a_payload_of_10_MB_is_kept_byte_by_byte(self, book: Ledger) -> None:
+    def test_a_payload_of_ten_megabytes_is_kept_byte_by_byte(self, book: Ledger) -> None:
         payload = bytes(range(256)) * (10 * 1024 * 4)
         row = {"state": "open", "epoch": 1, "count": 1, "checksum": "c", "tries": 0, "created": 1, "updated": 1}
         book.write(lambda tx: tx.insert(sequences, store="s", dataset="d", payload=payload, **row))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import pwd
+import resource
 import signal
 import sys
 import threading
@@ -152,6 +154,26 @@ def report(ask: Callable[[], object]) -> None:
         say(repr(ask()))
     except LakesealError as error:
         say(error.kind)
+
+
+def write_on_a_full_disk(url: str) -> None:
+    """The file system refuses to let any file grow: COMMIT is what finds out."""
+    with ledger.open(url) as book:
+        book.write(lambda tx: tx.insert(leases, **lease("before")))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        report(lambda: book.write(lambda tx: tx.insert(leases, **lease("during"))))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        report(lambda: book.write(lambda tx: tx.insert(leases, **lease("after"))))
+
+
+def open_without_privileges(url: str) -> None:
+    if os.geteuid() == 0:  # root may read and write every file
+        nobody = pwd.getpwnam("nobody")
+        os.setgroups([])
+        os.setresgid(nobody.pw_gid, nobody.pw_gid, nobody.pw_gid)
+        os.setresuid(nobody.pw_uid, nobody.pw_uid, nobody.pw_uid)
+    report(lambda: ledger.open(url))
 
 
 def say(what: object) -> None:

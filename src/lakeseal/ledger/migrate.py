@@ -15,26 +15,26 @@ from lakeseal.errors import NewerLedger, NotFound
 from lakeseal.ledger.engine import Backend, Kind
 from lakeseal.ledger.schema import HEAD, VERSION_TABLE
 
-_SCRIPTS = Path(__file__).parent / "migrations"
+SCRIPTS = Path(__file__).parent / "migrations"
 
 # Alembic keeps the migration that runs in module globals.
 _one_at_a_time = threading.Lock()
 
 
-def migrate(backend: Backend, *, create: bool) -> None:
+def migrate(backend: Backend, *, create: bool, scripts: Path = SCRIPTS, head: str = HEAD) -> None:
     with backend.transaction(Kind.READ) as connection:
         version = _version(connection)
-    if version == HEAD:
+    if version == head:
         return
     if version is None and not create:
         raise NotFound(f"there is no ledger at {backend.url}", hint="Check the URL, or open it with create=True")
     with _one_at_a_time, backend.transaction(Kind.MIGRATE) as connection:
         version = _version(connection)
-        if version == HEAD:
+        if version == head:
             return
         if version is None:
             backend.make_room(connection)
-        _upgrade(connection, backend, version)
+        _upgrade(connection, backend, version, scripts, head)
         connection.commit()
 
 
@@ -44,16 +44,16 @@ def _version(connection: sa.Connection) -> str | None:
     return connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
 
 
-def _upgrade(connection: sa.Connection, backend: Backend, version: str | None) -> None:
+def _upgrade(connection: sa.Connection, backend: Backend, version: str | None, scripts: Path, head: str) -> None:
     # Loading Alembic takes longer than opening a ledger, and a ledger that is up to date does not need it.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
     config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if version is not None and version not in known:
-        raise NewerLedger(f"the ledger {backend.url} has schema {version}; this Lakeseal knows up to {HEAD}")
+        raise NewerLedger(f"the ledger {backend.url} has schema {version}; this Lakeseal knows up to {head}")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, head)

@@ -38,7 +38,7 @@ class Name(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(sa.Text(collation="C" if dialect.name == "postgresql" else None))
+        return sa.Text(collation="C" if dialect.name == "postgresql" else None)
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         if value is None:
@@ -83,7 +83,7 @@ class Json(TypeDecorator[Any]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(sa.Text(collation="C" if dialect.name == "postgresql" else None))
+        return sa.Text(collation="C" if dialect.name == "postgresql" else None)
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
         if value is None:
