@@ -31,6 +31,8 @@ Groups say what a handler would do, so catch a group rather than a leaf:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -102,6 +104,18 @@ class LakesealError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark tasks, worker pools); keyword-only parts would be lost by default.
         return (_rebuild, (type(self), self.__dict__))
+
+
+@contextmanager
+def located(
+    *, table: str | None = None, version: int | None = None, file: str | None = None, column: str | None = None
+) -> Iterator[None]:
+    """Adds places that are known here to errors that pass through."""
+    try:
+        yield
+    except LakesealError as error:
+        error.at(table=table, version=version, file=file, column=column)
+        raise
 
 
 def _rebuild(cls: type[LakesealError], state: dict[str, object]) -> LakesealError:
@@ -294,7 +308,9 @@ class UnknownOutcome(StorageError):
     """The answer to a commit was lost: it happened, or it did not. Never undo anything because of this error."""
 
     kind = "unknown-outcome"
-    default_hint = "Run it again with the same transaction id: what was already done is found and answered, not repeated"
+    default_hint = (
+        "Run it again with the same transaction id: what was already done is found and answered, not repeated"
+    )
 
 
 class ConcurrentModification(LakesealError):
@@ -331,5 +347,6 @@ class ConcurrentWriteException(ConcurrentModification):
 
 
 __all__ = sorted(
-    name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, LakesealError)
+    [name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, LakesealError)]
+    + ["located"]
 )

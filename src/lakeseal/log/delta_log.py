@@ -1,0 +1,265 @@
+"""DeltaLog: the log of one open table, read from its store.
+
+- `snapshot()` is the newest version; what another client acknowledged before the call is in it (B5).
+- An open table costs only its new commits: the newest snapshot is kept, and the next one is replayed on top of it.
+- A checkpoint, compaction or `_last_checkpoint` that is broken, torn or missing costs time, never the answer.
+- A commit source (an owner's un-backfilled commits) is asked before the log is listed, because a commit may be
+  backfilled and forgotten in between, and the other order would miss it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from threading import RLock
+from typing import Protocol
+
+import msgspec
+
+from lakeseal.errors import (
+    BrokenCheckpoint,
+    BrokenCommit,
+    EmptyLog,
+    LakesealError,
+    LogGap,
+    ObjectNotFound,
+    TableNotFound,
+    VersionNotFound,
+    located,
+)
+from lakeseal.log import last_checkpoint
+from lakeseal.log.checkpoint_reader import read_checkpoint
+from lakeseal.log.checksum import verify
+from lakeseal.log.replay import LogCommit, TableState, replay
+from lakeseal.log.segment import LogListing, LogSegment, choose, sort_out
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol import codec
+from lakeseal.protocol.actions import Action, CommitInfo
+from lakeseal.protocol.paths import (
+    LAST_CHECKPOINT,
+    LOG_DIR,
+    checksum_path,
+    commit_path,
+    version_prefix,
+)
+from lakeseal.storage.base import ObjectMeta, Store
+
+_COMMITS_AT_ONCE = 64
+_PROBES = 3
+
+
+class CommitSource(Protocol):
+    """Ratified commits that may not be in the log under their own names yet."""
+
+    def unbackfilled(self, start_version: int) -> Mapping[int, str]:
+        """Version → key of its file, for all such versions from `start_version` on."""
+
+
+class DeltaLog:
+    def __init__(self, store: Store, *, commit_source: CommitSource | None = None) -> None:
+        self.store = store
+        self._source = commit_source
+        self._lock = RLock()
+        self._latest: Snapshot | None = None
+        self._latest_commit: ObjectMeta | None = None
+
+    @property
+    def table(self) -> str:
+        return self.store.uri
+
+    def update(self) -> Snapshot | None:
+        """The newest snapshot, or None where there is no table."""
+        try:
+            return self.snapshot()
+        except TableNotFound:
+            return None
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        with self._lock, located(table=self.table):
+            if version is None:
+                snapshot = self._refreshed(self._latest) if self._latest is not None else None
+                return self._keep(snapshot or self._load(None))
+            if version < 0:
+                raise VersionNotFound(f"Version {version} is not a version", hint="Versions count from 0")
+            if self._latest is not None and self._latest.version == version:
+                return self._latest
+            return self._load(version)
+
+    def with_commit(self, snapshot: Snapshot | None, version: int, data: bytes) -> Snapshot:
+        """The snapshot after a commit that this client has just made, without reading it back."""
+        commit = LogCommit(version=version, file=commit_path(version), data=data)
+        with self._lock, located(table=self.table):
+            after = Snapshot.of(self.table, replay(snapshot.state if snapshot is not None else None, [commit]))
+            if self._latest is None or self._latest.version < version:
+                self._keep(after)
+            return after
+
+    def commit_bytes(self, version: int) -> bytes:
+        with located(table=self.table):
+            try:
+                return self.store.get(commit_path(version))
+            except ObjectNotFound:
+                key = self._source.unbackfilled(version).get(version) if self._source is not None else None
+                if key is not None:
+                    return self.store.get(key)
+                try:
+                    # It may have been backfilled and forgotten between the two questions.
+                    return self.store.get(commit_path(version))
+                except ObjectNotFound as error:
+                    raise VersionNotFound(
+                        f"There is no commit {version}",
+                        version=version,
+                        file=commit_path(version),
+                        hint="It has not happened yet, or the log was cleaned up",
+                    ) from error
+
+    def commit_actions(self, version: int) -> list[Action]:
+        with located(table=self.table, version=version, file=commit_path(version)):
+            return codec.decode(self.commit_bytes(version))
+
+    def listing(self) -> LogListing:
+        """Everything that is there, for history, clean-up and the like."""
+        with located(table=self.table):
+            unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}
+            return sort_out(self.store.list_keys(LOG_DIR), unbackfilled)
+
+    def state(self, version: int, *, with_removes: bool = False) -> TableState:
+        """The whole state of a version, with its tombstones where they are wanted: what a checkpoint holds."""
+        with located(table=self.table):
+            return self._read(self.listing(), version, set(), with_removes=with_removes)
+
+    def _keep(self, snapshot: Snapshot) -> Snapshot:
+        if snapshot is not self._latest:
+            self._latest = snapshot
+            self._latest_commit = self._head(snapshot.version)
+        return snapshot
+
+    def _head(self, version: int) -> ObjectMeta | None:
+        try:
+            return self.store.head(commit_path(version))
+        except ObjectNotFound:
+            return None
+
+    def _refreshed(self, latest: Snapshot) -> Snapshot | None:
+        """`latest` with the commits above it, or None where only reading anew can tell."""
+        if self._latest_commit is not None and self._head(latest.version) != self._latest_commit:
+            return None  # the table was dropped, and perhaps made anew
+        unbackfilled = self._source.unbackfilled(latest.version + 1) if self._source is not None else {}
+        commits: list[LogCommit] = []
+        while True:
+            version = latest.version + len(commits) + 1
+            commit = self._probe(version, unbackfilled)
+            if commit is None:
+                break
+            commits.append(commit)
+            if len(commits) >= _PROBES:
+                commits += self._listed_above(version, unbackfilled)
+                break
+        if not commits:
+            hint = self._hint()
+            # Below a checkpoint commits may have been cleaned up, so that the next one is missing but not the last.
+            return None if hint is not None and hint.version > latest.version else latest
+        return Snapshot.of(self.table, replay(latest.state, commits))
+
+    def _probe(self, version: int, unbackfilled: Mapping[int, str]) -> LogCommit | None:
+        for key in (commit_path(version), unbackfilled.get(version)):
+            if key is not None:
+                try:
+                    return LogCommit(version=version, file=key, data=self.store.get(key))
+                except ObjectNotFound:
+                    continue
+        return None
+
+    def _listed_above(self, version: int, unbackfilled: Mapping[int, str]) -> list[LogCommit]:
+        names = self.store.list_keys(LOG_DIR, after=commit_path(version))
+        listing = sort_out(names, {v: key for v, key in unbackfilled.items() if v > version})
+        keys = []
+        while (version + 1) in listing.commits:
+            version += 1
+            keys.append((version, listing.commits[version]))
+        return list(self._commits(keys))
+
+    def _load(self, version: int | None) -> Snapshot:
+        unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}
+        excluded: set[str] = set()
+        hint = self._hint()
+        if hint is not None and (version is None or hint.version <= version):
+            names = self.store.list_keys(LOG_DIR, after=version_prefix(hint.version))
+            try:
+                return self._snapshot_of(sort_out(names, unbackfilled), version, excluded)
+            except (LogGap, EmptyLog, VersionNotFound, BrokenCheckpoint):
+                pass  # the hint was wrong: look at everything
+        names = self.store.list_keys(LOG_DIR)
+        if not names and not unbackfilled:
+            raise TableNotFound("There is no table here: it has no _delta_log")
+        return self._snapshot_of(sort_out(names, unbackfilled), version, excluded)
+
+    def _snapshot_of(self, listing: LogListing, version: int | None, excluded: set[str]) -> Snapshot:
+        state = self._read(listing, version, excluded)
+        snapshot = Snapshot.of(self.table, state)
+        if snapshot.properties.in_commit_timestamps and state.commit_info is None:
+            info = next((a for a in self.commit_actions(state.version) if isinstance(a, CommitInfo)), None)
+            snapshot = Snapshot.of(self.table, msgspec.structs.replace(state, commit_info=info))
+        if state.version in listing.checksums:
+            self._verify(snapshot)
+        return snapshot
+
+    def _verify(self, snapshot: Snapshot) -> None:
+        try:
+            verify(snapshot, self.store.get(checksum_path(snapshot.version)))
+        except ObjectNotFound:
+            return
+
+    def _read(
+        self, listing: LogListing, version: int | None, excluded: set[str], *, with_removes: bool = False
+    ) -> TableState:
+        first: LakesealError | None = None
+        while True:
+            try:
+                segment = choose(listing, version, excluded=excluded)
+            except (LogGap, VersionNotFound) as error:
+                # Without the broken file the log does not reach: then that file is the trouble.
+                raise first or error from None
+            try:
+                return self._replay(segment, with_removes=with_removes)
+            except BrokenCheckpoint as error:
+                first = first or error
+                excluded |= segment.checkpoint_names
+            except (BrokenCommit, ObjectNotFound) as error:
+                compacted = _compacted(segment, error)
+                if compacted is None:
+                    raise
+                first = first or error
+                excluded.add(compacted)
+
+    def _replay(self, segment: LogSegment, *, with_removes: bool) -> TableState:
+        base = None
+        if segment.checkpoint:
+            with located(version=segment.checkpoint_version):
+                base = read_checkpoint(
+                    self.store, segment.checkpoint_version, segment.checkpoint, with_removes=with_removes
+                )
+        return replay(base, self._commits(segment.commits), with_removes=with_removes)
+
+    def _commits(self, keys: Iterable[tuple[int, str]]) -> Iterator[LogCommit]:
+        wanted = list(keys)
+        for start in range(0, len(wanted), _COMMITS_AT_ONCE):
+            some = wanted[start : start + _COMMITS_AT_ONCE]
+            datas = self.store.get_many([key for _, key in some])
+            for (version, key), data in zip(some, datas, strict=True):
+                if not data:
+                    raise BrokenCommit("The commit file is empty", version=version, file=key)
+                yield LogCommit(version=version, file=key, data=data)
+
+    def _hint(self) -> last_checkpoint.LastCheckpoint | None:
+        try:
+            return last_checkpoint.parse(self.store.get(LAST_CHECKPOINT))
+        except ObjectNotFound:
+            return None
+
+
+def _compacted(segment: LogSegment, error: LakesealError) -> str | None:
+    """The name of the compacted file that `error` is about, if it is about one."""
+    for _, key in segment.commits:
+        if key.endswith(".compacted.json") and error.file == key:
+            return key.removeprefix(LOG_DIR)
+    return None

@@ -1,0 +1,244 @@
+"""Replay: the state of a table from a base state and the commits above it.
+
+Pure but for the bytes that the caller feeds. Commits are decoded in one C call per chunk into bare structs that forbid
+unknown fields; a chunk that has some, or is broken, goes through the exact codec, which keeps them or says which line
+is wrong. Structs live only until the next flush into columns, so memory follows the columns, not Python objects.
+
+The last action per file key, per appId and per domain wins; protocol and metadata are the last ones seen (F5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw, Struct
+
+from lakeseal.errors import located
+from lakeseal.log.files import ADDS, REMOVES, adds_from_actions, concat, reconcile, removes_from_actions, without_keys
+from lakeseal.protocol import codec
+from lakeseal.protocol.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DeletionVectorDescriptor,
+    DomainMetadata,
+    Long,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+
+_FLUSH_ROWS = 100_000
+_CHUNK_BYTES = 16 << 20
+
+
+class TableState(Struct, frozen=True, kw_only=True):
+    """What the log says at a version. `removes` are the tombstones, kept only where they were asked for."""
+
+    version: int
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: Mapping[str, SetTransaction] = msgspec.field(default_factory=dict)
+    domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
+    files: Any = msgspec.field(default_factory=ADDS.empty_table)
+    removes: Any = None
+    commit_info: CommitInfo | None = None
+    """Of the last commit, where it was among those replayed."""
+
+
+class LogCommit(Struct, frozen=True, kw_only=True):
+    """Bytes of a commit, or of a compacted range that ends at `version`."""
+
+    version: int
+    file: str
+    data: bytes
+
+
+class _Add(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
+    path: str
+    partition_values: dict[str, str | None]
+    size: Long
+    modification_time: Long
+    data_change: bool
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
+    clustering_provider: str | None = None
+
+
+class _Remove(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
+    path: str
+    data_change: bool
+    deletion_timestamp: Long | None = None
+    extended_file_metadata: bool | None = None
+    partition_values: dict[str, str | None] | None = None
+    size: Long | None = None
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
+
+
+class _Line(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
+    add: _Add | None = None
+    remove: _Remove | None = None
+    cdc: Raw | None = None
+    commit_info: Raw | None = None
+    txn: Raw | None = None
+    meta_data: Raw | None = None
+    protocol: Raw | None = None
+    domain_metadata: Raw | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+_RAW = {"txn": "txn", "meta_data": "metaData", "protocol": "protocol", "domain_metadata": "domainMetadata"}
+
+
+def replay(base: TableState | None, commits: Iterable[LogCommit], *, with_removes: bool = False) -> TableState:
+    """`base` with `commits`, ascending and without a gap, on top."""
+    replayer = _Replayer(base or TableState(version=-1))
+    for commit in commits:
+        with located(version=commit.version, file=commit.file):
+            replayer.feed(commit)
+    return replayer.finish(with_removes=with_removes)
+
+
+class _Rows:
+    """File actions on their way into columns, with their places in the log."""
+
+    def __init__(self, to_table: Any, schema: pa.Schema) -> None:
+        self._to_table, self._schema = to_table, schema
+        self.actions: list[Any] = []
+        self.unknown: dict[int, str] = {}
+        self.places: list[int] = []
+        self._tables: list[pa.Table] = []
+        self._orders: list[np.ndarray] = []
+
+    def flush(self) -> None:
+        if self.actions:
+            unknown = [self.unknown.get(n) for n in range(len(self.actions))] if self.unknown else None
+            self._tables.append(self._to_table(self.actions, unknown))
+            self._orders.append(np.array(self.places, dtype=np.int64))
+            self.actions, self.unknown, self.places = [], {}, []
+
+    def finish(self) -> tuple[pa.Table, np.ndarray]:
+        self.flush()
+        orders = np.concatenate(self._orders) if self._orders else np.empty(0, dtype=np.int64)
+        return concat(self._tables, self._schema), orders
+
+
+class _Replayer:
+    def __init__(self, base: TableState) -> None:
+        self._base = base
+        self._version = base.version
+        self._protocol, self._metadata = base.protocol, base.metadata
+        self._txns, self._domains = dict(base.txns), dict(base.domains)
+        self._commit_info: CommitInfo | None = base.commit_info
+        self._line = 0
+        self._adds = _Rows(adds_from_actions, ADDS)
+        self._removes = _Rows(removes_from_actions, REMOVES)
+
+    def feed(self, commit: LogCommit) -> None:
+        self._version, self._commit_info = commit.version, None
+        first_line = 1
+        for chunk in _chunks(commit.data):
+            try:
+                self._feed_fast(chunk)
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                self._feed_exact(chunk, first_line)
+            first_line += chunk.count(b"\n")
+            if len(self._adds.actions) + len(self._removes.actions) >= _FLUSH_ROWS:
+                self._adds.flush()
+                self._removes.flush()
+
+    def _feed_fast(self, chunk: bytes) -> None:
+        lines = _decoder.decode_lines(chunk)
+        adds = [n for n, line in enumerate(lines) if line.add is not None]
+        removes = [n for n, line in enumerate(lines) if line.remove is not None]
+        infos = [line.commit_info for line in lines if line.commit_info is not None]
+        others = {
+            key: found for name, key in _RAW.items() if (found := [r for line in lines if (r := getattr(line, name))])
+        }
+        changes = sum(line.cdc is not None for line in lines)
+        if len(adds) + len(removes) + len(infos) + changes + sum(map(len, others.values())) != len(lines):
+            raise msgspec.ValidationError("a line holds no action, or two")
+        actions = [
+            codec.decode_line(b'{"%b":%b}' % (key.encode(), raw)) for key, raws in others.items() for raw in raws
+        ]
+        actions += [codec.decode_line(b'{"commitInfo":%b}' % bytes(raw)) for raw in infos]
+        # Nothing has changed up to here, so whatever is wrong can be looked at again line by line.
+        self._adds.actions += [lines[n].add for n in adds]
+        self._adds.places += [self._line + n for n in adds]
+        self._removes.actions += [lines[n].remove for n in removes]
+        self._removes.places += [self._line + n for n in removes]
+        self._line += len(lines)
+        for action in actions:
+            self._note(action)
+
+    def _feed_exact(self, chunk: bytes, first_line: int) -> None:
+        for number, line in enumerate(chunk.split(b"\n"), first_line):
+            if line and not line.isspace():
+                self._note(codec.decode_line(line, number))
+                self._line += 1
+
+    def _note(self, action: Action) -> None:
+        match action:
+            case AddFile():
+                self._keep(self._adds, action)
+            case RemoveFile():
+                self._keep(self._removes, action)
+            case Protocol():
+                self._protocol = action
+            case Metadata():
+                self._metadata = action
+            case SetTransaction():
+                self._txns[action.app_id] = action
+            case DomainMetadata(removed=True):
+                self._domains.pop(action.domain, None)
+            case DomainMetadata():
+                self._domains[action.domain] = action
+            case CommitInfo():
+                self._commit_info = action
+
+    def _keep(self, rows: _Rows, action: AddFile | RemoveFile) -> None:
+        if action.unknown:
+            rows.unknown[len(rows.actions)] = msgspec.json.encode(action.unknown).decode()
+        rows.actions.append(action)
+        rows.places.append(self._line)
+
+    def finish(self, *, with_removes: bool) -> TableState:
+        live, removes, named = reconcile(*self._adds.finish(), *self._removes.finish())
+        files = concat([without_keys(self._base.files, named), live], ADDS)
+        if with_removes:
+            kept = self._base.removes if self._base.removes is not None else REMOVES.empty_table()
+            removes = concat([without_keys(kept, named), removes], REMOVES)
+        return TableState(
+            version=self._version,
+            protocol=self._protocol,
+            metadata=self._metadata,
+            txns=self._txns,
+            domains=self._domains,
+            files=files,
+            removes=removes if with_removes else None,
+            commit_info=self._commit_info,
+        )
+
+
+def _chunks(data: bytes) -> Iterator[bytes]:
+    """Whole lines, a bounded number of bytes at a time."""
+    start = 0
+    while len(data) - start > _CHUNK_BYTES:
+        end = data.find(b"\n", start + _CHUNK_BYTES) + 1
+        if end == 0:
+            break
+        yield data[start:end]
+        start = end
+    yield data[start:] if start else data

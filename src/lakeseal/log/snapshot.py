@@ -1,0 +1,187 @@
+"""Snapshot: what a table is at one version. Immutable; made by `DeltaLog`.
+
+Files are columnar (`log/files.py`). Partition values and statistics come out typed and under logical names, so that
+callers never see column mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from lakeseal import expr
+from lakeseal.errors import InvalidMetadata, MissingMetadata, MissingProtocol, located
+from lakeseal.log.replay import TableState
+from lakeseal.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from lakeseal.protocol.features import check_readable
+from lakeseal.protocol.partitions import parse_partition_values
+from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.schema import StructField, StructType
+from lakeseal.protocol.stats import parse_stats, stats_schema, widen_maxima
+
+
+class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
+    table: str
+    """The table's URI, as errors show it."""
+    state: TableState
+
+    @classmethod
+    def of(cls, table: str, state: TableState) -> Snapshot:
+        """Checked: the protocol and the metadata are there, and this client may read the table."""
+        if state.protocol is None:
+            raise MissingProtocol("The log states no protocol", table=table, version=state.version)
+        check_readable(state.protocol, table=table, version=state.version)
+        if state.metadata is None:
+            raise MissingMetadata("The log states no metadata", table=table, version=state.version)
+        return cls(table=table, state=state)
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def protocol(self) -> Protocol:
+        assert self.state.protocol is not None
+        return self.state.protocol
+
+    @property
+    def metadata(self) -> Metadata:
+        assert self.state.metadata is not None
+        return self.state.metadata
+
+    @property
+    def files(self) -> pa.Table:
+        return self.state.files
+
+    @property
+    def txns(self) -> Mapping[str, SetTransaction]:
+        return self.state.txns
+
+    @property
+    def domains(self) -> Mapping[str, DomainMetadata]:
+        return self.state.domains
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.metadata.partition_columns
+
+    @cached_property
+    def properties(self) -> TableProperties:
+        return TableProperties.of(self.metadata)
+
+    @cached_property
+    def schema(self) -> StructType:
+        text = self.metadata.schema_string
+        if text is None:
+            raise InvalidMetadata(
+                "The table's metadata has no schema",
+                table=self.table,
+                version=self.version,
+                hint="Its log can be inspected, but rows cannot be read until a commit states the schema",
+            )
+        with located(table=self.table, version=self.version):
+            schema = StructType.from_json(text)
+            for name in self.partition_columns:
+                if schema.field(name) is None:
+                    raise InvalidMetadata("A partition column is not in the schema", column=name)
+        return schema
+
+    @cached_property
+    def partition_schema(self) -> StructType:
+        return StructType(tuple(f for name in self.partition_columns if (f := self.schema.field(name)) is not None))
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        """Of this version, where the table keeps them."""
+        info = self.state.commit_info
+        return info.in_commit_timestamp if info is not None and self.properties.in_commit_timestamps else None
+
+    @property
+    def size_in_bytes(self) -> int:
+        return pc.sum(self.files["size"]).as_py() or 0
+
+    def partition_struct(self, files: pa.Table) -> pa.StructArray:
+        """Typed partition values by logical name, one row per file."""
+        fields = self.partition_schema.fields
+        if not fields:
+            return pa.StructArray.from_arrays([], fields=[], mask=None) if files.num_rows == 0 else _no_fields(files)
+        values = files["partitionValues"]
+        columns = [self._partition_column(values, field) for field in fields]
+        return pa.StructArray.from_arrays(columns, names=[f.name for f in fields])
+
+    def _partition_column(self, values: pa.ChunkedArray, field: StructField) -> pa.Array:
+        texts = pc.map_lookup(values, pa.scalar(field.physical_name), "first")
+        with located(table=self.table, version=self.version):
+            return parse_partition_values(texts, field.type, column=field.name)
+
+    def stats_struct(self, files: pa.Table, leaves: Iterable[tuple[str, ...]]) -> pa.StructArray:
+        """Statistics of these leaf columns by logical name, one row per file; null is unknown."""
+        wanted = _part_of(self.schema, frozenset(leaves), ())
+        physical, logical = stats_schema(wanted.to_physical()), stats_schema(wanted)
+        stats = parse_stats(files["stats"], physical)
+        if "stats_parsed" in files.column_names:
+            stored = files["stats_parsed"].combine_chunks()
+            parsed = widen_maxima(_shaped(stored, physical))
+            stats = pc.if_else(stored.is_valid(), parsed, stats)
+        return _renamed(stats, logical)
+
+    def match(self, where: str | None, files: pa.Table | None = None) -> expr.FileMatch:
+        """Which files may have rows for which `where` is true, and of which all rows are."""
+        files = self.files if files is None else files
+        if where is None:
+            return expr.everything(files.num_rows)
+        bound = expr.bind(expr.parse(where), self.schema)
+        partitioned = {name.lower() for name in self.partition_columns}
+        leaves = [leaf for leaf in expr.stats_columns(bound) if leaf[0].lower() not in partitioned]
+        return expr.prune(
+            bound,
+            partitions=self.partition_struct(files) if self.partition_columns else None,
+            stats=self.stats_struct(files, leaves) if leaves else None,
+            rows=files.num_rows,
+        )
+
+
+def _no_fields(files: pa.Table) -> pa.StructArray:
+    return pa.nulls(files.num_rows, pa.struct([]))
+
+
+def _part_of(schema: StructType, leaves: frozenset[tuple[str, ...]], above: tuple[str, ...]) -> StructType:
+    lowered = {tuple(name.lower() for name in leaf) for leaf in leaves}
+    fields = []
+    for field in schema.fields:
+        path = (*above, field.name.lower())
+        if path in lowered:
+            fields.append(field)
+        elif isinstance(field.type, StructType):
+            inner = _part_of(field.type, leaves, path)
+            if inner.fields:
+                fields.append(StructField(field.name, inner, field.nullable, field.metadata))
+    return StructType(tuple(fields))
+
+
+def _shaped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """`array` as `wanted`, with nulls for fields that it does not have or that do not fit."""
+    if pa.types.is_struct(wanted) and pa.types.is_struct(array.type):
+        places = {field.name: n for n, field in enumerate(array.type)}
+        children = [
+            _shaped(array.field(places[f.name]), f.type) if f.name in places else pa.nulls(len(array), f.type)
+            for f in wanted
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
+    if array.type == wanted:
+        return array
+    try:
+        return array.cast(wanted)
+    except pa.ArrowException:
+        return pa.nulls(len(array), wanted)
+
+
+def _renamed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if not pa.types.is_struct(wanted):
+        return array
+    children = [_renamed(array.field(n), f.type) for n, f in enumerate(wanted)]
+    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
