@@ -1,0 +1,58 @@
+"""History: what each version did, newest first, as its writer recorded it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from lakeseal.errors import located
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.timestamps import file_times
+from lakeseal.protocol import codec
+from lakeseal.protocol.actions import CommitInfo
+from lakeseal.protocol.paths import commit_path
+
+
+class HistoryEntry(Struct, frozen=True, kw_only=True):
+    version: int
+    timestamp: datetime
+    info: CommitInfo
+    """Empty where the writer recorded nothing."""
+
+    @property
+    def operation(self) -> str | None:
+        operation = self.info.operation
+        return operation if isinstance(operation, str) else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.info.to_json(), "version": self.version, "timestamp": self.timestamp.isoformat()}
+
+
+def history(log: DeltaLog, limit: int | None = None) -> list[HistoryEntry]:
+    """The versions whose commits are still there; `limit` keeps the newest."""
+    listing = log.listing()
+    versions = sorted(listing.commits, reverse=True)[:limit]
+    times = file_times(log)
+    return [_entry(log, version, times.get(version)) for version in versions]
+
+
+def _entry(log: DeltaLog, version: int, file_time: int | None) -> HistoryEntry:
+    info = _commit_info(log, version)
+    moment = info.in_commit_timestamp if info.in_commit_timestamp is not None else file_time
+    if moment is None:
+        moment = info.timestamp if isinstance(info.timestamp, int) else 0
+    return HistoryEntry(version=version, timestamp=datetime.fromtimestamp(moment / 1000, UTC), info=info)
+
+
+def _commit_info(log: DeltaLog, version: int) -> CommitInfo:
+    data = log.commit_bytes(version)
+    with located(table=log.table, version=version, file=commit_path(version)):
+        # A commit may add a million files; only the one line is wanted.
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if b'"commitInfo"' in line[:32]:
+                action = codec.decode_line(line, number)
+                if isinstance(action, CommitInfo):
+                    return action
+    return CommitInfo()
