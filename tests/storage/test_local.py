@@ -244,6 +244,7 @@ def run(me):
             stream.write(data)
             stream.write(data)
         number += 4
+store.put("absent/first", content(0, 400_000))
 for me in range(4):
     threading.Thread(target=run, args=(me,), daemon=True).start()
 print("ready", flush=True)
@@ -261,7 +262,7 @@ def test_after_kill_9_in_the_middle_of_many_writes_every_key_is_whole_or_absent(
     process.wait()
     store = open_store(tmp_path)
     listed = [meta.key for meta in store.list(recursive=True)]
-    assert listed, "the writer had time to write"
+    assert "absent/first" in listed
     for key in listed:
         data = store.get(key)
         assert len(data) == (800_000 if key.startswith("stream/") else 400_000)

@@ -100,15 +100,20 @@ def refuse_options(location: Location, options: Mapping[str, str]) -> None:
         raise _unknown(name, location)
 
 
+def lists_from_offset(location: Location) -> bool:
+    """Whether the store itself starts a listing at a key; elsewhere the client lists all and drops the beginning."""
+    return location.kind == "gs" or (location.kind == "s3" and not location.bucket.endswith("--x-s3"))
+
+
 def lists_in_order(location: Location, options: Mapping[str, str]) -> bool:
     """Whether the vendor promises listings in the order of UTF-8 bytes; imitations and directory buckets do not."""
+    if not lists_from_offset(location):
+        return False
     if any("endpoint" in name.lower() or "base_url" in name.lower() for name in options):
         return False
     if location.kind == "s3":
-        return not location.bucket.endswith("--x-s3") and not any(
-            name.startswith("AWS_ENDPOINT") for name in os.environ
-        )
-    return location.kind == "gs" and "GOOGLE_BASE_URL" not in os.environ
+        return not any(name.startswith("AWS_ENDPOINT") for name in os.environ)
+    return "GOOGLE_BASE_URL" not in os.environ
 
 
 def scrub(text: str, options: Mapping[str, str]) -> str:

@@ -39,7 +39,7 @@ from lakeseal.errors import (
     StorageUnavailable,
 )
 from lakeseal.storage.base import ObjectMeta
-from lakeseal.storage.clients import connect, lists_in_order, scrub
+from lakeseal.storage.clients import connect, lists_from_offset, lists_in_order, scrub
 from lakeseal.storage.keys import check_key, check_prefix, check_range, is_key
 from lakeseal.storage.location import Location
 from lakeseal.storage.object_files import TAIL, ObjectReader, ObjectWriteStream
@@ -233,7 +233,7 @@ class ObjectStore:
                 yield entry
                 continue
             passed += 1
-            if passed >= _LIST_CHUNK and self._in_order:
+            if passed >= _LIST_CHUNK and lists_from_offset(self._location):
                 yield from self._beside(directory, f"{directory}{name}/{_LAST_CHARACTER}")
                 return
 
@@ -257,22 +257,25 @@ class ObjectStore:
             raise self._error(error, key, bucket=bucket) from None
 
     def _error(self, error: Exception, key: str, *, bucket: bool = False) -> LakesealError:
-        file = key or None
         if isinstance(error, LakesealError):
             return error
-        if isinstance(error, FileNotFoundError):
+        file = key or None
+        text = str(error)
+        found = _status.search(text)
+        # Listing and uploading in parts report a status only in their text.
+        status = int(found[1]) if found else 0
+        if isinstance(error, FileNotFoundError) or status == 404:
             if bucket:
                 return ObjectNotFound(
                     f"There is no bucket for {self.uri}", file=file, hint="Create it, or check the URI"
                 )
             return ObjectNotFound(f"There is no such object in {self.uri}", file=file)
-        text = str(error)
         code = _code.search(text)
         reason = scrub(text.partition("\n")[0].partition(": <?xml")[0], self._options)
         why = f"{reason} ({code[1]})" if code else reason
         if isinstance(error, AlreadyExistsError):
             return AlreadyExists(why, file=file)
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in (401, 403):
             return PermissionDenied(why, file=file)
         if isinstance(error, PreconditionError):
             return StorageError(why, file=file, hint="The object was replaced while it was read: read it again")
@@ -284,10 +287,8 @@ class ObjectStore:
             return PermissionDenied(f"No credentials were found for {self.uri}", file=file)
         if "BadScheme" in text:
             return StorageError(why, file=file, hint="Set the storage option allow_http to true to use plain HTTP")
-        status = _status.search(text)
-        number = int(status[1]) if status else 0
-        if number == 507:
+        if status == 507:
             return OutOfSpace(why, file=file)
-        if 400 <= number < 500 and number not in (408, 429):
+        if 400 <= status < 500 and status not in (408, 429):
             return StorageError(why, file=file, hint="Check the request against what this store supports")
         return StorageUnavailable(why, file=file)

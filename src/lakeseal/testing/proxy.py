@@ -55,7 +55,11 @@ def faulty_proxy(upstream: str, fault: Callable[[Request], Fault | int | None]) 
                 self.close_connection = True
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
-            body = self.rfile.read(int(headers.get("content-length", "0")))
+            length = int(headers.get("content-length", "0"))
+            body = self.rfile.read(length)
+            if len(body) < length:
+                self.close_connection = True
+                return
             request = Request(method=self.command, path=self.path, headers=headers)
             seen.append(request)
             verdict = fault(request)
@@ -113,7 +117,7 @@ def faulty_proxy(upstream: str, fault: Callable[[Request], Fault | int | None]) 
             """Clients that give up are part of the game."""
 
     server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="faulty-proxy", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="faulty-proxy", daemon=True)
     thread.start()
     try:
         yield Proxy(endpoint=f"http://127.0.0.1:{server.server_port}", requests=seen)

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Any
 
 from msgspec import Struct
@@ -50,7 +51,7 @@ def s3_server() -> Iterator[S3Server]:
 
     app = _Serialised(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
-    thread = threading.Thread(target=server.serve_forever, name="s3-server", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="s3-server", daemon=True)
     thread.start()
     with _lock:
         _running += 1
@@ -76,5 +77,9 @@ class _Serialised:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return self._app(environ, start_response)
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        if length:
+            # Read before taking the turn: a client that goes away in the middle must not hold up the others.
+            environ["wsgi.input"] = BytesIO(environ["wsgi.input"].read(length))
         with self._turn:
             return self._app(environ, start_response)
