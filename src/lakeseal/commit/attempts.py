@@ -35,13 +35,17 @@ from lakeseal.errors import (
     ConcurrentWriteException,
     LakesealError,
     MetadataChangedException,
+    ObjectNotFound,
     Refused,
+    StorageError,
     StorageUnavailable,
     VersionNotFound,
 )
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.replay import LogCommit, replay
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Metadata, Protocol
+from lakeseal.protocol.paths import commit_path
 
 T = TypeVar("T")
 
@@ -75,32 +79,52 @@ def commit(
     clock: Callable[[], int],
 ) -> Landed:
     """`snapshot` is what the proposal read; None if there was no table. `clock` gives milliseconds."""
-    table = log.store.uri
+    table = log.table
     patience = _Patience(retry)
     base = snapshot
     for tried in range(1, retry.attempts + 1):
-        attempt = render(proposal, base_of(base, proposal), now_ms=clock())
+        attempt = render(proposal, _base_of(base, proposal, log, patience), now_ms=clock())
         if isinstance(_ask(owner, attempt, proposal.txn_id, patience, table), Committed):
-            after = log.with_commit(base, attempt.version, attempt.data, attempt.timestamp_ms)
-            return Landed(attempt=attempt, snapshot=after, attempts=tried)
+            return Landed(attempt=attempt, snapshot=_after(base, attempt, log), attempts=tried)
         if not patience.wait(tried):
             raise _gave_up(table, attempt.version, tried, f"within {retry.deadline_s:g} s")
         base = _catch_up(proposal, snapshot, base, attempt.version, log=log, patience=patience)
     raise _gave_up(table, attempt.version, retry.attempts, "which is all that was allowed")
 
 
-def base_of(snapshot: Snapshot | None, proposal: Proposal) -> Base:
+def _base_of(snapshot: Snapshot | None, proposal: Proposal, log: DeltaLog, patience: _Patience) -> Base:
     if snapshot is None:
         return Base()
     protocol: Protocol = proposal.protocol or snapshot.protocol
     metadata: Metadata = proposal.metadata or snapshot.metadata
+    committed_ms = None
+    if has_in_commit_timestamps(protocol, metadata):
+        committed_ms = snapshot.in_commit_timestamp
+        if committed_ms is None:
+            committed_ms = patience.through(lambda: _file_time(snapshot.version, log))
     return Base(
         version=snapshot.version,
         protocol=snapshot.protocol,
         metadata=snapshot.metadata,
-        timestamp_ms=snapshot.timestamp_ms if has_in_commit_timestamps(protocol, metadata) else None,
+        timestamp_ms=committed_ms,
         row_tracking=snapshot.domains.get(ROW_TRACKING_DOMAIN),
     )
+
+
+def _file_time(version: int, log: DeltaLog) -> int | None:
+    try:
+        return log.store.head(commit_path(version)).modified_ms
+    except ObjectNotFound:
+        return None
+
+
+def _after(base: Snapshot | None, attempt: Attempt, log: DeltaLog) -> Snapshot:
+    try:
+        return log.with_commit(base, attempt.version, attempt.data)
+    except StorageError:
+        # The commit stands, so a store that fails now must not make it look as if it did not.
+        ours = LogCommit(version=attempt.version, file=commit_path(attempt.version), data=attempt.data)
+        return Snapshot.of(log.table, replay(None if base is None else base.state, [ours]))
 
 
 def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: _Patience, table: str) -> Committed | Conflict:
@@ -152,12 +176,12 @@ def _catch_up(
         winner = _read_winner(version + 1, log, patience)
         clash = check(proposal, winner, before=metadata, may_match=may_match)
         if clash is not None:
-            raise clash.to_error(log.store.uri)
+            raise clash.to_error(log.table)
         metadata = winner.metadata or metadata
     if metadata is not None and metadata.id != newest.metadata.id:
         raise MetadataChangedException(
             "The table was replaced by another one while this transaction was under way",
-            table=log.store.uri,
+            table=log.table,
             version=newest.version,
         )
     return newest
@@ -174,7 +198,7 @@ def _visible(version: int, log: DeltaLog, patience: _Patience) -> Snapshot:
         if not patience.wait(asked, in_doubt=True):
             raise ConcurrentWriteException(
                 f"Version {version} belongs to another writer, but cannot be read yet",
-                table=log.store.uri,
+                table=log.table,
                 version=version,
                 hint="Nothing was committed. Retry when the other writer's commit has become visible",
             )
@@ -187,7 +211,7 @@ def _read_winner(version: int, log: DeltaLog, patience: _Patience) -> WinningCom
         raise ConcurrentWriteException(
             f"Version {version} was committed at the same time and is gone from the log, so that nobody can tell "
             "whether it conflicts",
-            table=log.store.uri,
+            table=log.table,
             version=version,
         ) from error
 

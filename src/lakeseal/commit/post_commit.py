@@ -111,7 +111,7 @@ _background = Background()
 
 
 def run_after(commit: FreshCommit, hooks: Sequence[PostCommit]) -> None:
-    table = commit.log.store.uri
+    table = commit.log.table
     for hook in hooks:
         try:
             wanted = hook.wants(commit)

@@ -102,7 +102,7 @@ class OptimisticTransaction:
 
     @property
     def table(self) -> str:
-        return self._log.store.uri
+        return self._log.table
 
     @property
     def snapshot(self) -> Snapshot | None:
