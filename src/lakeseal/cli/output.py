@@ -49,7 +49,9 @@ class Output:
             for row in rows:
                 self._json_line(row)
             return
-        table = Table(*(Text(name) for name in columns), header_style="bold")
+        table = Table(header_style="bold")
+        for name in columns:
+            table.add_column(Text(name))
         for row in rows:
             table.add_row(*(Text(_shown(row.get(name))) for name in columns))
         self.console.print(table)

@@ -1,0 +1,176 @@
+"""What `lakeseal doctor` looks at, as values: the machine, and the health of one table.
+
+Nothing here raises: whatever goes wrong becomes a failed check with its reason and what to do. What only costs time, or
+is needed by a part of Lakeseal alone, is a warning.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from msgspec import Struct
+
+from lakeseal.cli.java import OLDEST, find_java
+from lakeseal.errors import LakesealError, ObjectNotFound, TableNotFound, UnsafePath
+from lakeseal.log import last_checkpoint
+from lakeseal.log.checkpoint_reader import read_checkpoint
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.segment import LogListing, choose, sort_out
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.data_paths import resolve_data_path
+from lakeseal.protocol.features import check_writable
+from lakeseal.protocol.paths import LAST_CHECKPOINT, LOG_DIR
+from lakeseal.storage import Store, open_store
+
+_REQUIRED = ("lakeseal", "pyarrow", "obstore", "msgspec", "SQLAlchemy")
+_OPTIONAL = {"pyspark": "spark", "fastapi": "server", "confluent-kafka": "kafka", "lakefs": "lakefs"}
+_MANY_COMMITS = 100
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    check: str
+    status: Literal["ok", "warning", "failed"]
+    detail: str
+
+
+def machine() -> Iterator[Check]:
+    yield Check(check="python", status="ok", detail=f"{platform.python_version()} at {sys.executable}")
+    java = find_java()
+    if java is None:
+        detail = f"no Java {OLDEST} or newer was found; only Spark needs it. Install one, or set JAVA_HOME"
+        yield Check(check="java", status="warning", detail=detail)
+    else:
+        yield Check(check="java", status="ok", detail=f"{java.version} at {java.home}")
+    for name in _REQUIRED:
+        found = _installed(name)
+        if found is None:
+            yield Check(check=name, status="failed", detail="is not installed: run pip install --upgrade lakeseal")
+        else:
+            yield Check(check=name, status="ok", detail=found)
+    for name, extra in _OPTIONAL.items():
+        found = _installed(name)
+        detail = found or f"is not installed; where you need it: pip install 'lakeseal[{extra}]'"
+        yield Check(check=name, status="ok", detail=detail)
+
+
+def table(uri: str, storage_options: Mapping[str, str] | None, *, look_for_files: bool) -> Iterator[Check]:
+    """The checks build on each other, so the first one that fails is the last one made."""
+    try:
+        store = open_store(uri, storage_options)
+        listing, answered = _store(store)
+        yield answered
+        if listing.is_empty():
+            raise TableNotFound("There is no Delta table here", table=store.uri)  # noqa: TRY301  reported below, as all
+        yield _log(listing)
+        yield _hint(store)
+        yield _checkpoint(store, listing)
+        snapshot = DeltaLog(store).snapshot()
+        yield Check(
+            check="snapshot",
+            status="ok",
+            detail=f"version {snapshot.version}: {snapshot.files.num_rows:,} files, {snapshot.size_in_bytes:,} bytes",
+        )
+        verified = snapshot.version in listing.checksums
+        yield Check(
+            check="checksum",
+            status="ok",
+            detail="the log fits its version checksum" if verified else "this version has none; they are optional",
+        )
+        yield _attempt("writing", lambda: _writable(snapshot))
+        if look_for_files:
+            yield _data_files(store, snapshot)
+    except LakesealError as error:
+        yield Check(check="table", status="failed", detail=str(error))
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _store(store: Store) -> tuple[LogListing, Check]:
+    start = time.perf_counter()
+    names = store.list_keys(LOG_DIR)
+    took = (time.perf_counter() - start) * 1000
+    detail = f"{store.uri} answers: {len(names):,} names in {LOG_DIR} in {took:.0f} ms"
+    return sort_out(names), Check(check="store", status="ok", detail=detail)
+
+
+def _log(listing: LogListing) -> Check:
+    segment = choose(listing)
+    above = len(segment.commits)
+    base = f"checkpoint {segment.checkpoint_version}" if segment.checkpoint else "no checkpoint"
+    detail = f"version {segment.version} is {base} and {above:,} commit file(s)"
+    if above > _MANY_COMMITS:
+        detail += "; every reader reads them all. Write a checkpoint: lakeseal.Table(uri).checkpoint()"
+        return Check(check="log", status="warning", detail=detail)
+    if listing.incomplete:
+        detail += f"; parts are missing beside {listing.incomplete[0].name}, which readers pass over"
+        return Check(check="log", status="warning", detail=detail)
+    return Check(check="log", status="ok", detail=detail)
+
+
+def _hint(store: Store) -> Check:
+    try:
+        hint = last_checkpoint.parse(store.get(LAST_CHECKPOINT))
+    except ObjectNotFound:
+        return Check(check="_last_checkpoint", status="ok", detail="absent; it is only a hint")
+    if hint is None:
+        detail = "torn or wrong; readers list the whole log instead. The next checkpoint mends it"
+        return Check(check="_last_checkpoint", status="warning", detail=detail)
+    return Check(check="_last_checkpoint", status="ok", detail=f"points at version {hint.version}")
+
+
+def _checkpoint(store: Store, listing: LogListing) -> Check:
+    segment = choose(listing)
+    if not segment.checkpoint:
+        return Check(check="checkpoint", status="ok", detail="there is none yet")
+    try:
+        state = read_checkpoint(store, segment.checkpoint_version, segment.checkpoint)
+    except LakesealError as error:
+        return Check(check="checkpoint", status="warning", detail=f"readers fall back to the commits: {error}")
+    detail = f"version {state.version} reads well: {state.files.num_rows:,} files"
+    return Check(check="checkpoint", status="ok", detail=detail)
+
+
+def _writable(snapshot: Snapshot) -> str:
+    check_writable(snapshot.protocol, snapshot.metadata)
+    return "every feature of the table is known here"
+
+
+def _data_files(store: Store, snapshot: Snapshot) -> Check:
+    sizes = {meta.key: meta.size for meta in store.list(recursive=True)}
+    missing, other, outside = [], [], 0
+    for path, size in zip(*(snapshot.files.column(name).to_pylist() for name in ("path", "size")), strict=True):
+        try:
+            key = resolve_data_path(store.uri, path).key
+        except UnsafePath:
+            outside += 1
+            continue
+        found = sizes.get(key)
+        if found is None:
+            missing.append(key)
+        elif found != size:
+            other.append(key)
+    if missing or other:
+        first = (missing or other)[0]
+        detail = f"{len(missing):,} missing, {len(other):,} of another size than the log says; the first is {first}"
+        return Check(check="data files", status="failed", detail=detail)
+    detail = f"{snapshot.files.num_rows - outside:,} are there, each of the size that the log says"
+    if outside:
+        return Check(check="data files", status="warning", detail=f"{detail}; {outside:,} outside of the table")
+    return Check(check="data files", status="ok", detail=detail)
+
+
+def _attempt(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(check=name, status="ok", detail=look())
+    except LakesealError as error:
+        return Check(check=name, status="warning", detail=str(error))

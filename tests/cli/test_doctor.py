@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+
+Run = Callable[..., Any]
+
+
+def statuses(ended: Any) -> dict[str, str]:
+    return {row["check"]: row["status"] for row in ended.rows}
+
+
+def test_doctor_looks_at_python_java_and_packages(lakeseal: Run) -> None:
+    ended = lakeseal("doctor", "--json")
+
+    assert ended.code == 0
+    assert {"python", "java", "pyarrow", "pyspark"} <= set(statuses(ended))
+
+
+def test_a_healthy_table_passes_every_check(lakeseal: Run, sales: str) -> None:
+    deltalake.DeltaTable(sales).create_checkpoint()
+
+    ended = lakeseal("doctor", sales, "--files", "--json")
+
+    assert ended.code == 0
+    found = statuses(ended)
+    for check in ("store", "log", "_last_checkpoint", "checkpoint", "snapshot", "writing", "data files"):
+        assert found[check] == "ok", ended.out
+
+
+def test_a_missing_data_file_fails_when_files_are_looked_for(lakeseal: Run, sales: str) -> None:
+    next(Path(sales).rglob("*.parquet")).unlink()
+
+    assert lakeseal("doctor", sales, "--json").code == 0
+    ended = lakeseal("doctor", sales, "--files", "--json")
+
+    assert ended.code == 1
+    assert statuses(ended)["data files"] == "failed"
+
+
+def test_a_torn_hint_and_a_broken_checkpoint_are_warnings_because_readers_fall_back(lakeseal: Run, sales: str) -> None:
+    deltalake.DeltaTable(sales).create_checkpoint()
+    log = Path(sales) / "_delta_log"
+    (log / "_last_checkpoint").write_text('{"vers')
+    next(log.glob("*.checkpoint.parquet")).write_bytes(b"PAR1")
+
+    ended = lakeseal("doctor", sales, "--json")
+
+    assert ended.code == 0
+    found = statuses(ended)
+    assert (found["_last_checkpoint"], found["checkpoint"], found["snapshot"]) == ("warning", "warning", "ok")
+
+
+def test_a_gap_in_the_log_fails_and_says_where(lakeseal: Run, sales: str) -> None:
+    (Path(sales) / "_delta_log" / f"{0:020d}.json").unlink()
+
+    ended = lakeseal("doctor", sales)
+
+    assert ended.code == 1
+    assert "failed" in ended.out
+
+
+def test_no_table_there_fails_and_says_so(lakeseal: Run, tmp_path: Path) -> None:
+    ended = lakeseal("doctor", str(tmp_path), "--json")
+
+    assert ended.code == 1
+    assert statuses(ended)["table"] == "failed"
