@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import traceback
 import uuid
@@ -312,6 +313,20 @@ class _FakeCloudHandler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self.answer(202 if self.server.objects.pop(self.key, None) is not None else 404)
 
+    def do_POST(self) -> None:
+        """Azure's batch of deletes: one answer per request, each with a status of its own."""
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        parts = []
+        for number, path in enumerate(re.findall(r"^DELETE (\S+) HTTP", body, re.MULTILINE)):
+            found = self.server.objects.pop(unquote(urlsplit(path).path), None) is not None
+            line = "202 Accepted" if found else "404 The specified blob does not exist."
+            parts.append(
+                "--batchresponse\r\nContent-Type: application/http\r\n"
+                f"Content-ID: {number}\r\n\r\nHTTP/1.1 {line}\r\nx-ms-request-id: 1\r\n\r\n"
+            )
+        answer = "".join(parts) + "--batchresponse--\r\n"
+        self.answer(202, answer.encode(), {"Content-Type": "multipart/mixed; boundary=batchresponse"})
+
     @property
     def key(self) -> str:
         return unquote(urlsplit(self.path).path)
@@ -381,8 +396,6 @@ def test_gcs_and_azure_put_if_absent_sends_its_condition_and_reads_come_back(
 
 def test_gcs_and_azure_delete_passes_over_absent_keys(cloud: tuple[Store, FakeCloud]) -> None:
     store, server = cloud
-    if store.uri.startswith("az:"):
-        pytest.skip("Azure deletes in batches, whose format the small server here does not speak")
     for key in ["a", "b", "c"]:
         store.put(key, b"")
     store.delete(["a", "absent", "c"])
