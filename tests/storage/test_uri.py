@@ -256,6 +256,36 @@ print("ready", flush=True)
     assert store.get("answer") == b"42"
 
 
+def test_a_forked_process_is_told_that_it_cannot_use_object_stores_instead_of_hanging(
+    s3: S3Server, tmp_path: Path, start: Callable[[str, object], subprocess.Popen[bytes]]
+) -> None:
+    code = """
+import os, pickle, signal, sys
+from lakeseal.errors import StorageError
+from lakeseal.storage import open_store
+spec, folder = pickle.load(sys.stdin.buffer)
+store = spec.open()
+store.put("k", b"data")
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    for again in (store, spec.open()):
+        for call in (lambda: again.get("k"), lambda: again.list_keys(), lambda: again.put_if_absent("n", b"")):
+            try:
+                call()
+            except StorageError as error:
+                assert "spawn" in str(error)
+            else:
+                os._exit(1)
+    open_store(folder).put("k", b"")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert store.get("k") == b"data"
+print("ready", flush=True)
+"""
+    start(code, (StoreSpec(uri=s3.uri(uuid.uuid4().hex), storage_options=s3.storage_options), str(tmp_path)))
+
+
 def test_a_spec_of_memory_opens_only_in_the_process_that_made_it(
     start: Callable[[str, object], subprocess.Popen[bytes]],
 ) -> None:

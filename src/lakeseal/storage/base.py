@@ -17,7 +17,8 @@ A `Store` is rooted at a URI and knows nothing of tables. What a caller may rely
 - `delete` of an absent key is fine.
 - What the store reports becomes `ObjectNotFound`, `PermissionDenied`, `OutOfSpace` or `StorageUnavailable`, and
   `StorageError` for the rest. No error, and no `repr`, shows a secret.
-- Stores may be shared by threads. They are not pickled: a `StoreSpec` is, and opens them where they are used.
+- Stores may be shared by threads. They are not pickled: a `StoreSpec` is, and opens them where they are used. A process
+  forked after an object store was opened cannot use object stores, and is told so.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, StorageError
 from lakeseal.storage.location import Location
 
 if TYPE_CHECKING:
@@ -53,6 +53,18 @@ _secret_option = re.compile(r"key|secret|token|sas|password|credential|proxy_url
 _duration = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min)?\Z")
 _units = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, None: 1.0}
 
+# obstore's threads do not survive a fork: in the child every request would wait for ever.
+_connected = False
+_orphaned = False
+
+
+def _after_fork() -> None:
+    global _orphaned
+    _orphaned = _connected
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 _memory: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
@@ -80,6 +92,8 @@ def connect(location: Location, options: Mapping[str, str]) -> Clients:
             http[short] = _text(name, value)
         else:
             config[name.lower()] = _text(name, value)
+    global _connected
+    _connected = True
     once: RetryConfig = {**retry, "max_retries": 0}
     try:
         return Clients(_client(location, config, http, retry), _client(location, config, http, once))
@@ -92,6 +106,14 @@ def connect(location: Location, options: Mapping[str, str]) -> Clients:
             f"The storage options for {location.uri} do not work: {reason}",
             hint="Check storage_options and the environment",
         ) from None
+
+
+def refuse_after_fork(location: Location) -> None:
+    if _orphaned and location.kind != "memory":
+        raise StorageError(
+            f"{location.uri} cannot be reached from a process forked after an object store was opened",
+            hint="Start worker processes with multiprocessing's 'spawn' or 'forkserver'",
+        )
 
 
 def refuse_options(location: Location, options: Mapping[str, str]) -> None:

@@ -39,7 +39,7 @@ from lakeseal.errors import (
     StorageUnavailable,
 )
 from lakeseal.storage.base import ObjectMeta
-from lakeseal.storage.clients import connect, lists_from_offset, lists_in_order, scrub
+from lakeseal.storage.clients import connect, lists_from_offset, lists_in_order, refuse_after_fork, scrub
 from lakeseal.storage.keys import check_key, check_prefix, check_range, is_key
 from lakeseal.storage.location import Location
 from lakeseal.storage.object_files import TAIL, ObjectReader, ObjectWriteStream
@@ -250,6 +250,7 @@ class ObjectStore:
     @contextmanager
     def _reporting(self, key: str, *, bucket: bool = False) -> Iterator[None]:
         """Our errors for obstore's; with `bucket`, what was not found can only be the bucket."""
+        refuse_after_fork(self._location)
         try:
             yield
         except (BaseError, OSError, ValueError) as error:
