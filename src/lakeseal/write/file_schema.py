@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeseal.errors import SchemaMismatch, UnsupportedType
 from lakeseal.protocol.arrow import PARQUET_FIELD_ID, to_arrow_type
@@ -27,6 +26,7 @@ from lakeseal.protocol.schema import (
     VariantType,
     dotted,
 )
+from lakeseal.write.nested import children, list_like, map_like, struct_like
 
 CHANGE_TYPE = "_change_type"
 """The column that change files have beside the table's own."""
@@ -115,21 +115,8 @@ def _same_shape(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _without_void(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     if pa.types.is_struct(arrow):
-        children = array.flatten() if array.null_count else [array.field(n) for n in range(array.type.num_fields)]
-        kept = [child for child in children if not pa.types.is_null(child.type)]
-        fields = [arrow.field(n) for n in range(arrow.num_fields)]
-        retyped = [_retyped(child, field.type) for child, field in zip(kept, fields, strict=True)]
-        return pa.StructArray.from_arrays(retyped, fields=fields, mask=array.is_null() if array.null_count else None)
+        kept = [child for child in children(array) if not pa.types.is_null(child.type)]
+        return struct_like(array, [_retyped(c, arrow.field(n).type) for n, c in enumerate(kept)], arrow)
     if pa.types.is_map(arrow):
-        keys, items = _retyped(array.keys, arrow.key_type), _retyped(array.items, arrow.item_type)
-        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=arrow)
-    return pa.ListArray.from_arrays(_offsets(array), _retyped(array.values, arrow.value_type), type=arrow)
-
-
-def _offsets(array: pa.Array) -> pa.Array:
-    """Offsets with null where the value is null, which is how `from_arrays` takes nulls of a sliced array."""
-    offsets = array.offsets
-    if not array.null_count:
-        return offsets
-    valid = pa.concat_arrays([array.is_valid(), pa.array([True])])
-    return pc.if_else(valid, offsets, None)
+        return map_like(array, _retyped(array.keys, arrow.key_type), _retyped(array.items, arrow.item_type), arrow)
+    return list_like(array, _retyped(array.values, arrow.value_type), arrow)

@@ -1,8 +1,8 @@
 """Rows that wait on local disk, by partition.
 
-A task that meets more partitions than it can keep files open for puts pieces of them here, run by run, and takes all
-pieces of a partition back when its input has ended. Each run is one Arrow file, each piece one batch in it; only the
-piece that is asked for is read. The files are gone when the spill is closed, whatever happened.
+A task that meets more partitions than it can keep files open for puts pieces of them here, and takes all pieces of a
+partition back when its input has ended. All pieces are batches of one Arrow file; only those that are asked for are
+read. The file is gone when the spill is closed, whatever happened.
 """
 
 from __future__ import annotations
@@ -11,69 +11,88 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import NoReturn
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from lakeseal.errors import OutOfSpace, StorageError
+from lakeseal.errors import InvalidArgument, OutOfSpace, StorageError
 
 
 class Spill:
+    """First `add`, then `take`, at last `close`."""
+
     def __init__(self, directory: str | None = None) -> None:
-        """`directory` is where to put the files; by default where the system puts temporary ones."""
-        self._parent = directory
+        """`directory` is where to put the file; by default where the system puts temporary ones."""
+        self._parent = directory or tempfile.gettempdir()
         self._directory: str | None = None
-        self._runs: list[pa.ipc.RecordBatchFileReader] = []
-        self._files: list[pa.NativeFile] = []
-        self._places: dict[str, list[tuple[int, int]]] = {}
-
-    def __enter__(self) -> Spill:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._reader: pa.ipc.RecordBatchFileReader | None = None
+        self._file: pa.NativeFile | None = None
+        self._places: dict[str, list[int]] = {}
+        self._count = 0
 
     @property
     def partitions(self) -> list[str]:
         return list(self._places)
 
-    def add_run(self, pieces: Sequence[tuple[str, pa.RecordBatch]]) -> None:
-        try:
-            if self._directory is None:
-                self._directory = tempfile.mkdtemp(prefix="lakeseal-spill-", dir=self._parent)
-            path = os.path.join(self._directory, f"{len(self._runs)}.arrow")
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, pieces[0][1].schema) as writer:
-                for place, (partition, piece) in enumerate(pieces):
-                    writer.write_batch(piece)
-                    self._places.setdefault(partition, []).append((len(self._runs), place))
-            file = pa.OSFile(path, "rb")
-            self._files.append(file)
-            self._runs.append(pa.ipc.open_file(file))
-        except OSError as error:
-            _raise(error, self._directory or self._parent or tempfile.gettempdir())
+    def add(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> None:
+        with _typed_errors(self._parent):
+            for partition, piece in pieces:
+                if self._writer is None:
+                    self._directory = tempfile.mkdtemp(prefix="lakeseal-spill-", dir=self._parent)
+                    self._file = pa.OSFile(self._path, "wb")
+                    self._writer = pa.ipc.new_file(self._file, piece.schema)
+                self._writer.write_batch(piece)
+                self._places.setdefault(partition, []).append(self._count)
+                self._count += 1
 
     def take(self, partition: str) -> Iterator[pa.RecordBatch]:
         """The pieces of a partition in the order in which they came; each is read when it is asked for."""
-        for run, place in self._places.pop(partition, ()):
-            yield self._runs[run].get_batch(place)
+        for place in self._places.pop(partition, ()):
+            with _typed_errors(self._parent):
+                if self._reader is None:
+                    self._reader = self._reopened()
+                piece = self._reader.get_batch(place)
+            yield piece
 
     def close(self) -> None:
-        for file in self._files:
-            file.close()
-        self._files, self._runs, self._places = [], [], {}
+        self._places = {}
+        self._reader = None
+        if self._file is not None:
+            # The writer is left unfinished where it is so: what it would add has no reader.
+            self._file.close()
+            self._file = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
+    @property
+    def _path(self) -> str:
+        assert self._directory is not None
+        return os.path.join(self._directory, "rows.arrow")
 
-def _raise(error: OSError, directory: str) -> NoReturn:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        raise OutOfSpace(
-            f"There is no space left in {directory}, where a task keeps rows of many partitions",
-            hint="Free space there, point TMPDIR elsewhere, or repartition the data by the partition columns first",
+    def _reopened(self) -> pa.ipc.RecordBatchFileReader:
+        assert self._writer is not None
+        assert self._file is not None
+        self._writer.close()
+        self._file.close()
+        self._file = pa.OSFile(self._path, "rb")
+        return pa.ipc.open_file(self._file)
+
+
+@contextmanager
+def _typed_errors(directory: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OutOfSpace(
+                f"There is no space left in {directory}, where a task keeps rows of many partitions",
+                hint="Free space there, name another spill_directory, or sort the data by the partition columns first",
+            ) from error
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise InvalidArgument(f"The spill directory {directory} is not there", hint="Create it") from error
+        raise StorageError(
+            f"A task could not keep rows in {directory}: {error}", hint="Check that directory, or name another"
         ) from error
-    raise StorageError(f"A task could not keep rows in {directory}: {error}", hint="Check that directory") from error

@@ -117,7 +117,7 @@ class TaskWriter:
             else:
                 to_spill += ((directory, piece) for piece in pieces)
         if to_spill:
-            self._spill.add_run(to_spill)
+            self._spill.add(to_spill)
 
     def _worth_a_file(self, pieces: list[pa.RecordBatch]) -> bool:
         if not self._split:
