@@ -1,1 +1,30 @@
-"""SQL text as values: parse, evaluate on Arrow, prune by statistics. Pure."""
+"""SQL text as values: parse, evaluate on Arrow, prune files by partition values and statistics. Pure: no I/O, no clock.
+
+`parse` → `Expression` → `bind` to a schema → `BoundExpression` → `evaluate`, `filter_batch`, `prune`, `split`.
+"""
+
+from lakeseal.expr.expression import (
+    BoundExpression,
+    Expression,
+    bind,
+    bind_predicate,
+    column,
+    equal,
+    evaluate,
+    filter_batch,
+    literal,
+    parse,
+)
+
+__all__ = [
+    "BoundExpression",
+    "Expression",
+    "bind",
+    "bind_predicate",
+    "column",
+    "equal",
+    "evaluate",
+    "filter_batch",
+    "literal",
+    "parse",
+]

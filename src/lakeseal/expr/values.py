@@ -89,4 +89,9 @@ def scatter(values: Datum, chosen: Bools) -> Datum:
 
 def first_value(array: pa.Array, bad: pa.Array) -> Any:
     """The first value that `bad` marks, for an error's text."""
-    return array.filter(bad)[0].as_py()
+    scalar = array.filter(bad)[0]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        # A date that Python's calendar does not have.
+        return str(scalar)

@@ -1,0 +1,408 @@
+"""Functions by name: how many arguments they take, of which types, and what they become.
+
+A name that is not here raises `UnsupportedExpression`, and an aggregate `InvalidExpression`: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Never
+
+from msgspec import Struct
+
+from lakeseal.errors import InvalidExpression, UnsupportedExpression
+from lakeseal.expr import coercion, operators, temporal
+from lakeseal.expr.bound import Bound
+from lakeseal.expr.lexer import place
+from lakeseal.protocol.schema import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VOID,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+)
+
+if TYPE_CHECKING:
+    from lakeseal.expr.bind import Binder
+
+
+class Call(Struct, frozen=True):
+    """One call of a function, while it is bound."""
+
+    binder: Binder
+    name: str
+    args: list[Bound]
+    position: int
+
+    def string(self, index: int) -> Bound:
+        return self.expect(index, STRING)
+
+    def expect(self, index: int, target: DataType) -> Bound:
+        return self.binder.expect(self.args[index], target, self.position)
+
+    def constant(self, index: int, target: DataType) -> Any:
+        """The value of an argument that must be constant; None if it is NULL."""
+        arg = self.expect(index, target)
+        if not arg.is_literal:
+            self.unsupported(f"{self.name} with an argument {index + 1} that is not constant")
+        return arg.value
+
+    def make(self, op: str, data_type: DataType, *args: Bound, **kwargs: Any) -> Bound:
+        return self.binder.make(op, data_type, args, **kwargs)
+
+    def null(self, data_type: DataType) -> Bound:
+        return self.binder.null(data_type)
+
+    def unsupported(self, what: str) -> Never:
+        self.binder.unsupported(what, self.position)
+
+
+class Function(Struct, frozen=True):
+    bind: Callable[[Call], Bound]
+    least: int
+    most: int | None
+
+
+def bind_function(binder: Binder, name: str, args: list[Bound], position: int) -> Bound:
+    function = FUNCTIONS.get(name)
+    if function is None:
+        if name in _AGGREGATES:
+            raise InvalidExpression(
+                f"The aggregate {name} cannot be used here, at {place(binder.text, position)}",
+                hint="An expression sees one row at a time",
+            )
+        raise UnsupportedExpression(f"The function {name} is not supported, at {place(binder.text, position)}")
+    if len(args) < function.least or (function.most is not None and len(args) > function.most):
+        # Spark may have a form with that many arguments.
+        raise UnsupportedExpression(
+            f"The function {name} with {len(args)} arguments is not supported, at {place(binder.text, position)}"
+        )
+    return function.bind(Call(binder, name, args, position))
+
+
+def _number(call: Call) -> Bound:
+    """The first argument as Spark's numeric functions take it."""
+    arg = call.args[0]
+    if arg.type in (STRING, VOID):
+        return call.binder.cast(arg, DOUBLE)
+    if not coercion.is_numeric(arg.type):
+        call.binder.mismatch(f"{call.name} needs a number, not {arg.type}", call.position)
+    return arg
+
+
+def _abs(call: Call) -> Bound:
+    arg = _number(call)
+    return call.make("abs", arg.type, arg, raises=arg.type in coercion.INTEGRAL)
+
+
+def _floor(call: Call) -> Bound:
+    arg = _number(call)
+    op = "floor" if call.name == "floor" else "ceil"
+    if isinstance(arg.type, DecimalType):
+        digits = arg.type.precision if arg.type.scale == 0 else arg.type.precision - arg.type.scale + 1
+        return call.make(op, DecimalType(min(digits, 38), 0), arg)
+    if arg.type in coercion.INTEGRAL:
+        return call.binder.cast(arg, LONG)
+    return call.make(op, LONG, call.binder.cast(arg, DOUBLE), raises=True)
+
+
+def _round(call: Call) -> Bound:
+    arg = _number(call)
+    places = call.constant(1, INTEGER) if len(call.args) == 2 else 0
+    if places is None:
+        return call.null(arg.type)
+    result = arg.type
+    if isinstance(result, DecimalType):
+        if places < 0:
+            call.unsupported("Rounding decimals before the point")
+        scale = min(result.scale, places)
+        result = DecimalType(min(result.precision - result.scale + 1 + scale, 38), scale)
+    elif result == FLOAT and places != 0:
+        call.unsupported("Rounding a float behind the point")
+    elif abs(places) > 400:
+        call.unsupported("Rounding to so many places")
+    return call.make("round", result, arg, raises=places < 0, option=places)
+
+
+def _modulo(call: Call) -> Bound:
+    op = "%" if call.name == "mod" else "pmod"
+    return operators.arithmetic(call.binder, op, call.args[0], call.args[1], call.position)
+
+
+def _text(op: str) -> Callable[[Call], Bound]:
+    return lambda call: call.make(op, STRING, call.string(0))
+
+
+def _length(call: Call) -> Bound:
+    arg = call.args[0]
+    return call.make("length", INTEGER, arg if arg.type == BINARY else call.string(0))
+
+
+def _trim(call: Call) -> Bound:
+    op = {"ltrim": "trim leading", "rtrim": "trim trailing", "btrim": "trim both", "trim": "trim both"}.get(
+        call.name, call.name
+    )
+    chars = " " if len(call.args) == 1 else call.constant(1, STRING)
+    if chars is None:
+        return call.null(STRING)
+    return call.make(op, STRING, call.string(0), option=chars)
+
+
+def _concat(call: Call) -> Bound:
+    return operators.concat(call.binder, call.args, call.position)
+
+
+def _substring(call: Call) -> Bound:
+    if call.args[0].type == BINARY:
+        call.unsupported(f"{call.name} of a binary")
+    start = call.constant(1, INTEGER)
+    count = call.constant(2, INTEGER) if len(call.args) == 3 else None
+    if start is None or (len(call.args) == 3 and count is None):
+        return call.null(STRING)
+    return call.make("substring", STRING, call.string(0), option=(start, count))
+
+
+def _left(call: Call) -> Bound:
+    if call.args[0].type == BINARY:
+        call.unsupported(f"{call.name} of a binary")
+    count = call.constant(1, INTEGER)
+    if count is None:
+        return call.null(STRING)
+    option = (1, count) if call.name == "left" else (-max(count, 0), max(count, 0))
+    return call.make("substring", STRING, call.string(0), option=option)
+
+
+def _replace(call: Call) -> Bound:
+    search = call.constant(1, STRING)
+    replacement = call.constant(2, STRING) if len(call.args) == 3 else ""
+    if search is None or replacement is None:
+        return call.null(STRING)
+    return call.make("replace", STRING, call.string(0), option=(search, replacement))
+
+
+def _find(call: Call) -> Bound:
+    if call.args[0].type == BINARY:
+        call.unsupported(f"{call.name} of a binary")
+    wanted = call.constant(1, STRING)
+    if wanted is None:
+        return call.null(BOOLEAN)
+    return call.make(call.name, BOOLEAN, call.string(0), option=wanted)
+
+
+def _like(call: Call) -> Bound:
+    name = call.name if call.name in ("like", "ilike") else "rlike"
+    return operators.like(call.binder, name, call.args, call.position)
+
+
+def _field(call: Call) -> Bound:
+    op = {"dayofmonth": "day"}.get(call.name, call.name)
+    if op in temporal.FIELDS_OF_TIME:
+        arg = call.args[0] if call.args[0].type == TIMESTAMP_NTZ else call.expect(0, TIMESTAMP)
+    else:
+        arg = call.expect(0, DATE)
+    return call.make(op, INTEGER, arg)
+
+
+def _to_type(target: DataType) -> Callable[[Call], Bound]:
+    def bind(call: Call) -> Bound:
+        return call.binder.explicit_cast(call.args[0], target, call.position)
+
+    return bind
+
+
+def _shift_days(call: Call) -> Bound:
+    if call.args[1].type in (LONG, DOUBLE, FLOAT) or isinstance(call.args[1].type, DecimalType):
+        call.binder.mismatch(f"{call.name} needs a number of days as int, not {call.args[1].type}", call.position)
+    op = "date_sub" if call.name == "date_sub" else "date_add"
+    return call.make(op, DATE, call.expect(0, DATE), call.expect(1, INTEGER), raises=True)
+
+
+def _date_diff(call: Call) -> Bound:
+    return call.make("datediff", INTEGER, call.expect(0, DATE), call.expect(1, DATE), raises=True)
+
+
+def _add_months(call: Call) -> Bound:
+    return call.make("add_months", DATE, call.expect(0, DATE), call.expect(1, INTEGER), raises=True)
+
+
+def _trunc(call: Call) -> Bound:
+    of_date = call.name == "trunc"
+    moment, unit = (0, 1) if of_date else (1, 0)
+    target = DATE if of_date else TIMESTAMP
+    name = temporal.trunc_unit(call.constant(unit, STRING), of_date=of_date)
+    arg = call.expect(moment, target)
+    return call.null(target) if name is None else call.make("trunc", target, arg, option=name)
+
+
+def _date_format(call: Call) -> Bound:
+    pattern = call.constant(1, STRING)
+    arg = call.args[0] if call.args[0].type == TIMESTAMP_NTZ else call.expect(0, TIMESTAMP)
+    if pattern is None:
+        return call.null(STRING)
+    translated = temporal.strftime_pattern(pattern)
+    if translated is None:
+        call.unsupported(f"The date pattern {pattern!r}")
+    return call.make("date_format", STRING, arg, option=translated)
+
+
+def _clock(target: DataType) -> Callable[[Call], Bound]:
+    return lambda call: Bound("now", target, nullable=False, option=call.name)
+
+
+def _coalesce(call: Call) -> Bound:
+    args = call.binder.common(call.args, call.position)
+    return call.make("coalesce", args[0].type, *args, nullable=all(arg.nullable for arg in args))
+
+
+def _nullif(call: Call) -> Bound:
+    value = call.binder.share(call.args[0])
+    equal = operators.comparison(call.binder, "=", value, call.args[1], call.position)
+    return call.binder.case([equal], [call.null(value.type), value], call.position)
+
+
+def _if(call: Call) -> Bound:
+    return call.binder.case([call.expect(0, BOOLEAN)], call.args[1:], call.position)
+
+
+def _nvl2(call: Call) -> Bound:
+    present = call.make("not", BOOLEAN, call.make("is null", BOOLEAN, call.args[0], nullable=False))
+    return call.binder.case([present], call.args[1:], call.position)
+
+
+def _is_null(call: Call) -> Bound:
+    null = call.make("is null", BOOLEAN, call.args[0], nullable=False)
+    return null if call.name == "isnull" else call.make("not", BOOLEAN, null)
+
+
+def _is_nan(call: Call) -> Bound:
+    arg = _number(call)
+    if arg.type not in coercion.FLOATING:
+        arg = call.binder.cast(arg, DOUBLE)
+    return call.make("isnan", BOOLEAN, arg, nullable=False)
+
+
+def _extreme(call: Call) -> Bound:
+    target: DataType = VOID
+    for arg in call.args:
+        wider = coercion.without_strings(target, arg.type)
+        if wider is None:
+            call.binder.mismatch(f"{target} and {arg.type} have no common type", call.position)
+        target = wider
+    if not coercion.is_atomic(target):
+        call.unsupported(f"{call.name} of {target}")
+    args = [call.binder.cast(arg, target) for arg in call.args]
+    return call.make(call.name, target, *args, nullable=all(arg.nullable for arg in args))
+
+
+def _equal_null(call: Call) -> Bound:
+    return operators.comparison(call.binder, "<=>", call.args[0], call.args[1], call.position)
+
+
+def _size(call: Call) -> Bound:
+    if not isinstance(call.args[0].type, ArrayType | MapType):
+        call.binder.mismatch(f"{call.name} needs an array or a map, not {call.args[0].type}", call.position)
+    return call.make("size", INTEGER, call.args[0])
+
+
+def _array_contains(call: Call) -> Bound:
+    array, wanted = call.args
+    if not isinstance(array.type, ArrayType):
+        call.binder.mismatch(f"array_contains needs an array, not {array.type}", call.position)
+    element = array.type.element
+    fits = coercion.tightest(element, wanted.type) == element and wanted.type != VOID
+    if not wanted.is_literal or not fits or element in coercion.FLOATING or not coercion.is_atomic(element):
+        call.unsupported(f"array_contains of {array.type} and {wanted.type}")
+    constant = call.binder.cast(wanted, element)
+    if constant.value is None:
+        return call.null(BOOLEAN)
+    return call.make("array_contains", BOOLEAN, array, nullable=True, option=constant.option)
+
+
+def _pad(call: Call) -> Bound:
+    width = call.constant(1, INTEGER)
+    padding = call.constant(2, STRING) if len(call.args) == 3 else " "
+    if width is None or padding is None:
+        return call.null(STRING)
+    if len(padding) != 1 or not 0 <= width <= 10_000:
+        call.unsupported(f"{call.name} other than with one character to a reasonable width")
+    return call.make(call.name, STRING, call.string(0), option=(width, padding))
+
+
+def _table(*rows: tuple[str, Callable[[Call], Bound], int, int | None]) -> dict[str, Function]:
+    return {name: Function(bind, least, most) for names, bind, least, most in rows for name in names.split()}
+
+
+FUNCTIONS = _table(
+    ("abs", _abs, 1, 1),
+    ("floor ceil ceiling", _floor, 1, 1),
+    ("round", _round, 1, 2),
+    ("mod pmod", _modulo, 2, 2),
+    ("upper ucase", _text("upper"), 1, 1),
+    ("lower lcase", _text("lower"), 1, 1),
+    ("length len char_length character_length", _length, 1, 1),
+    ("ltrim rtrim", _trim, 1, 1),
+    ("btrim", _trim, 1, 2),
+    ("concat", _concat, 1, None),
+    ("substring substr", _substring, 2, 3),
+    ("left right", _left, 2, 2),
+    ("replace", _replace, 2, 3),
+    ("lpad rpad", _pad, 2, 3),
+    ("startswith endswith contains", _find, 2, 2),
+    ("like ilike rlike regexp regexp_like", _like, 2, 2),
+    ("year quarter month day dayofmonth dayofyear dayofweek weekday weekofyear", _field, 1, 1),
+    ("hour minute second", _field, 1, 1),
+    ("date to_date", _to_type(DATE), 1, 1),
+    ("timestamp to_timestamp", _to_type(TIMESTAMP), 1, 1),
+    ("boolean", _to_type(BOOLEAN), 1, 1),
+    ("tinyint", _to_type(BYTE), 1, 1),
+    ("smallint", _to_type(SHORT), 1, 1),
+    ("int", _to_type(INTEGER), 1, 1),
+    ("bigint", _to_type(LONG), 1, 1),
+    ("float", _to_type(FLOAT), 1, 1),
+    ("double", _to_type(DOUBLE), 1, 1),
+    ("decimal", _to_type(DecimalType(10, 0)), 1, 1),
+    ("string", _to_type(STRING), 1, 1),
+    ("binary", _to_type(BINARY), 1, 1),
+    ("date_add dateadd date_sub", _shift_days, 2, 2),
+    ("datediff date_diff", _date_diff, 2, 2),
+    ("add_months", _add_months, 2, 2),
+    ("last_day", lambda call: call.make("last_day", DATE, call.expect(0, DATE)), 1, 1),
+    ("trunc date_trunc", _trunc, 2, 2),
+    ("date_format", _date_format, 2, 2),
+    ("current_date curdate", _clock(DATE), 0, 0),
+    ("current_timestamp now", _clock(TIMESTAMP), 0, 0),
+    ("coalesce", _coalesce, 1, None),
+    ("nvl ifnull", _coalesce, 2, 2),
+    ("nvl2", _nvl2, 3, 3),
+    ("nullif", _nullif, 2, 2),
+    ("if", _if, 3, 3),
+    ("isnull isnotnull", _is_null, 1, 1),
+    ("isnan", _is_nan, 1, 1),
+    ("greatest least", _extreme, 2, None),
+    ("equal_null", _equal_null, 2, 2),
+    ("size cardinality", _size, 1, 1),
+    ("array_contains", _array_contains, 2, 2),
+) | {name: Function(_trim, 1, 2) for name in ("trim both", "trim leading", "trim trailing")}
+
+_AGGREGATES = frozenset(
+    name
+    for names in (
+        "any any_value approx_count_distinct avg bool_and bool_or collect_list collect_set corr count count_if",
+        "every first first_value kurtosis last last_value listagg max max_by mean median min min_by mode percentile",
+        "skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance",
+        "dense_rank lag lead ntile rank row_number",
+    )
+    for name in names.split()
+)

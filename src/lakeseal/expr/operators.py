@@ -1,0 +1,279 @@
+"""How operators and predicates bind: their types, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakeseal.expr import casts, coercion, decimals, patterns
+from lakeseal.expr import syntax as sql
+from lakeseal.expr.bound import Bound
+from lakeseal.expr.calendar import MICROS_PER_SECOND
+from lakeseal.expr.numbers import decimal_type
+from lakeseal.protocol.arrow import to_arrow_type
+from lakeseal.protocol.schema import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    VOID,
+    DataType,
+    DecimalType,
+)
+
+if TYPE_CHECKING:
+    from lakeseal.expr.bind import Binder
+
+_DAYS = (BYTE, SHORT, INTEGER)
+_UNIT_MONTHS = {"month": 1, "year": 12}
+_UNIT_DAYS = {"day": 1, "week": 7}
+_UNIT_SECONDS = {"hour": 3600, "minute": 60, "second": 1}
+
+
+def comparison(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
+    left, right = _meet(binder, left, right)
+    if isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType):
+        wider = coercion.wider_decimal(left.type, right.type)
+        left, right = binder.cast(left, wider), binder.cast(right, wider)
+    if left.type != right.type:
+        binder.mismatch(f"{left.type} and {right.type} cannot be compared", position)
+    if left.type == VOID:
+        left = right = binder.null(BOOLEAN)
+    if not coercion.is_atomic(left.type):
+        binder.unsupported(f"Comparing values of type {left.type}", position)
+    return binder.make(op, BOOLEAN, (left, right), nullable=False if op == "<=>" else None)
+
+
+def _meet(binder: Binder, left: Bound, right: Bound) -> tuple[Bound, Bound]:
+    """Both sides of a binary operator after the casts that Spark adds, except between two decimals."""
+    if left.type == right.type:
+        return left, right
+    promoted = coercion.with_string(left.type, right.type)
+    if promoted is not None:
+        return binder.cast(left, promoted), binder.cast(right, promoted)
+    if isinstance(left.type, DecimalType) or isinstance(right.type, DecimalType):
+        return _meet_decimal(binder, left, right.type), _meet_decimal(binder, right, left.type)
+    target = coercion.tightest(left.type, right.type)
+    return (left, right) if target is None else (binder.cast(left, target), binder.cast(right, target))
+
+
+def _meet_decimal(binder: Binder, node: Bound, other: DataType) -> Bound:
+    if isinstance(node.type, DecimalType):
+        return binder.cast(node, DOUBLE) if other in coercion.FLOATING else node
+    if node.type == VOID:
+        return binder.null(other)
+    if node.type in coercion.INTEGRAL:
+        if binder.is_written(node):
+            digits = decimal_type(pa.scalar(node.value).cast(pa.decimal128(38, 0)).as_py())
+            assert digits is not None
+            return binder.cast(node, digits)
+        return binder.cast(node, coercion.decimal_of(node.type))
+    return node
+
+
+def _compare(binder: Binder, node: sql.Call) -> Bound:
+    left, right = (binder.bind(arg) for arg in node.args)
+    return comparison(binder, node.name, left, right, node.position)
+
+
+def _connective(binder: Binder, node: sql.Call) -> Bound:
+    args = [binder.expect(binder.bind(arg), BOOLEAN, node.position) for arg in node.args]
+    return binder.make(node.name, BOOLEAN, args)
+
+
+def _not(binder: Binder, node: sql.Call) -> Bound:
+    return binder.make("not", BOOLEAN, [binder.expect(binder.bind(node.args[0]), BOOLEAN, node.position)])
+
+
+def _is_null(binder: Binder, node: sql.Call) -> Bound:
+    arg = binder.bind(node.args[0])
+    if node.name == "is unknown":
+        arg = binder.expect(arg, BOOLEAN, node.position)
+    return binder.make("is null", BOOLEAN, (arg,), nullable=False)
+
+
+def _is_truth(binder: Binder, node: sql.Call) -> Bound:
+    arg = binder.bind(node.args[0])
+    if arg.type not in (BOOLEAN, STRING, VOID):
+        binder.mismatch(f"{arg.type} is neither true nor false", node.position)
+    return binder.make(node.name, BOOLEAN, (binder.cast(arg, BOOLEAN),), nullable=False)
+
+
+def _between(binder: Binder, node: sql.Call) -> Bound:
+    value, low, high = (binder.bind(arg) for arg in node.args)
+    shared = binder.share(value)
+    sides = (
+        comparison(binder, ">=", shared, low, node.position),
+        comparison(binder, "<=", shared, high, node.position),
+    )
+    return binder.make("and", BOOLEAN, sides)
+
+
+def _in(binder: Binder, node: sql.Call) -> Bound:
+    value = binder.bind(node.args[0])
+    written: dict[DataType, list[sql.Value]] = {}
+    others: list[Bound] = []
+    target = previous = value.type
+    for item in node.args[1:]:
+        if isinstance(item, sql.Literal) and not (isinstance(item.value, str) and item.type != STRING):
+            written.setdefault(item.type, []).append(item.value)
+            data_type = item.type
+        else:
+            others.append(binder.bind(item))
+            data_type = others[-1].type
+        # The order of the list matters: a string is read as what came before it.
+        if data_type != previous:
+            wider = coercion.wider(target, data_type)
+            if wider is None:
+                binder.mismatch(f"{target} and {data_type} have no common type", node.position)
+            target, previous = wider, data_type
+    if target == VOID:
+        return binder.null(BOOLEAN)
+    if not coercion.is_atomic(target):
+        binder.unsupported(f"IN for values of type {target}", node.position)
+    constants = [binder.cast(other, target) for other in others]
+    arrays = [_constants(values, data_type, target) for data_type, values in written.items()]
+    arrays += [pa.repeat(constant.option, 1) for constant in constants if constant.is_literal]
+    choices = pa.concat_arrays(arrays) if arrays else pa.array([], to_arrow_type(target))
+    dynamic = [constant for constant in constants if not constant.is_literal]
+    or_null = choices.null_count > 0
+    nullable = value.nullable or or_null or any(arg.nullable for arg in dynamic)
+    option = (choices.drop_null(), or_null)
+    return binder.make("in", BOOLEAN, (binder.cast(value, target), *dynamic), nullable=nullable, option=option)
+
+
+def _constants(values: list[sql.Value], source: DataType, target: DataType) -> pa.Array:
+    return casts.cast(pa.array(values, to_arrow_type(source)), source, target)
+
+
+def _arithmetic(binder: Binder, node: sql.Call) -> Bound:
+    for index, arg in enumerate(node.args):
+        if isinstance(arg, sql.Interval):
+            return _shift(binder, node, binder.bind(node.args[1 - index]), arg, last=index == 1)
+    left, right = (binder.bind(arg) for arg in node.args)
+    return arithmetic(binder, node.name, left, right, node.position)
+
+
+def arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
+    if left.type in coercion.MOMENTS or right.type in coercion.MOMENTS:
+        return _date_arithmetic(binder, op, left, right, position)
+    left, right = _meet(binder, left, right)
+    if left.type == right.type == VOID:
+        left = right = binder.null(DOUBLE)
+    if not (coercion.is_numeric(left.type) and coercion.is_numeric(right.type)):
+        binder.mismatch(f"{op} needs numbers, not {left.type} and {right.type}", position)
+    if isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType):
+        if op not in ("+", "-", "*", "/") or decimals.needs_too_many_digits(op, left.type, right.type):
+            binder.unsupported(f"{op} of {left.type} and {right.type}", position)
+        result = coercion.decimal_result(op, left.type, right.type)
+        return binder.make(op, result, (left, right), raises=True)
+    if op == "/":
+        left, right = binder.cast(left, DOUBLE), binder.cast(right, DOUBLE)
+    elif op == "div":
+        if left.type in coercion.FLOATING:
+            binder.mismatch(f"div needs whole numbers, not {left.type}", position)
+        left, right = binder.cast(left, LONG), binder.cast(right, LONG)
+    raises = op in ("/", "%", "div", "pmod") or left.type not in coercion.FLOATING
+    return binder.make(op, left.type, (left, right), raises=raises)
+
+
+def _date_arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
+    if op == "+" and right.type == DATE:
+        left, right = right, left
+    if op in ("+", "-") and left.type == DATE and right.type in _DAYS:
+        name = "date_add" if op == "+" else "date_sub"
+        return binder.make(name, DATE, (left, binder.cast(right, INTEGER)), raises=True)
+    binder.unsupported(f"{op} of {left.type} and {right.type}", position)
+
+
+def _shift(binder: Binder, node: sql.Call, moment: Bound, interval: sql.Interval, *, last: bool) -> Bound:
+    if node.name not in ("+", "-") or moment.type not in coercion.MOMENTS or (node.name == "-" and not last):
+        binder.unsupported(f"{node.name} of an interval and {moment.type}", node.position)
+    amount = interval.amount if node.name == "+" else -interval.amount
+    unit = interval.unit
+    if abs(amount) > 1_000_000_000:
+        binder.unsupported("So long an interval", interval.position)
+    if unit in _UNIT_MONTHS:
+        months = binder.constant(amount * _UNIT_MONTHS[unit], LONG)
+        return binder.make("add_months", moment.type, (moment, months), raises=True)
+    if unit in _UNIT_DAYS and moment.type == DATE:
+        days = binder.constant(amount * _UNIT_DAYS[unit], LONG)
+        return binder.make("date_add", DATE, (moment, days), raises=True)
+    seconds = _UNIT_SECONDS[unit] if unit in _UNIT_SECONDS else _UNIT_DAYS[unit] * 86_400
+    if moment.type == DATE:
+        moment = binder.cast(moment, TIMESTAMP)
+    option = amount * seconds * MICROS_PER_SECOND
+    return binder.make("add_micros", moment.type, (moment,), raises=True, option=option)
+
+
+def _sign(binder: Binder, node: sql.Call) -> Bound:
+    arg = binder.bind(node.args[0])
+    if arg.type in (STRING, VOID):
+        arg = binder.cast(arg, DOUBLE)
+    if not coercion.is_numeric(arg.type):
+        binder.mismatch(f"A sign needs a number, not {arg.type}", node.position)
+    if node.name == "positive":
+        return arg
+    return binder.make("neg", arg.type, (arg,), raises=arg.type in coercion.INTEGRAL)
+
+
+def _bits(binder: Binder, node: sql.Call) -> Bound:
+    args = [binder.bind(arg) for arg in node.args]
+    if any(arg.type not in coercion.INTEGRAL for arg in args):
+        binder.unsupported(f"{node.name} of {' and '.join(str(arg.type) for arg in args)}", node.position)
+    if len(args) == 2:
+        args = list(_meet(binder, *args))
+    return binder.make(node.name, args[0].type, args)
+
+
+def _concat(binder: Binder, node: sql.Call) -> Bound:
+    return concat(binder, [binder.bind(arg) for arg in node.args], node.position)
+
+
+def concat(binder: Binder, args: list[Bound], position: int) -> Bound:
+    if any(arg.type == BINARY for arg in args):
+        binder.unsupported("Joining binaries", position)
+    return binder.make("concat", STRING, [binder.expect(arg, STRING, position) for arg in args])
+
+
+def _like(binder: Binder, node: sql.Call) -> Bound:
+    return like(binder, node.name, [binder.bind(arg) for arg in node.args], node.position)
+
+
+def like(binder: Binder, name: str, args: list[Bound], position: int) -> Bound:
+    value, pattern = (binder.expect(arg, STRING, position) for arg in args[:2])
+    if not pattern.is_literal:
+        binder.unsupported(f"{name.upper()} with a pattern that is not constant", position)
+    if pattern.value is None:
+        return binder.null(BOOLEAN)
+    text = pattern.value
+    if name == "rlike":
+        return binder.make("rlike", BOOLEAN, (value,), option=patterns.java_regex(text))
+    escape = args[2].value if len(args) == 3 else "\\"
+    if name == "ilike":
+        value, text = binder.make("lower", STRING, (value,)), text.lower()
+    return binder.make("like", BOOLEAN, (value,), option=patterns.like_pattern(text, escape))
+
+
+OPERATORS: dict[str, Callable[[Binder, sql.Call], Bound]] = {
+    **dict.fromkeys(sql.COMPARISONS, _compare),
+    **dict.fromkeys(("and", "or"), _connective),
+    "not": _not,
+    **dict.fromkeys(("is null", "is unknown"), _is_null),
+    **dict.fromkeys(("is true", "is false"), _is_truth),
+    "between": _between,
+    "in": _in,
+    **dict.fromkeys(("+", "-", "*", "/", "%", "div"), _arithmetic),
+    **dict.fromkeys(("neg", "positive"), _sign),
+    **dict.fromkeys(("&", "|", "^", "~"), _bits),
+    "||": _concat,
+    **dict.fromkeys(("like", "ilike", "rlike"), _like),
+}
