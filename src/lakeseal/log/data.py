@@ -1,0 +1,252 @@
+"""Reading data files: the rows that the log says are there, as Arrow batches of the table's schema.
+
+`DataReader.read` gives the rows of many files, file after file in the order asked for, while a few files ahead are read
+by threads; `read_file` gives those of one. Rows that a deletion vector takes are not there. Partition columns have the
+values that the log states, data columns what `physical` makes of the file's.
+
+Memory: a file is read row group by row group in batches of at most `batch_rows` rows, and only few batches are ahead of
+the consumer, so neither a large file nor a large table is ever whole in memory. What an attacker's file can still cost
+is one batch of its longest values per worker, and the pages (each below 2 GiB by the format) that these come from.
+
+Errors name the table and the file: `DataFileMissing`, `BrokenDataFile`, `BrokenDeletionVector`, `UnsafePath`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from lakeseal.errors import (
+    BrokenDataFile,
+    BrokenDeletionVector,
+    DataFileMissing,
+    InvalidArgument,
+    LakesealError,
+    ObjectNotFound,
+    StorageUnavailable,
+)
+from lakeseal.log.deletion_vector_files import read_deletion_vector
+from lakeseal.log.physical import Mapping, Projection, plain_field
+from lakeseal.log.read_ahead import in_order
+from lakeseal.protocol.actions import DeletionVectorDescriptor
+from lakeseal.protocol.data_paths import resolve_data_path
+from lakeseal.protocol.deletion_vectors import Positions
+from lakeseal.protocol.partitions import parse_partition_values
+from lakeseal.protocol.schema import StructField, StructType
+from lakeseal.storage.base import Store
+
+DEFAULT_WORKERS = 4
+DEFAULT_BATCH_ROWS = 65_536
+
+
+class DataFile(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a reader needs to know of an `add` or a `cdc` action. Goes to JSON and back, so tasks can be sent it."""
+
+    path: str
+    partition_values: dict[str, str | None] = {}
+    deletion_vector: DeletionVectorDescriptor | None = None
+    size: int | None = None
+
+
+def data_files(files: pa.Table) -> Iterator[DataFile]:
+    """The rows of a table of file actions, one after the other."""
+    columns = [name for name in ("path", "partitionValues", "deletionVector", "size") if name in files.column_names]
+    for batch in files.select(columns).to_batches(max_chunksize=1024):
+        for row in batch.to_pylist(maps_as_pydicts="lossy"):
+            yield msgspec.convert({k: v for k, v in row.items() if v is not None}, DataFile)
+
+
+class ReadSpec(Struct, frozen=True, kw_only=True):
+    """What to read of a table's files."""
+
+    schema: StructType
+    partition_columns: tuple[str, ...] = ()
+    mapping: Mapping = "none"
+    columns: tuple[str, ...] | None = None
+    """Top-level columns, in this order; None for all."""
+    extra_columns: StructType = StructType()
+    """Columns of the files that are not the table's, such as `_change_type`; they come last."""
+    position_column: str | None = None
+    """Name of a column with each row's position in its file, deleted rows counted; behind all others."""
+    batch_rows: int = DEFAULT_BATCH_ROWS
+
+    def wanted(self) -> tuple[StructField, ...]:
+        if self.columns is None:
+            return self.schema.fields
+        found = []
+        for name in self.columns:
+            field = self.schema.field(name)
+            if field is None:
+                raise InvalidArgument(
+                    f"The table has no column {name!r}", hint=f"It has {', '.join(self.schema.names)}", column=name
+                )
+            found.append(field)
+        return tuple(found)
+
+
+RowGroups = Callable[[pq.FileMetaData], Iterable[int]]
+"""Which row groups of a file to read, ascending; for readers that can tell from the footer."""
+
+
+class DataReader:
+    """Reads files of one table. May be shared by threads.
+
+    `outside` opens the store of a file that lies beyond the table, by the URI of its bucket or of `/`; without it such
+    files are refused.
+    """
+
+    def __init__(self, store: Store, spec: ReadSpec, *, outside: Callable[[str], Store] | None = None) -> None:
+        self._store = store
+        self._outside = outside
+        self._spec = spec
+        partitions = {name.lower() for name in spec.partition_columns}
+        self._wanted = spec.wanted()
+        self._is_partition = [f.name.lower() in partitions for f in self._wanted]
+        self._stored = tuple(
+            f for f, is_partition in zip(self._wanted, self._is_partition, strict=True) if not is_partition
+        )
+        self._values: dict[tuple[str, str | None], pa.Scalar] = {}
+        # Many small reads are what a remote store is slow at; a local disk is not, and needs no copy of its bytes.
+        self._pre_buffer = not store.uri.startswith("file:")
+        fields = [plain_field(f) for f in (*self._wanted, *spec.extra_columns.fields)]
+        if spec.position_column is not None:
+            fields.append(pa.field(spec.position_column, pa.int64()))
+        self.schema: pa.Schema = pa.schema(fields)
+
+    def read(
+        self,
+        files: pa.Table | Iterable[DataFile],
+        *,
+        transform: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+        row_groups: RowGroups | None = None,
+        workers: int = DEFAULT_WORKERS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of `schema`, none empty. `transform` may filter or change them; it runs where they are read."""
+
+        def batches(file: DataFile) -> Iterator[pa.RecordBatch]:
+            for batch in self.read_file(file, row_groups=row_groups):
+                changed = batch if transform is None else transform(batch)
+                if changed.num_rows:
+                    yield changed
+
+        rows = data_files(files) if isinstance(files, pa.Table) else files
+        return in_order(rows, batches, workers=workers)
+
+    def read_file(self, file: DataFile, *, row_groups: RowGroups | None = None) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._read(file, row_groups)
+        except ObjectNotFound as error:
+            raise DataFileMissing("A data file is not there", table=self._store.uri, file=file.path) from error
+        except LakesealError as error:
+            raise error.at(table=self._store.uri, file=file.path) from error.__cause__
+        except pa.ArrowException as error:
+            raise self._broken(error, file) from error
+        except UnicodeDecodeError as error:
+            raise self._broken(error, file) from error
+        except OSError as error:
+            # Arrow reports damaged footers as OSErrors too, but only the system's own have a number.
+            if error.errno is None:
+                raise self._broken(error, file) from error
+            raise StorageUnavailable(
+                f"A data file could not be read: {error}", table=self._store.uri, file=file.path
+            ) from error
+
+    def _read(self, file: DataFile, row_groups: RowGroups | None) -> Iterator[pa.RecordBatch]:
+        deleted = None
+        if file.deletion_vector is not None:
+            deleted = read_deletion_vector(file.deletion_vector, self._store, self._locate)
+        store, key = self._locate(file.path)
+        partition = [
+            self._partition_value(f, file) for f, yes in zip(self._wanted, self._is_partition, strict=True) if yes
+        ]
+        with store.open_read(key) as opened, self._parquet(opened) as parquet:
+            if deleted is not None and len(deleted) and deleted[-1] >= parquet.metadata.num_rows:
+                raise BrokenDeletionVector("A deletion vector names rows beyond the end of its data file")
+            projection = Projection.of(self._stored, parquet.schema_arrow, self._spec.mapping)
+            extra = Projection.of(self._spec.extra_columns.fields, parquet.schema_arrow, "none")
+            for start, batch in self._batches(parquet, [*projection.columns, *extra.columns], row_groups):
+                columns = self._columns(batch, projection.apply(batch), partition, extra.apply(batch), start)
+                yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
+
+    def _parquet(self, opened: pa.NativeFile) -> pq.ParquetFile:
+        return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=self._pre_buffer)
+
+    def _batches(
+        self, parquet: pq.ParquetFile, columns: Sequence[str], row_groups: RowGroups | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches with the position of their first row in the file."""
+        metadata = parquet.metadata
+        numbers = range(metadata.num_row_groups)
+        starts = [0, *accumulate(metadata.row_group(n).num_rows for n in numbers)]
+        for number in numbers if row_groups is None else row_groups(metadata):
+            at = starts[number]
+            for batch in parquet.iter_batches(
+                self._spec.batch_rows, row_groups=[number], columns=list(dict.fromkeys(columns)), use_threads=True
+            ):
+                yield at, batch
+                at += batch.num_rows
+            if at != starts[number + 1]:
+                raise BrokenDataFile(f"Row group {number} has {at - starts[number]} rows, not as many as it states")
+
+    def _columns(
+        self,
+        batch: pa.RecordBatch,
+        stored: list[pa.Array],
+        partition: list[pa.Scalar],
+        extra: list[pa.Array],
+        start: int,
+    ) -> list[pa.Array]:
+        rows = batch.num_rows
+        values, constants = iter(stored), iter(partition)
+        columns = [pa.repeat(next(constants), rows) if yes else next(values) for yes in self._is_partition]
+        columns += extra
+        if self._spec.position_column is not None:
+            columns.append(pa.array(np.arange(start, start + rows, dtype=np.int64)))
+        return columns
+
+    def _partition_value(self, field: StructField, file: DataFile) -> pa.Scalar:
+        name = field.name if self._spec.mapping == "none" else field.physical_name
+        text = file.partition_values.get(name)
+        if text is None and name not in file.partition_values:
+            text = {k.lower(): v for k, v in file.partition_values.items()}.get(name.lower())
+        value = self._values.get((field.name, text))
+        if value is None:
+            value = parse_partition_values(pa.array([text], pa.string()), field.type, column=field.name)[0]
+            self._values[field.name, text] = value
+        return value
+
+    def _locate(self, path: str) -> tuple[Store, str]:
+        found = resolve_data_path(self._store.uri, path, allow_outside=self._outside is not None)
+        if found.root is None or self._outside is None:
+            return self._store, found.key
+        return self._outside(found.root), found.key
+
+    def _broken(self, error: Exception, file: DataFile) -> BrokenDataFile:
+        return BrokenDataFile(f"A data file cannot be read: {error}", table=self._store.uri, file=file.path)
+
+
+def _record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    # Nobody asked for columns, but the number of rows is still an answer.
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+def _without(batch: pa.RecordBatch, start: int, deleted: Positions | None) -> pa.RecordBatch:
+    if deleted is None:
+        return batch
+    first, last = np.searchsorted(deleted, [start, start + batch.num_rows])
+    if first == last:
+        return batch
+    if not batch.num_columns:
+        return batch.slice(0, batch.num_rows - int(last - first))
+    keep: Any = np.ones(batch.num_rows, dtype=bool)
+    keep[(deleted[first:last] - np.uint64(start)).astype(np.int64)] = False
+    return batch.filter(pa.array(keep))
