@@ -123,13 +123,16 @@ class LocalStore:
             if error.errno in _ABSENT:
                 return []
             raise self._error(error, prefix) from error
+        if after is not None and after.startswith(prefix):
+            last = after[len(prefix) :]
+            names = [name for name in names if name > last]
+        elif after is not None and after > prefix:
+            return []
         if _rare_names.search("/".join(names)) is not None:
             names = [name for name in names if listable(name)]
         # Python orders text by code point, and so does UTF-8 by bytes.
         names.sort()
-        if after is None:
-            return [prefix + name for name in names]
-        return [key for name in names if (key := prefix + name) > after]
+        return [prefix + name for name in names]
 
     def put(self, key: str, data: bytes) -> None:
         self._publish(key, data, replace=True)
