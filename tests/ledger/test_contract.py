@@ -540,6 +540,12 @@ class TestOtherProcesses:
         assert line(process) == [[0, 0, 0], 100]
         finish(process)
 
+    def test_after_a_fork_the_parent_may_close_while_the_child_writes(self, shared_url: str, start: Start) -> None:
+        """A child that inherits SQLite's locks does not hold them, and the parent would delete the log under it."""
+        process = start("fork_and_close", shared_url)
+        assert line(process) == ["first", "parent", "second"]
+        finish(process)
+
     def test_after_a_fork_a_ledger_in_memory_is_the_parents(self, start: Start) -> None:
         process = start("fork_and_report", "sqlite://")
         assert line(process) == StorageUnavailable.kind

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import sleep
 from typing import Protocol
 
 import psycopg
@@ -21,6 +24,7 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger import Ledger, Tx
 from lakeseal.ledger.schema import commits, stores, tables
+from lakeseal.testing.postgres import fresh_database, postgres_server
 
 
 class Proxy(Protocol):
@@ -151,18 +155,18 @@ class TestTheSession:
     def setting(self, book: Ledger, name: str) -> str:
         return str(book.read(lambda tx: tx.rows(sa.select(sa.func.current_setting(name))))[0][0])
 
-    def test_an_acknowledgement_is_never_asynchronous(self, postgres_url: str) -> None:
-        name = postgres_url.split("/")[3].split("?")[0]
-        with psycopg.connect(postgres_url, autocommit=True) as admin:
+    def test_an_acknowledgement_is_never_asynchronous(self, own_database: str) -> None:
+        name = own_database.split("/")[3].split("?")[0]
+        with psycopg.connect(own_database, autocommit=True) as admin:
             admin.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # type: ignore[arg-type]
-        with ledger.open(postgres_url) as book:
+        with ledger.open(own_database) as book:
             assert self.setting(book, "synchronous_commit") == "on"
 
-    def test_a_stricter_setting_is_kept(self, postgres_url: str) -> None:
-        name = postgres_url.split("/")[3].split("?")[0]
-        with psycopg.connect(postgres_url, autocommit=True) as admin:
+    def test_a_stricter_setting_is_kept(self, own_database: str) -> None:
+        name = own_database.split("/")[3].split("?")[0]
+        with psycopg.connect(own_database, autocommit=True) as admin:
             admin.execute(f"ALTER DATABASE {name} SET synchronous_commit = remote_apply")  # type: ignore[arg-type]
-        with ledger.open(postgres_url) as book:
+        with ledger.open(own_database) as book:
             assert self.setting(book, "synchronous_commit") == "remote_apply"
 
     def test_nobody_waits_for_ever(self, book: Ledger) -> None:
@@ -177,10 +181,10 @@ class TestTheSession:
 
 
 class TestTheDatabase:
-    def test_keeps_its_own_tables_beside_the_ledger(self, postgres_url: str) -> None:
-        with psycopg.connect(postgres_url, autocommit=True) as other:
+    def test_keeps_its_own_tables_beside_the_ledger(self, own_database: str) -> None:
+        with psycopg.connect(own_database, autocommit=True) as other:
             other.execute("CREATE TABLE public.runs (mine int)")
-            with ledger.open(postgres_url) as book:
+            with ledger.open(own_database) as book:
                 book.write(lambda tx: tx.insert(stores, store="s", created=1))
             assert other.execute("SELECT count(*) FROM public.runs").fetchone() == (0,)
             assert other.execute("SELECT store FROM lakeseal.stores").fetchone() == ("s",)
@@ -193,10 +197,10 @@ class TestTheDatabase:
             ).fetchall()
         assert other == []
 
-    def test_may_be_prepared_by_an_administrator_for_a_user_without_rights(self, postgres_url: str) -> None:
+    def test_may_be_prepared_by_an_administrator_for_a_user_without_rights(self, own_database: str) -> None:
         role = f"guest_{os.getpid()}_{threading.get_ident()}"
-        as_guest = postgres_url.replace("postgres@", f"{role}@")
-        with psycopg.connect(postgres_url, autocommit=True) as admin:
+        as_guest = own_database.replace("postgres@", f"{role}@")
+        with psycopg.connect(own_database, autocommit=True) as admin:
             admin.execute(f"CREATE ROLE {role} LOGIN")  # type: ignore[arg-type]
             try:
                 with pytest.raises(PermissionDenied):
@@ -211,6 +215,19 @@ class TestTheDatabase:
                 admin.execute(f"DROP OWNED BY {role}")  # type: ignore[arg-type]
                 admin.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]
 
+    def test_is_migrated_by_one_process_at_a_time(self, postgres_url: str) -> None:
+        key = int.from_bytes(b"lakeseal")
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        with psycopg.connect(postgres_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+            other.execute("SELECT pg_advisory_lock(%s)", (key,))
+            opening = pool.submit(ledger.open, postgres_url)
+            while other.execute(waiting).fetchone() != (1,):
+                assert not opening.done()
+                sleep(0.01)
+            assert other.execute("SELECT to_regnamespace('lakeseal')").fetchone() == (None,)
+            other.execute("SELECT pg_advisory_unlock(%s)", (key,))
+            opening.result().close()
+
     def test_that_is_not_there_is_named(self, postgres: str) -> None:
         with pytest.raises(LakesealError, match="nowhere"):
             ledger.open(postgres.replace("/postgres?", "/nowhere?"))
@@ -221,3 +238,14 @@ class TestTheDatabase:
         assert "hunter2" not in str(raised.value)
         assert "hunter2" not in repr(raised.value.to_json())
         assert "127.0.0.1" in str(raised.value)
+
+
+def test_a_server_for_tests_leaves_nothing_behind() -> None:
+    with postgres_server() as url, fresh_database(url) as database:
+        folder = Path(url.partition("host=")[2])
+        with psycopg.connect(database) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        pid = int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -37,6 +38,7 @@ def increment(url: str, times: int) -> None:
 
 
 def open_when_told(url: str) -> None:
+    importlib.import_module("alembic.command")  # so that the race is about the database
     say("ready")
     sys.stdin.readline()
     with ledger.open(url) as book:
@@ -114,6 +116,25 @@ def fork_and_count(url: str, children: int, times: int) -> None:
     assert row is not None
     say([codes, row.epoch])
     book.close()
+
+
+def fork_and_close(url: str) -> None:
+    """The parent closes the ledger between two writes of its child."""
+    book = ledger.open(url)
+    book.write(lambda tx: tx.insert(leases, **lease("parent")))
+    to_child, to_parent = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        book.write(lambda tx: tx.insert(leases, **lease("first")))
+        os.write(to_parent[1], b"!")
+        os.read(to_child[0], 1)
+        book.write(lambda tx: tx.insert(leases, **lease("second")))
+        os._exit(0)
+    os.read(to_parent[0], 1)
+    book.close()
+    os.write(to_child[1], b"!")
+    os.wait()
+    with ledger.open(url) as again:
+        say(sorted(row.name for row in again.read(lambda tx: tx.rows(leases.select()))))
 
 
 def fork_and_report(url: str) -> None:

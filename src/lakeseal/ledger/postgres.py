@@ -79,6 +79,7 @@ class PostgresBackend:
     def __init__(self, url: LedgerUrl, *, patience: float) -> None:
         self.url = url
         self._patience = patience
+        self._abandoned: list[sa.Engine] = []
         self._start()
         survive_forks(self)
 
@@ -128,7 +129,7 @@ class PostgresBackend:
 
     def after_fork_in_child(self) -> None:
         # Kept, so that nothing closes the parent's sockets from here.
-        self._abandoned = self._engine
+        self._abandoned.append(self._engine)
         self._start()
 
     def _start(self) -> None:

@@ -48,6 +48,7 @@ class SqliteBackend:
         self._memory = url.kind == "memory"
         self._patience = patience
         self._unusable = ""
+        self._abandoned: list[sa.Engine] = []
         self._inode: tuple[int, int] | None = None
         self._new_locks()
         if not self._memory:
@@ -133,8 +134,8 @@ class SqliteBackend:
         elif not self._calm:
             self._unusable = "this process was forked while a transaction on the ledger was open"
         self._new_locks()
-        # The old engine must not be finalised here: its connections are the parent's.
-        self._abandoned = self._engine
+        # Kept: what is left in it is the parent's, and must not be closed here.
+        self._abandoned.append(self._engine)
         self._engine = self._new_engine()
 
     def _new_locks(self) -> None:
