@@ -1,0 +1,191 @@
+"""One write job: what its tasks need, and what a task does.
+
+A `WriteJobSpec` is all that a task is told, and is JSON, so it reaches any process that any engine starts. `run_task`
+is all that a task does: normalise, check, write, commit. It returns the message for the driver's `commit_job`, or
+raises and has left no file behind that it could remove. What it raises about the data or the store is a
+`LakesealError` with the table in it; what the batches themselves raise while they are made passes as it is.
+
+A spec carries the storage options, credentials among them: send it to tasks, never to a log. Its `repr` hides them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct, field
+
+from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, OutOfSpace, StorageError
+from lakeseal.protocol.schema import StructField, StructType
+from lakeseal.protocol.stats import DEFAULT_INDEXED_COLUMNS, indexed_columns
+from lakeseal.storage import StoreSpec
+from lakeseal.write.constraints import Constraint, ConstraintCheck
+from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
+from lakeseal.write.file_commit_protocol import FileCommitProtocol, TaskCommitMessage, TaskContext
+from lakeseal.write.file_schema import FileSchema
+from lakeseal.write.normalize import Normalizer
+from lakeseal.write.parquet_file import Compression
+from lakeseal.write.partition_split import PartitionSplit
+from lakeseal.write.rolling_files import Limits
+from lakeseal.write.task_logging import configure_task
+from lakeseal.write.task_writer import BUFFER_BYTES, TaskWriter
+from lakeseal.write.uploads import Uploads
+
+
+class CommitProtocolSpec(Struct, frozen=True, kw_only=True):
+    """Which protocol the job commits under; `options` are the protocol's own."""
+
+    kind: str = DelayedCommitProtocol.kind
+    path: str
+    options: dict[str, Any] = {}
+
+
+class StatsConfig(Struct, frozen=True, kw_only=True):
+    num_indexed_cols: int = DEFAULT_INDEXED_COLUMNS
+    stats_columns: str | None = None
+
+
+class WriteJobSpec(Struct, frozen=True, kw_only=True):
+    job_id: str = "delta"
+    store: StoreSpec
+    protocol: CommitProtocolSpec
+    schema: str
+    """The table's schema as the log has it."""
+    partition_columns: tuple[str, ...] = ()
+    mapped: bool = False
+    """Whether files and partition values use physical names."""
+    cdc: bool = False
+    """Whether rows may have a `_change_type`, by which they go to the change feed and not to the table."""
+    compression: Compression = Compression()
+    target_file_size: int | None = None
+    max_records_per_file: int | None = None
+    stats: StatsConfig = StatsConfig()
+    constraints: tuple[Constraint, ...] = ()
+    now: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
+    """What `current_timestamp()` stands for in all tasks."""
+    log_level: int = 30
+    buffer_bytes: int = BUFFER_BYTES
+    spill_directory: str | None = None
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> WriteJobSpec:
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise InvalidArgument(
+                f"The description of a write job is malformed: {error}",
+                hint="Driver and tasks must run the same version of Lakeseal",
+            ) from error
+
+    @property
+    def table(self) -> StructType:
+        return StructType.from_json(self.schema)
+
+
+_PROTOCOLS: Mapping[str, Callable[[WriteJobSpec], FileCommitProtocol]] = {
+    DelayedCommitProtocol.kind: lambda spec: DelayedCommitProtocol(
+        path=spec.protocol.path, job_id=spec.job_id, **spec.protocol.options
+    ),
+}
+
+
+def new_protocol(spec: WriteJobSpec) -> FileCommitProtocol:
+    """The job's protocol, alike on the driver and in every task."""
+    make = _PROTOCOLS.get(spec.protocol.kind)
+    if make is None:
+        raise InvalidArgument(f"There is no commit protocol {spec.protocol.kind!r}")
+    return make(spec)
+
+
+def run_task(spec: WriteJobSpec, task: TaskContext, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
+    configure_task(spec.log_level)
+    protocol = new_protocol(spec)
+    protocol.setup_task(task)
+    writer: TaskWriter | None = None
+    try:
+        with _typed_errors(spec):
+            rows = TaskRows(spec)
+            writer = _new_writer(spec, task, protocol)
+        for batch in batches:
+            with _typed_errors(spec):
+                writer.write(rows.prepared(batch))
+        with _typed_errors(spec):
+            return protocol.commit_task(task, writer.finish())
+    except BaseException:
+        if writer is not None:
+            writer.abort()
+        # What went wrong first is what the user needs to know.
+        with suppress(Exception):
+            protocol.abort_task(task)
+        raise
+
+
+class TaskRows:
+    """What happens to rows before they are written: normalised, then checked."""
+
+    def __init__(self, spec: WriteJobSpec) -> None:
+        table = spec.table
+        self._normalizer = Normalizer(table, spec.partition_columns, cdc=spec.cdc, now=spec.now)
+        self._constraints = ConstraintCheck(spec.constraints, table, now=spec.now)
+
+    def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = self._normalizer.apply(batch)
+        self._constraints.check(rows)
+        return rows
+
+
+def _new_writer(spec: WriteJobSpec, task: TaskContext, protocol: FileCommitProtocol) -> TaskWriter:
+    table = spec.table
+    indexed = indexed_columns(
+        table,
+        partition_columns=spec.partition_columns,
+        num_indexed_cols=spec.stats.num_indexed_cols,
+        stats_columns=spec.stats.stats_columns,
+    )
+    return TaskWriter(
+        protocol=protocol,
+        task=task,
+        uploads=Uploads(spec.store.open()),
+        schema=FileSchema(table, spec.partition_columns, mapped=spec.mapped, cdc=spec.cdc),
+        split=PartitionSplit(partition_fields(table, spec.partition_columns), mapped=spec.mapped, cdc=spec.cdc),
+        indexed=indexed.to_physical() if spec.mapped else indexed,
+        compression=spec.compression,
+        limits=Limits(max_records=spec.max_records_per_file, target_bytes=spec.target_file_size),
+        buffer_bytes=spec.buffer_bytes,
+        spill_directory=spec.spill_directory,
+    )
+
+
+def partition_fields(table: StructType, partition_columns: Iterable[str]) -> list[StructField]:
+    """The columns to split by, in the table's order of partitioning."""
+    fields = []
+    for name in partition_columns:
+        field = table.field(name)
+        if field is None:
+            raise InvalidArgument(f"The table is partitioned by {name!r}, which is not one of its columns", column=name)
+        fields.append(field)
+    return fields
+
+
+@contextmanager
+def _typed_errors(spec: WriteJobSpec) -> Iterator[None]:
+    try:
+        yield
+    except LakesealError as error:
+        raise error.at(table=spec.store.uri) from error.__cause__
+    except pa.ArrowException as error:
+        raise InvalidInput(
+            f"The data cannot be written: {error}", table=spec.store.uri, hint="Check its types and values"
+        ) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OutOfSpace(str(error), table=spec.store.uri) from error
+        raise StorageError(f"A task failed: {error}", table=spec.store.uri, hint="Check the store") from error

@@ -1,0 +1,163 @@
+"""The seam of runners: who runs the tasks of a write job, and the one that needs no engine.
+
+A `WriteRunner` opens data of its kind once; the `WriteInput` then says which columns it has and runs the job over it.
+`run` calls `run_task` for every split with a task context of its own and returns one message per split that succeeded;
+if one fails for good, it raises. Work that is `InPlan` must be done by the engine before rows reach `run_task`; a
+runner that has no engine refuses it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any, Protocol
+
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.protocol.arrow import from_arrow
+from lakeseal.protocol.schema import StructType
+from lakeseal.write.constraints import Refused
+from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
+from lakeseal.write.job import WriteJobSpec, run_task
+from lakeseal.write.normalize import PlannedColumn
+
+# Less than this is one task's work: a second one would only make a second file.
+_SPLIT_BYTES = 64 * 2**20
+_MAX_THREADS = 4
+
+
+class InPlan(Struct, frozen=True, kw_only=True):
+    """What an engine must do itself: compute columns, then check rows."""
+
+    columns: tuple[PlannedColumn, ...] = ()
+    checks: tuple[Refused, ...] = ()
+
+
+class WriteInput(Protocol):
+    @property
+    def schema(self) -> StructType: ...
+
+    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]: ...
+
+
+class WriteRunner(Protocol):
+    def open(self, data: Any) -> WriteInput: ...
+
+
+class InProcessRunner:
+    """Runs tasks in threads of this process, over anything that Arrow can read as a stream of batches."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise InvalidArgument(f"A job cannot run in {threads} threads", hint="Use 1 or more")
+        self._threads = threads or min(_MAX_THREADS, os.cpu_count() or 1)
+
+    def open(self, data: Any) -> WriteInput:
+        return _ArrowInput(_reader(data), self._threads)
+
+
+class _ArrowInput:
+    def __init__(self, reader: pa.RecordBatchReader, threads: int) -> None:
+        self._reader = reader
+        self._threads = threads
+        self.schema = from_arrow(reader.schema)
+
+    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
+        reasons = [*(c.reason for c in in_plan.columns), *(c.reason for c in in_plan.checks)]
+        if reasons:
+            raise reasons[0]
+        source = _Shared(self._reader)
+        tasks = [TaskContext(job_id=spec.job_id, split=n, task_attempt_id=n) for n in range(self._threads)]
+        ahead = source.read_ahead(_SPLIT_BYTES)
+        if source.is_over or self._threads == 1:
+            return [run_task(spec, tasks[0], chain(ahead, source))]
+        starts = [ahead[n :: self._threads] for n in range(self._threads)]
+        del ahead
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="lakeseal-task") as executor:
+            futures = [
+                executor.submit(_run, spec, task, start, source) for task, start in zip(tasks, starts, strict=True)
+            ]
+        results = [future.result() for future in futures if future.exception() is None]
+        if source.failure is not None:
+            raise source.failure
+        return results
+
+
+def _run(spec: WriteJobSpec, task: TaskContext, start: list[pa.RecordBatch], source: _Shared) -> TaskCommitMessage:
+    try:
+        return run_task(spec, task, chain(_emptying(start), source))
+    except BaseException as error:
+        source.stop(error)
+        raise
+
+
+class _Stopped(Exception):
+    """Another task of the job has failed."""
+
+
+class _Shared:
+    """Batches that tasks take turns in taking, until there are no more or one task has failed."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self.is_over = False
+        self.failure: BaseException | None = None
+
+    def read_ahead(self, size: int) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = []
+        for batch in self:
+            batches.append(batch)
+            size -= batch.nbytes
+            if size <= 0:
+                break
+        return batches
+
+    def stop(self, failure: BaseException) -> None:
+        with self._lock:
+            if self.failure is None:
+                self.failure = failure
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._lock:
+            if self.failure is not None:
+                raise _Stopped
+            if self.is_over:
+                raise StopIteration
+            try:
+                return self._reader.read_next_batch()
+            except StopIteration:
+                self.is_over = True
+                raise
+
+
+def _emptying(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each batch once, not kept any longer than that."""
+    batches.reverse()
+    while batches:
+        yield batches.pop()
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.to_reader(max_chunksize=2**17)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "scanner"):
+        return data.scanner().to_reader()
+    raise InvalidArgument(
+        f"A {type(data).__name__} cannot be written",
+        hint="Give an Arrow table, batch, reader or dataset, or anything with the Arrow stream interface",
+    )

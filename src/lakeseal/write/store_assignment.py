@@ -1,0 +1,127 @@
+"""Values into columns of another type: Spark's store assignment with ANSI on.
+
+Allowed is what can lose a value only loudly: any number into any numeric column, anything simple into a string, dates
+and timestamps into each other, null into everything; arrays, maps and structs part by part, structs by name. Strings
+into anything else, and booleans and numbers into each other, are refused, as is a string of a floating-point number
+outside Spark (its digits are Java's). A value that its column cannot hold raises `EvaluationError`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeseal.errors import LakesealError, SchemaMismatch, UnsupportedExpression
+from lakeseal.expr import casts
+from lakeseal.expr.coercion import MOMENTS, is_atomic, is_numeric
+from lakeseal.protocol.arrow import from_arrow_type, to_arrow_type
+from lakeseal.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType, dotted
+from lakeseal.write.nested import children, list_like, map_like, struct_like
+
+Path = tuple[str, ...]
+
+
+def check_assignable(source: DataType, target: DataType, path: Path) -> None:
+    """Raises `SchemaMismatch` if no value of `source` may go into the column at `path`, or not outside Spark."""
+    match source, target:
+        case StructType(), StructType():
+            _check_struct(source, target, path)
+        case ArrayType(), ArrayType():
+            check_assignable(source.element, target.element, (*path, "element"))
+        case MapType(), MapType():
+            check_assignable(source.key, target.key, (*path, "key"))
+            check_assignable(source.value, target.value, (*path, "value"))
+        case _ if not _simple_assignable(source, target):
+            raise SchemaMismatch(
+                f"A value of type {source} cannot go into a column of type {target}",
+                hint="Cast the column explicitly before writing",
+                column=dotted(path),
+            )
+        case _:
+            why = casts.refusal(source, target)
+            if why is not None:
+                raise UnsupportedExpression(
+                    f"{source} as {target} is not done outside Spark: {why}",
+                    hint="Cast the column before writing, or write through Spark",
+                    column=dotted(path),
+                )
+
+
+def _simple_assignable(source: DataType, target: DataType) -> bool:
+    if source in (target, VOID):
+        return True
+    if is_numeric(source) and is_numeric(target):
+        return True
+    return (target == STRING and is_atomic(source)) or (source in MOMENTS and target in MOMENTS)
+
+
+def _check_struct(source: StructType, target: StructType, path: Path) -> None:
+    for extra in (f for f in source.fields if target.field(f.name) is None):
+        raise SchemaMismatch(
+            "The data has a column that the table does not have",
+            hint="Leave it out, or add it to the table with merge_schema=True",
+            column=dotted((*path, extra.name)),
+        )
+    for field in target.fields:
+        given = source.field(field.name)
+        if given is None:
+            check_omittable(field, (*path, field.name))
+        else:
+            check_assignable(given.type, field.type, (*path, field.name))
+
+
+def check_omittable(field: StructField, path: Path) -> None:
+    if not field.nullable:
+        raise SchemaMismatch(
+            "The data lacks a column that must not be null", hint="Add the column to the data", column=dotted(path)
+        )
+
+
+def canonical(array: pa.Array) -> pa.Array:
+    """The same values in the one Arrow form of their Delta type; nanoseconds are cut to microseconds."""
+    if isinstance(array, pa.ExtensionArray):
+        return canonical(array.storage)
+    if pa.types.is_run_end_encoded(array.type):
+        return canonical(pc.run_end_decode(array))
+    arrow = to_arrow_type(from_arrow_type(array.type))
+    if array.type.equals(arrow):
+        return array
+    return pc.cast(array, options=pc.CastOptions(target_type=arrow, allow_time_truncate=True))
+
+
+def assign(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Values of `source`, in its canonical form, as values of `target`; the two have passed `check_assignable`."""
+    arrow = to_arrow_type(target)
+    if array.type.equals(arrow):
+        return array
+    match source, target:
+        case StructType(), StructType():
+            return _assign_struct(array, source, target, arrow)
+        case ArrayType(), ArrayType():
+            values = assign(array.values, source.element, target.element)
+            return list_like(array, values, arrow)
+        case MapType(), MapType():
+            keys = assign(array.keys, source.key, target.key)
+            items = assign(array.items, source.value, target.value)
+            return map_like(array, keys, items, arrow)
+        case _ if source == target:
+            return array.view(arrow)
+        case _ if source == VOID:
+            return pa.nulls(len(array), arrow)
+        case _:
+            return casts.cast(array, source, target)
+
+
+def _assign_struct(array: pa.Array, source: StructType, target: StructType, arrow: pa.DataType) -> pa.Array:
+    by_name = dict(zip((f.name.lower() for f in source.fields), children(array), strict=True))
+    parts = []
+    for place, field in enumerate(target.fields):
+        given = source.field(field.name)
+        if given is None:
+            parts.append(pa.nulls(len(array), arrow.field(place).type))
+            continue
+        try:
+            parts.append(assign(by_name[field.name.lower()], given.type, field.type))
+        except LakesealError as error:
+            raise error.at(column=field.name) from None
+    return struct_like(array, parts, arrow)

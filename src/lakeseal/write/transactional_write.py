@@ -1,0 +1,190 @@
+"""`TransactionalWrite`: data → files of the table, as actions that the transaction has yet to commit.
+
+`write_files` marks the transaction as written (its metadata is fixed from then on), normalises the data, plans
+constraints, runs the job under a `DelayedCommitProtocol`, and returns what tasks added. Nothing is visible before the
+caller commits the actions; if anything fails, nothing ever is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.protocol.actions import AddCDCFile, AddFile, Metadata
+from lakeseal.protocol.actions import Protocol as TableProtocol
+from lakeseal.protocol.features import check_writable
+from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.schema import StructField, StructType
+from lakeseal.storage import StoreSpec
+from lakeseal.write.constraints import ConstraintPlan, plan_constraints
+from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
+from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
+from lakeseal.write.job import CommitProtocolSpec, StatsConfig, WriteJobSpec, new_protocol, partition_fields
+from lakeseal.write.normalize import ColumnPlan, plan_columns
+from lakeseal.write.parquet_file import Compression
+from lakeseal.write.runner import InPlan, WriteRunner
+from lakeseal.write.schema_merge import merge_schema
+from lakeseal.write.task_logging import driver_level
+from lakeseal.write.task_writer import BUFFER_BYTES
+
+DEFAULT_TARGET_FILE_SIZE = 2**30
+
+
+class WriteOptions(Struct, frozen=True, kw_only=True):
+    merge_schema: bool = False
+    """Add columns to the table that only the data has."""
+    data_change: bool = True
+    """False says that rows are only moved, so that streams need not read them again."""
+    max_records_per_file: int | None = None
+    target_file_size: int | None = None
+    """Goes before the table's `delta.targetFileSize`."""
+    compression: str | None = None
+    """Goes before the table's `delta.parquet.compression.codec`."""
+    buffer_bytes: int = BUFFER_BYTES
+    """Rows that a task keeps in memory; it needs two to three times as much."""
+    spill_directory: str | None = None
+    """Where tasks keep rows of many partitions; the system's place for temporary files if not given."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_records_per_file", "target_file_size", "buffer_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgument(f"{name} cannot be {value}", hint="Use 1 or more, or leave it out")
+
+
+class Transaction(Protocol):
+    """What is needed of an `OptimisticTransaction`."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+    @property
+    def protocol(self) -> TableProtocol: ...
+
+    def update_metadata(self, metadata: Metadata) -> None: ...
+
+    def mark_written(self) -> None: ...
+
+
+class TransactionalWrite:
+    def __init__(self, txn: Transaction, runner: WriteRunner, *, store: StoreSpec) -> None:
+        """`store` is where the table is, as tasks are to open it."""
+        self._txn = txn
+        self._runner = runner
+        self._store = store
+
+    def write_files(
+        self, data: Any, options: WriteOptions | None = None, is_optimize: bool = False
+    ) -> list[AddFile | AddCDCFile]:
+        """`is_optimize`: the rows are the table's own, so nothing about them is checked again or has changed."""
+        try:
+            return self._write_files(data, options or WriteOptions(), is_optimize)
+        except LakesealError as error:
+            raise error.at(table=self._store.uri) from error.__cause__
+
+    def _write_files(self, data: Any, options: WriteOptions, is_optimize: bool) -> list[AddFile | AddCDCFile]:
+        source = self._runner.open(data)
+        if options.merge_schema:
+            self._merge_schema(source.schema)
+        check_writable(self._txn.protocol, self._txn.metadata)
+        self._txn.mark_written()
+        columns = self.normalize_data(source.schema)
+        constraints = ConstraintPlan() if is_optimize else self._constraints(columns)
+        spec = self._job_spec(options, constraints, cdc=self._has_changes(source.schema))
+        committer = self.get_committer(spec)
+        committer.setup_job()
+        try:
+            messages = source.run(spec, InPlan(columns=columns.in_plan, checks=constraints.in_plan))
+            committer.commit_job(messages)
+        except BaseException:
+            committer.abort_job()
+            raise
+        adds = committer.added_statuses
+        if is_optimize or not options.data_change:
+            adds = [msgspec.structs.replace(add, data_change=False) for add in adds]
+        return [*adds, *committer.change_files]
+
+    def get_committer(self, spec: WriteJobSpec) -> DelayedCommitProtocol:
+        committer = new_protocol(spec)
+        assert isinstance(committer, DelayedCommitProtocol)
+        return committer
+
+    def normalize_data(self, data: StructType) -> ColumnPlan:
+        """Which columns of the table the data brings, and that all of them can be written."""
+        return plan_columns(data, self._schema, cdc=self._has_changes(data))
+
+    def get_partitioning_columns(self) -> list[StructField]:
+        """The columns to split by; at least one column must be left for the files."""
+        names = self._txn.metadata.partition_columns
+        FileSchema(self._schema, names, mapped=self._is_mapped)
+        return partition_fields(self._schema, names)
+
+    @property
+    def _schema(self) -> StructType:
+        return StructType.from_json(self._txn.metadata.schema_string or "")
+
+    @property
+    def _properties(self) -> TableProperties:
+        return TableProperties.of(self._txn.metadata)
+
+    @property
+    def _is_mapped(self) -> bool:
+        return self._properties.column_mapping_mode != "none"
+
+    def _has_changes(self, data: StructType) -> bool:
+        return self._properties.change_data_feed and any(f.name == CHANGE_TYPE for f in data.fields)
+
+    def _merge_schema(self, data: StructType) -> None:
+        changes = self._has_changes(data)
+        own = StructType(tuple(f for f in data.fields if not (changes and f.name == CHANGE_TYPE)))
+        merged = merge_schema(self._txn.metadata, own)
+        if merged != self._txn.metadata:
+            self._txn.update_metadata(merged)
+
+    def _constraints(self, columns: ColumnPlan) -> ConstraintPlan:
+        return plan_constraints(self._schema, self._properties.constraints, given=columns.given)
+
+    def _job_spec(self, options: WriteOptions, constraints: ConstraintPlan, *, cdc: bool) -> WriteJobSpec:
+        metadata, properties = self._txn.metadata, self._properties
+        prefix = {"random_prefix_length": properties.random_prefix_length} if properties.randomize_file_prefixes else {}
+        return WriteJobSpec(
+            store=self._store,
+            protocol=CommitProtocolSpec(path=self._store.uri, options=prefix),
+            schema=self._schema.to_json(),
+            partition_columns=tuple(f.name for f in self.get_partitioning_columns()),
+            mapped=self._is_mapped,
+            cdc=cdc,
+            compression=Compression(options.compression or properties.parquet_compression_codec or "snappy"),
+            target_file_size=options.target_file_size or properties.target_file_size or DEFAULT_TARGET_FILE_SIZE,
+            max_records_per_file=options.max_records_per_file,
+            stats=StatsConfig(
+                num_indexed_cols=properties.data_skipping_num_indexed_cols,
+                stats_columns=metadata.configuration.get(TableProperties.data_skipping_stats_columns.key),
+            ),
+            constraints=constraints.in_task,
+            log_level=driver_level(),
+            buffer_bytes=options.buffer_bytes,
+            spill_directory=options.spill_directory,
+        )
+
+
+def operation_metrics(actions: Iterable[AddFile | AddCDCFile]) -> dict[str, int]:
+    """What the history shows of a write."""
+    adds = [action for action in actions if isinstance(action, AddFile)]
+    return {
+        "numFiles": len(adds),
+        "numOutputBytes": sum(add.size for add in adds),
+        "numOutputRows": sum(_num_records(add) for add in adds),
+    }
+
+
+class _Rows(Struct):
+    numRecords: int = 0  # noqa: N815  the format's name
+
+
+def _num_records(add: AddFile) -> int:
+    return msgspec.json.decode(add.stats, type=_Rows).numRecords if add.stats else 0
