@@ -13,6 +13,8 @@ It never guesses. A transaction ends in exactly one of these ways:
 
 Nothing is deleted in any of these cases. Files that were written and not committed are left to vacuum, which is the
 only one that can tell them from those of a commit that is still on its way.
+
+The parts (`attempt_on`, `catch_up`, `landed_on`) serve an owner that ratifies several tables at once.
 """
 
 from __future__ import annotations
@@ -80,19 +82,26 @@ def commit(
 ) -> Landed:
     """`snapshot` is what the proposal read; None if there was no table. `clock` gives milliseconds."""
     table = log.table
-    patience = _Patience(retry)
+    patience = Patience(retry)
     base = snapshot
     for tried in range(1, retry.attempts + 1):
-        attempt = render(proposal, _base_of(base, proposal, log, patience), now_ms=clock())
+        attempt = attempt_on(base, proposal, log=log, patience=patience, clock=clock)
         if isinstance(_ask(owner, attempt, proposal.txn_id, patience, table), Committed):
-            return Landed(attempt=attempt, snapshot=_after(base, attempt, log), attempts=tried)
+            return Landed(attempt=attempt, snapshot=landed_on(base, attempt, log), attempts=tried)
         if not patience.wait(tried):
             raise _gave_up(table, attempt.version, tried, f"within {retry.deadline_s:g} s")
-        base = _catch_up(proposal, snapshot, base, attempt.version, log=log, patience=patience)
+        base = catch_up(proposal, snapshot, base, attempt.version, log=log, patience=patience)
     raise _gave_up(table, attempt.version, retry.attempts, "which is all that was allowed")
 
 
-def _base_of(snapshot: Snapshot | None, proposal: Proposal, log: DeltaLog, patience: _Patience) -> Base:
+def attempt_on(
+    base: Snapshot | None, proposal: Proposal, *, log: DeltaLog, patience: Patience, clock: Callable[[], int]
+) -> Attempt:
+    """The proposal rendered for the version behind `base`."""
+    return render(proposal, _base_of(base, proposal, log, patience), now_ms=clock())
+
+
+def _base_of(snapshot: Snapshot | None, proposal: Proposal, log: DeltaLog, patience: Patience) -> Base:
     if snapshot is None:
         return Base()
     protocol: Protocol = proposal.protocol or snapshot.protocol
@@ -118,7 +127,8 @@ def _file_time(version: int, log: DeltaLog) -> int | None:
         return None
 
 
-def _after(base: Snapshot | None, attempt: Attempt, log: DeltaLog) -> Snapshot:
+def landed_on(base: Snapshot | None, attempt: Attempt, log: DeltaLog) -> Snapshot:
+    """The table right after an attempt that was ratified."""
     try:
         return log.with_commit(base, attempt.version, attempt.data)
     except StorageError:
@@ -127,7 +137,7 @@ def _after(base: Snapshot | None, attempt: Attempt, log: DeltaLog) -> Snapshot:
         return Snapshot.of(log.table, replay(None if base is None else base.state, [ours]))
 
 
-def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: _Patience, table: str) -> Committed | Conflict:
+def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: Patience, table: str) -> Committed | Conflict:
     in_doubt: str | None = None
     asked = 0
     while True:
@@ -155,14 +165,14 @@ def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: _Patience,
             raise _unknown(table, attempt.version, txn_id, in_doubt)
 
 
-def _catch_up(
+def catch_up(
     proposal: Proposal,
     read: Snapshot | None,
     base: Snapshot | None,
     taken: int,
     *,
     log: DeltaLog,
-    patience: _Patience,
+    patience: Patience,
 ) -> Snapshot:
     """The newest snapshot, after every commit that `base` did not know has been checked."""
 
@@ -187,7 +197,7 @@ def _catch_up(
     return newest
 
 
-def _visible(version: int, log: DeltaLog, patience: _Patience) -> Snapshot:
+def _visible(version: int, log: DeltaLog, patience: Patience) -> Snapshot:
     asked = 0
     while True:
         asked += 1
@@ -204,7 +214,7 @@ def _visible(version: int, log: DeltaLog, patience: _Patience) -> Snapshot:
             )
 
 
-def _read_winner(version: int, log: DeltaLog, patience: _Patience) -> WinningCommit:
+def _read_winner(version: int, log: DeltaLog, patience: Patience) -> WinningCommit:
     try:
         return WinningCommit.from_actions(version, patience.through(lambda: log.commit_actions(version)))
     except VersionNotFound as error:
@@ -216,7 +226,7 @@ def _read_winner(version: int, log: DeltaLog, patience: _Patience) -> WinningCom
         ) from error
 
 
-class _Patience:
+class Patience:
     """How much longer a transaction may wait, and the waiting."""
 
     def __init__(self, retry: Retry) -> None:

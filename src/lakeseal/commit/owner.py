@@ -19,9 +19,12 @@ A `CommitOwner` serves one table. What a caller may rely on, whoever the owner i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import Struct
+
+from lakeseal.protocol.paths import commit_path
 
 
 class Commit(Struct, frozen=True, kw_only=True):
@@ -72,3 +75,14 @@ class CommitOwner(Protocol):
 
     def backfill_to_version(self, version: int) -> None:
         """`VersionNotFound` if `version` is not ratified."""
+
+
+class OwnedCommits:
+    """An owner as the log's source of commits that are not in the log under their own names yet."""
+
+    def __init__(self, owner: CommitOwner) -> None:
+        self._owner = owner
+
+    def unbackfilled(self, start_version: int) -> Mapping[int, str]:
+        commits = self._owner.get_commits(start_version).commits
+        return {commit.version: commit.key for commit in commits if commit.key != commit_path(commit.version)}

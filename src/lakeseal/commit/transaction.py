@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.commit import attempts, isolation
-from lakeseal.commit.attempts import Retry
+from lakeseal.commit.attempts import Landed, Retry
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.owner import CommitOwner
@@ -237,14 +237,23 @@ class OptimisticTransaction:
         return proposal
 
     def commit(self, actions: Iterable[Action], operation: Operation) -> CommitResult:
+        proposal = self.close(actions, operation)
+        landed = attempts.commit(
+            proposal, self._snapshot, log=self._log, owner=self._owner, retry=self._retry, clock=self._clock
+        )
+        return self.landed(proposal, landed)
+
+    def close(self, actions: Iterable[Action], operation: Operation) -> Proposal:
+        """The proposal, for good: whoever takes it makes the attempts and reports by `landed`."""
         if self._is_done:
             raise InvalidArgument("A transaction can be committed only once", table=self.table)
         proposal = self.proposal(actions, operation)
         # Set before the first attempt: after an unknown outcome a second commit could double the first.
         self._is_done = True
-        landed = attempts.commit(
-            proposal, self._snapshot, log=self._log, owner=self._owner, retry=self._retry, clock=self._clock
-        )
+        return proposal
+
+    def landed(self, proposal: Proposal, landed: Landed) -> CommitResult:
+        """What the caller gets, and the start of all that comes after a commit."""
         attempt = landed.attempt
         if self._hooks:
             fresh = FreshCommit(
@@ -261,7 +270,7 @@ class OptimisticTransaction:
             txn_id=proposal.txn_id,
             timestamp_ms=attempt.timestamp_ms,
             attempts=landed.attempts,
-            metrics=operation.metrics,
+            metrics=proposal.operation.metrics,
         )
 
     def _table_isolation(self) -> IsolationLevel | None:

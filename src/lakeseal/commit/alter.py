@@ -1,0 +1,232 @@
+"""What may become of a table's metadata: new tables, properties, constraints, columns. Pure.
+
+Each function takes metadata and gives metadata; the transaction then works out which features it needs. Under column
+mapping every column keeps its id and physical name for ever, which is what lets a column be renamed or dropped without
+touching a file. Without it the name in the files is the column's name, so neither is possible: turn on name mode first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from lakeseal import expr
+from lakeseal.errors import InvalidArgument, SchemaMismatch
+from lakeseal.protocol.actions import Metadata
+from lakeseal.protocol.partitions import can_partition
+from lakeseal.protocol.properties import CONSTRAINT_PREFIX, TableProperties, settings
+from lakeseal.protocol.schema import (
+    COLUMN_ID,
+    PHYSICAL_NAME,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    duplicate_name,
+)
+
+# What another table's log says about a column has no meaning in this one.
+_FOREIGN = (COLUMN_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids", "delta.typeChanges")
+
+Label = Callable[[StructField], dict[str, Any]]
+
+
+def new_metadata(
+    schema: StructType, partition_by: Sequence[str], properties: Mapping[str, Any], *, created_ms: int
+) -> Metadata:
+    """Of a table that is not there yet."""
+    configuration = {k: v for k, v in settings(properties).configuration.items() if v is not None}
+    metadata = Metadata(id=str(uuid4()), configuration=configuration, created_time=created_ms)
+    return replaced_schema(metadata, schema, partition_by)
+
+
+def replaced_schema(metadata: Metadata, schema: StructType, partition_by: Sequence[str]) -> Metadata:
+    """The same table with another schema, for files that are all new."""
+    own = _relabelled(schema, _foreign_dropped)
+    duplicate = duplicate_name(own.names)
+    if duplicate is not None:
+        raise SchemaMismatch("Two columns have the same name", column=duplicate, hint="Names differ by more than case")
+    plain = msgspec.structs.replace(
+        metadata, schema_string=own.to_json(), partition_columns=_partition_columns(own, partition_by)
+    )
+    if TableProperties.of(metadata).column_mapping_mode == "none":
+        return plain
+    return _mapped(plain, own, lambda field: f"col-{uuid4()}")
+
+
+def with_properties(metadata: Metadata, changes: Mapping[str, Any]) -> Metadata:
+    """Properties set, or removed where the value is None."""
+    before = TableProperties.of(metadata)
+    configuration = dict(metadata.configuration)
+    for key, value in settings(changes).configuration.items():
+        if value is None:
+            configuration.pop(key, None)
+        else:
+            configuration[key] = value
+    changed = msgspec.structs.replace(metadata, configuration=configuration)
+    after = TableProperties.of(changed)
+    if before.column_mapping_mode == after.column_mapping_mode:
+        return changed
+    if before.column_mapping_mode != "none" or after.column_mapping_mode != "name":
+        raise InvalidArgument(
+            f"Column mapping cannot go from {before.column_mapping_mode!r} to {after.column_mapping_mode!r}",
+            hint="A table that is there can only be switched on, to 'name'",
+        )
+    # The files that are there have the columns under their present names.
+    return _mapped(changed, _schema(metadata), lambda field: field.name)
+
+
+def with_constraint(metadata: Metadata, name: str, sql: str) -> Metadata:
+    """A CHECK constraint for rows to come; the caller makes sure of those that are there."""
+    if not name or name.lower() in {n.lower() for n in TableProperties.of(metadata).constraints}:
+        raise InvalidArgument(f"There is a constraint {name!r} already" if name else "A constraint needs a name")
+    expr.bind(expr.parse(sql), _schema(metadata))
+    return msgspec.structs.replace(
+        metadata, configuration={**metadata.configuration, f"{CONSTRAINT_PREFIX}{name}": sql}
+    )
+
+
+def without_constraint(metadata: Metadata, name: str) -> Metadata:
+    key = f"{CONSTRAINT_PREFIX}{name}".lower()
+    kept = {k: v for k, v in metadata.configuration.items() if k.lower() != key}
+    if len(kept) == len(metadata.configuration):
+        known = ", ".join(TableProperties.of(metadata).constraints) or "none"
+        raise InvalidArgument(f"There is no constraint {name!r}", hint=f"The table has: {known}")
+    return msgspec.structs.replace(metadata, configuration=kept)
+
+
+def with_columns(metadata: Metadata, columns: StructType) -> Metadata:
+    """New columns behind the others. Rows that are there have no value in them, so they must be nullable."""
+    schema = _schema(metadata)
+    for field in columns.fields:
+        if schema.field(field.name) is not None:
+            raise InvalidArgument("The table has this column already", column=field.name)
+        if not field.nullable:
+            raise InvalidArgument("A new column must be nullable: rows that are there have no value", column=field.name)
+    added = _relabelled(columns, _foreign_dropped)
+    whole = StructType((*schema.fields, *added.fields))
+    changed = msgspec.structs.replace(metadata, schema_string=whole.to_json())
+    if TableProperties.of(metadata).column_mapping_mode == "none":
+        return changed
+    return _mapped(changed, whole, lambda field: f"col-{uuid4()}")
+
+
+def without_column(metadata: Metadata, name: str) -> Metadata:
+    schema = _schema(metadata)
+    field = _existing(schema, name)
+    _refuse_unmapped(metadata, "dropped", name)
+    _refuse_used(metadata, field.name, "dropped")
+    left = tuple(f for f in schema.fields if f is not field)
+    if not left:
+        raise InvalidArgument("A table needs a column", column=name)
+    return msgspec.structs.replace(metadata, schema_string=StructType(left).to_json())
+
+
+def with_renamed_column(metadata: Metadata, name: str, new_name: str) -> Metadata:
+    schema = _schema(metadata)
+    field = _existing(schema, name)
+    _refuse_unmapped(metadata, "renamed", name)
+    _refuse_used(metadata, field.name, "renamed", partitions=False)
+    other = schema.field(new_name)
+    if other is not None and other is not field:
+        raise InvalidArgument("The table has this column already", column=new_name)
+    renamed = StructField(new_name, field.type, field.nullable, field.metadata)
+    return msgspec.structs.replace(
+        metadata,
+        schema_string=StructType(tuple(renamed if f is field else f for f in schema.fields)).to_json(),
+        partition_columns=tuple(new_name if n == field.name else n for n in metadata.partition_columns),
+    )
+
+
+def _schema(metadata: Metadata) -> StructType:
+    return StructType.from_json(metadata.schema_string or "")
+
+
+def _existing(schema: StructType, name: str) -> StructField:
+    field = schema.field(name)
+    if field is None:
+        raise InvalidArgument(
+            f"The table has no column {name!r}", hint=f"It has {', '.join(schema.names)}", column=name
+        )
+    return field
+
+
+def _refuse_unmapped(metadata: Metadata, what: str, name: str) -> None:
+    if TableProperties.of(metadata).column_mapping_mode == "none":
+        raise InvalidArgument(
+            f"A column can be {what} only under column mapping",
+            column=name,
+            hint="Set the property delta.columnMapping.mode=name first",
+        )
+
+
+def _refuse_used(metadata: Metadata, name: str, what: str, *, partitions: bool = True) -> None:
+    if partitions and name in metadata.partition_columns:
+        raise InvalidArgument(f"A partition column cannot be {what}", column=name)
+    schema = _schema(metadata)
+    uses = dict(TableProperties.of(metadata).constraints)
+    for field in schema.fields:
+        generated = field.metadata.get("delta.generationExpression")
+        if isinstance(generated, str) and field.name != name:
+            uses[f"generated column {field.name}"] = generated
+    for user, sql in uses.items():
+        if any(column[0].lower() == name.lower() for column in expr.parse(sql).columns):
+            raise InvalidArgument(
+                f"The column cannot be {what}: {user} uses it", column=name, hint="Drop what uses it first"
+            )
+
+
+def _partition_columns(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:
+    columns = []
+    for name in names:
+        field = _existing(schema, name)
+        if not can_partition(field.type):
+            raise InvalidArgument(f"A table cannot be partitioned by a column of type {field.type}", column=name)
+        columns.append(field.name)
+    if len(set(columns)) != len(columns):
+        raise InvalidArgument("A column can be partitioned by only once", column=columns[0])
+    if columns and len(columns) == len(schema.fields):
+        raise InvalidArgument("A table needs a column that it is not partitioned by")
+    return tuple(columns)
+
+
+def _mapped(metadata: Metadata, schema: StructType, physical_name: Callable[[StructField], str]) -> Metadata:
+    """Every column that has none gets an id and a physical name."""
+    last = max(TableProperties.of(metadata).column_mapping_max_id, schema.max_column_id())
+
+    def label(field: StructField) -> dict[str, Any]:
+        nonlocal last
+        if COLUMN_ID in field.metadata and PHYSICAL_NAME in field.metadata:
+            return dict(field.metadata)
+        last += 1
+        return {**field.metadata, COLUMN_ID: last, PHYSICAL_NAME: physical_name(field)}
+
+    labelled = _relabelled(schema, label)
+    configuration = {**metadata.configuration, TableProperties.column_mapping_max_id.key: str(last)}
+    return msgspec.structs.replace(metadata, schema_string=labelled.to_json(), configuration=configuration)
+
+
+def _foreign_dropped(field: StructField) -> dict[str, Any]:
+    return {key: value for key, value in field.metadata.items() if key not in _FOREIGN}
+
+
+def _relabelled(schema: StructType, label: Label) -> StructType:
+    return StructType(
+        tuple(StructField(f.name, _relabelled_type(f.type, label), f.nullable, label(f)) for f in schema.fields)
+    )
+
+
+def _relabelled_type(data_type: DataType, label: Label) -> DataType:
+    match data_type:
+        case StructType():
+            return _relabelled(data_type, label)
+        case ArrayType(element=element, contains_null=contains_null):
+            return ArrayType(_relabelled_type(element, label), contains_null)
+        case MapType(key=key, value=value, value_contains_null=contains_null):
+            return MapType(_relabelled_type(key, label), _relabelled_type(value, label), contains_null)
+        case _:
+            return data_type
