@@ -31,7 +31,9 @@ from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.read_ahead import in_order
 from lakeseal.protocol import schema as delta
 from lakeseal.protocol.actions import DeletionVectorDescriptor
+from lakeseal.protocol.data_paths import encode_path
 from lakeseal.protocol.deletion_vectors import encode, frame, inline_descriptor, relative_descriptor, relative_path
+from lakeseal.protocol.partitions import partition_directory
 from lakeseal.protocol.schema import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 from lakeseal.storage import open_store
 from lakeseal.storage.base import Store
@@ -528,6 +530,20 @@ def test_an_absolute_path_into_the_table_is_read_and_one_beyond_it_only_when_all
         read(store, struct(a=delta.LONG), outside)
     reader = DataReader(store, ReadSpec(schema=struct(a=delta.LONG)), outside=open_store)
     assert pa.Table.from_batches(reader.read([inside, outside]))["a"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("uri", ["{tmp}/odd names %20", "memory://odd-names/table"])
+def test_files_in_directories_with_odd_names_are_found_by_their_encoded_paths(uri: str, tmp_path: Path) -> None:
+    store = open_store(uri.format(tmp=tmp_path))
+    values = ["A/A", "a?", "é", "%3A", "10:00", "a b+c&d", "#=%", "..", "\t", "日本", None]
+    files = []
+    for n, value in enumerate(values):
+        key = f"{partition_directory({'p q': value})}/part {n}.parquet"
+        put(store, pa.table({"a": [n]}), key)
+        files.append(DataFile(path=encode_path(key), partition_values={"p q": value}))
+    schema = struct(**{"a": delta.LONG, "p q": delta.STRING})
+    found = read(store, schema, *files, partition_columns=("p q",))
+    assert found.to_pydict() == {"a": list(range(len(values))), "p q": values}
 
 
 def test_stores_that_are_not_local_are_read_alike() -> None:

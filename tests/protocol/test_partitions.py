@@ -39,6 +39,19 @@ def test_rows_keep_their_order_and_repeats() -> None:
     assert parse_partition_values(texts, delta.STRING).to_pylist() == ["b", "a", None, "b", None]
 
 
+def test_large_strings_are_texts_too() -> None:
+    assert parse_partition_values(pa.array(["1", "", None], pa.large_string()), delta.LONG).to_pylist() == [
+        1,
+        None,
+        None,
+    ]
+
+
+def test_a_single_value_of_any_size_has_a_text() -> None:
+    far = pa.scalar(2**62, pa.timestamp("us"))
+    assert format_partition_value(far, delta.TIMESTAMP_NTZ) == "+148108-07-06 14:00:27.387904"
+
+
 def test_no_rows_give_no_values() -> None:
     assert len(parse_partition_values(pa.chunked_array([], pa.string()), delta.DATE)) == 0
     assert len(parse_partition_values(pa.array([], pa.string()), delta.DATE)) == 0

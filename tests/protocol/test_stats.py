@@ -94,6 +94,12 @@ def test_only_ordered_simple_types_have_bounds_and_everything_has_a_null_count()
     assert not has_bounds(delta.VOID)
 
 
+def test_a_double_that_was_a_float_has_no_bounds_because_old_ones_were_rounded() -> None:
+    changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
+    schema = StructType((StructField("was", delta.DOUBLE, True, changes), StructField("is", delta.DOUBLE)))
+    assert [f.name for f in stats_schema(schema).field("maxValues").type] == ["is"]
+
+
 def test_statistics_are_read_with_what_is_not_asked_for_ignored() -> None:
     text = (
         '{"numRecords":3,"minValues":{"a":1,"zz":5,"s":{"x":"a"}},"maxValues":{"a":3,"s":{"x":"b","y":[{}]}},'

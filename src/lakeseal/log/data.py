@@ -158,11 +158,18 @@ class DataReader:
                 f"A data file could not be read: {error}", table=self._store.uri, file=file.path
             ) from error
 
+    def locate(self, path: str) -> tuple[Store, str]:
+        """The store and the key of an action's `path`; `UnsafePath` where it may not be read."""
+        found = resolve_data_path(self._store.uri, path, allow_outside=self._outside is not None)
+        if found.root is None or self._outside is None:
+            return self._store, found.key
+        return self._outside(found.root), found.key
+
     def _read(self, file: DataFile, row_groups: RowGroups | None) -> Iterator[pa.RecordBatch]:
         deleted = None
         if file.deletion_vector is not None:
-            deleted = read_deletion_vector(file.deletion_vector, self._store, self._locate)
-        store, key = self._locate(file.path)
+            deleted = read_deletion_vector(file.deletion_vector, self._store, self.locate)
+        store, key = self.locate(file.path)
         partition = [
             self._partition_value(f, file) for f, yes in zip(self._wanted, self._is_partition, strict=True) if yes
         ]
@@ -221,12 +228,6 @@ class DataReader:
             value = parse_partition_values(pa.array([text], pa.string()), field.type, column=field.name)[0]
             self._values[field.name, text] = value
         return value
-
-    def _locate(self, path: str) -> tuple[Store, str]:
-        found = resolve_data_path(self._store.uri, path, allow_outside=self._outside is not None)
-        if found.root is None or self._outside is None:
-            return self._store, found.key
-        return self._outside(found.root), found.key
 
     def _broken(self, error: Exception, file: DataFile) -> BrokenDataFile:
         return BrokenDataFile(f"A data file cannot be read: {error}", table=self._store.uri, file=file.path)

@@ -23,7 +23,7 @@ from lakeseal.errors import UnsafePath
 _LITERAL = "/!$&'()*+,;=@"
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.\-]*:/")
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.\-]*):)?(?://([^/]*))?(.*)", re.DOTALL)
-_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", "adl": "az"}
 
 
 class DataPath(Struct, frozen=True, kw_only=True):

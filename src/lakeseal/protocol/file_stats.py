@@ -13,7 +13,7 @@ format cuts timestamps to. A bound that cannot be given is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +24,16 @@ import pyarrow.parquet as pq
 from msgspec import Raw, Struct
 
 from lakeseal.protocol.schema import DataType, DecimalType, PrimitiveType, StructField, StructType
-from lakeseal.protocol.stats import MAX_VALUES, MIN_VALUES, NULL_COUNT, NUM_RECORDS, TIGHT_BOUNDS, has_bounds
+from lakeseal.protocol.stats import (
+    MAX_VALUES,
+    MIN_VALUES,
+    NULL_COUNT,
+    NUM_RECORDS,
+    TIGHT_BOUNDS,
+    has_bounds,
+    parse_stats,
+    stats_schema,
+)
 from lakeseal.protocol.text_values import FIRST_DAY, FIRST_MICROS, LAST_DAY, LAST_MICROS, format_day, format_micros
 
 STRING_PREFIX = 32
@@ -104,23 +113,42 @@ def stats_from_parquet_metadata(
     Floats get a maximum only if they are known to be `nan_free`, and arrays, maps and variants a null count only from
     `null_counts`; a file of unknown origin has neither.
     """
-    places = dict(_leaf_places(metadata.schema.to_arrow_schema()))
-    columns = []
-    for path, leaf in indexed.leaves():
-        place = places.get(path)
-        if place is None and path not in {p[: len(path)] for p in places}:
-            columns.append(ColumnStats(path=path, type=leaf.type, null_count=metadata.num_rows))
-        elif place is None or not isinstance(leaf.type, PrimitiveType | DecimalType):
-            columns.append(ColumnStats(path=path, type=leaf.type, null_count=(null_counts or {}).get(path)))
-        else:
-            columns.append(_from_footer(metadata, path, leaf, *place, max_known=path in nan_free))
-    return FileStats(num_records=metadata.num_rows, columns=tuple(columns))
+    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+    return _from_groups(metadata, groups, indexed, nan_free, null_counts or {})
+
+
+def row_group_stats(metadata: pq.FileMetaData, indexed: StructType) -> pa.StructArray:
+    """What a footer says of each row group, in the form of `parse_stats`: what skips files can skip row groups too."""
+    groups = (metadata.row_group(n) for n in range(metadata.num_row_groups))
+    texts = [_from_groups(metadata, [group], indexed, (), {}).to_json() for group in groups]
+    return parse_stats(pa.array(texts, pa.string()), stats_schema(indexed))
 
 
 def widen_bounds(stats: str) -> str:
     """The same statistics for a file of which a deletion vector takes rows: bounds still hold, but are not tight."""
     parts = msgspec.json.decode(stats, type=dict[str, Raw])
     return msgspec.json.encode({**parts, TIGHT_BOUNDS: False}).decode()
+
+
+def _from_groups(
+    metadata: pq.FileMetaData,
+    groups: Sequence[pq.RowGroupMetaData],
+    indexed: StructType,
+    nan_free: Collection[Path],
+    null_counts: Mapping[Path, int],
+) -> FileStats:
+    places = dict(_leaf_places(metadata.schema.to_arrow_schema()))
+    rows = sum(group.num_rows for group in groups)
+    columns = []
+    for path, leaf in indexed.leaves():
+        place = places.get(path)
+        if place is None and path not in {p[: len(path)] for p in places}:
+            columns.append(ColumnStats(path=path, type=leaf.type, null_count=rows))
+        elif place is None or not isinstance(leaf.type, PrimitiveType | DecimalType):
+            columns.append(ColumnStats(path=path, type=leaf.type, null_count=null_counts.get(path)))
+        else:
+            columns.append(_from_footer(groups, path, leaf, *place, max_known=path in nan_free))
+    return FileStats(num_records=rows, columns=tuple(columns))
 
 
 def _is_float(data_type: DataType) -> bool:
@@ -164,13 +192,18 @@ def _count_leaves(arrow: pa.DataType) -> int:
 
 
 def _from_footer(
-    metadata: pq.FileMetaData, path: Path, leaf: StructField, place: int, stored: pa.DataType, *, max_known: bool
+    groups: Sequence[pq.RowGroupMetaData],
+    path: Path,
+    leaf: StructField,
+    place: int,
+    stored: pa.DataType,
+    *,
+    max_known: bool,
 ) -> ColumnStats:
     nulls: int | None = 0
     lows: list[Any] | None = []
     highs: list[Any] | None = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
+    for group in groups:
         if group.num_rows == 0:
             continue
         found = group.column(place).statistics

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeseal.errors import InvalidMetadata, UnsupportedType
-from lakeseal.protocol.data_paths import canonical_paths as canonical_paths
 from lakeseal.protocol.schema import DataType, DecimalType, PrimitiveType
 from lakeseal.protocol.text_values import format_text, parse_text
 
@@ -37,8 +36,7 @@ def parse_partition_values(
 ) -> pa.Array:
     """The values of one partition column, one per text; null and the empty text are null."""
     _check_type(data_type, column)
-    if isinstance(texts, pa.ChunkedArray):
-        texts = texts.combine_chunks()
+    texts = (texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts).cast(pa.string())
     # A table has far fewer partitions than files, so each text is looked at once.
     encoded = pc.if_else(pc.equal(texts, ""), None, texts).dictionary_encode()
     distinct = parse_text(encoded.dictionary, data_type)
@@ -63,7 +61,7 @@ def format_partition_values(values: pa.Array | pa.ChunkedArray, data_type: DataT
 
 
 def format_partition_value(value: pa.Scalar, data_type: DataType) -> str | None:
-    text: str | None = format_partition_values(pa.array([value.as_py()], value.type), data_type)[0].as_py()
+    text: str | None = format_partition_values(pa.repeat(value, 1), data_type)[0].as_py()
     return text
 
 

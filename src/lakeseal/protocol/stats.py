@@ -33,6 +33,7 @@ MIN_VALUES = "minValues"
 MAX_VALUES = "maxValues"
 NULL_COUNT = "nullCount"
 TIGHT_BOUNDS = "tightBounds"
+TYPE_CHANGES = "delta.typeChanges"
 
 _UNBOUNDED = ("boolean", "binary", "void")
 _COLUMN_LIST = re.compile(r"\s*((?:`(?:[^`]|``)*`|[^`.,]+)(?:\.(?:`(?:[^`]|``)*`|[^`.,]+))*)\s*(?:,|$)")
@@ -97,7 +98,7 @@ def stats_schema(indexed: StructType) -> pa.StructType:
 
 def parse_stats(texts: pa.Array | pa.ChunkedArray, schema: pa.StructType) -> pa.StructArray:
     """One row of statistics per text, of the type that is asked for."""
-    column = texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
+    column = (texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])).cast(pa.string())
     raw = pa.schema([pa.field(f.name, _raw_type(f.type)) for f in schema])
     parts: list[pa.StructArray] = []
     for start in range(0, len(column), _ROWS_AT_ONCE):
@@ -167,9 +168,16 @@ def _bounds_type(schema: StructType) -> pa.StructType:
             inner = _bounds_type(child.type)
             if inner.num_fields:
                 fields.append(pa.field(child.name, inner))
-        elif has_bounds(child.type):
+        elif has_bounds(child.type) and not _was_float(child):
             fields.append(pa.field(child.name, to_arrow_type(child.type)))
     return pa.struct(fields)
+
+
+def _was_float(column: StructField) -> bool:
+    # Clients write a float's bounds with just the digits that a float needs. Read as a double, which the column is now,
+    # such a bound can lie on the wrong side of the value that it was taken from.
+    changes = column.metadata.get(TYPE_CHANGES)
+    return isinstance(changes, list) and any(isinstance(c, dict) and c.get("fromType") == "float" for c in changes)
 
 
 def _counts_type(schema: StructType) -> pa.StructType:
