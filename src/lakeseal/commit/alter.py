@@ -39,7 +39,9 @@ def new_metadata(
     schema: StructType, partition_by: Sequence[str], properties: Mapping[str, Any], *, created_ms: int
 ) -> Metadata:
     """Of a table that is not there yet."""
-    configuration = {k: v for k, v in settings(properties).configuration.items() if v is not None}
+    configuration: dict[str, str | None] = {
+        k: v for k, v in settings(properties).configuration.items() if v is not None
+    }
     metadata = Metadata(id=str(uuid4()), configuration=configuration, created_time=created_ms)
     return replaced_schema(metadata, schema, partition_by)
 

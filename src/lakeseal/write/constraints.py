@@ -10,7 +10,7 @@ A check holds only if it is TRUE; NULL is a violation. A `ConstraintViolation` n
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -74,11 +74,14 @@ class ConstraintPlan(Struct, frozen=True, kw_only=True):
     in_plan: tuple[Refused, ...] = ()
 
 
-def plan_constraints(schema: StructType, checks: Mapping[str, str], *, given: Collection[str]) -> ConstraintPlan:
-    """`checks` are the table's CHECK constraints, SQL by name; `given` are the columns that the data has."""
+def plan_constraints(
+    schema: StructType, checks: Mapping[str, str], *, given: Collection[str], extra: Iterable[Check] = ()
+) -> ConstraintPlan:
+    """`checks` are the table's CHECK constraints, SQL by name; `given` are the columns that the data has; `extra`
+    are checks of this write alone."""
     in_task: list[Constraint] = [NotNull(path=path) for path in _not_null(schema, ())]
     in_plan: list[Refused] = []
-    for check in _checks(schema, checks, {name.lower() for name in given}):
+    for check in (*_checks(schema, checks, {name.lower() for name in given}), *extra):
         try:
             bind_predicate(parse(check.sql), schema)
         except (UnsupportedExpression, InvalidExpression) as error:

@@ -27,7 +27,7 @@ from lakeseal.storage import StoreSpec
 from lakeseal.write.constraints import Constraint, ConstraintCheck
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.write.file_commit_protocol import FileCommitProtocol, TaskCommitMessage, TaskContext
-from lakeseal.write.file_schema import FileSchema
+from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
 from lakeseal.write.normalize import Normalizer
 from lakeseal.write.parquet_file import Compression
 from lakeseal.write.partition_split import PartitionSplit
@@ -61,6 +61,8 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True):
     """Whether files and partition values use physical names."""
     cdc: bool = False
     """Whether rows may have a `_change_type`, by which they go to the change feed and not to the table."""
+    insert_changes: bool = False
+    """Whether every row also goes to the change feed, as an insert."""
     compression: Compression = Compression()
     target_file_size: int | None = None
     max_records_per_file: int | None = None
@@ -135,11 +137,18 @@ class TaskRows:
         table = spec.table
         self._normalizer = Normalizer(table, spec.partition_columns, cdc=spec.cdc, now=spec.now)
         self._constraints = ConstraintCheck(spec.constraints, table, now=spec.now)
+        self._insert_changes = spec.insert_changes
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = self._normalizer.apply(batch)
         self._constraints.check(rows)
-        return rows
+        return _with_inserts(rows) if self._insert_changes else rows
+
+
+def _with_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    place = rows.schema.get_field_index(CHANGE_TYPE)
+    kinds = pa.repeat(pa.scalar("insert"), rows.num_rows)
+    return pa.concat_batches([rows, rows.set_column(place, rows.schema.field(place), kinds)])
 
 
 def _new_writer(spec: WriteJobSpec, task: TaskContext, protocol: FileCommitProtocol) -> TaskWriter:

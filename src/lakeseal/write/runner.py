@@ -25,6 +25,7 @@ from lakeseal.write.constraints import Refused
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import WriteJobSpec, run_task
 from lakeseal.write.normalize import PlannedColumn
+from lakeseal.write.rewrite import Rewrite
 
 # Less than this is one task's work: a second one would only make a second file.
 _SPLIT_BYTES = 64 * 2**20
@@ -46,7 +47,8 @@ class WriteInput(Protocol):
 
 
 class WriteRunner(Protocol):
-    def open(self, data: Any) -> WriteInput: ...
+    def open(self, data: Any) -> WriteInput:
+        """Data of the runner's kind, or a `Rewrite`; an input that is open already stays as it is."""
 
 
 class InProcessRunner:
@@ -58,14 +60,18 @@ class InProcessRunner:
         self._threads = threads or min(_MAX_THREADS, os.cpu_count() or 1)
 
     def open(self, data: Any) -> WriteInput:
+        if isinstance(data, _ArrowInput):
+            return data
+        if isinstance(data, Rewrite):
+            return _ArrowInput(_rewritten(data), self._threads, data.schema)
         return _ArrowInput(_reader(data), self._threads)
 
 
 class _ArrowInput:
-    def __init__(self, reader: pa.RecordBatchReader, threads: int) -> None:
+    def __init__(self, reader: pa.RecordBatchReader, threads: int, schema: StructType | None = None) -> None:
         self._reader = reader
         self._threads = threads
-        self.schema = from_arrow(reader.schema)
+        self.schema = from_arrow(reader.schema) if schema is None else schema
 
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
         reasons = [*(c.reason for c in in_plan.columns), *(c.reason for c in in_plan.checks)]
@@ -144,6 +150,11 @@ def _emptying(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     batches.reverse()
     while batches:
         yield batches.pop()
+
+
+def _rewritten(rewrite: Rewrite) -> pa.RecordBatchReader:
+    batches = (batch for split in range(len(rewrite.splits)) for batch in rewrite.batches(split))
+    return pa.RecordBatchReader.from_batches(rewrite.arrow_schema, batches)
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

@@ -20,7 +20,7 @@ from lakeseal.protocol.features import check_writable
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import StoreSpec
-from lakeseal.write.constraints import ConstraintPlan, plan_constraints
+from lakeseal.write.constraints import Check, ConstraintPlan, plan_constraints
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
 from lakeseal.write.job import CommitProtocolSpec, StatsConfig, WriteJobSpec, new_protocol, partition_fields
@@ -39,6 +39,12 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """Add columns to the table that only the data has."""
     data_change: bool = True
     """False says that rows are only moved, so that streams need not read them again."""
+    own_rows: bool = False
+    """The rows are the table's own, so nothing about them is checked again."""
+    must_match: str | None = None
+    """A predicate that every row must match."""
+    insert_changes: bool = False
+    """Every row goes to the change feed as well, as an insert."""
     max_records_per_file: int | None = None
     target_file_size: int | None = None
     """Goes before the table's `delta.targetFileSize`."""
@@ -80,7 +86,7 @@ class TransactionalWrite:
     def write_files(
         self, data: Any, options: WriteOptions | None = None, is_optimize: bool = False
     ) -> list[AddFile | AddCDCFile]:
-        """`is_optimize`: the rows are the table's own, so nothing about them is checked again or has changed."""
+        """`is_optimize`: the rows are the table's own, and nothing about them has changed."""
         try:
             return self._write_files(data, options or WriteOptions(), is_optimize)
         except LakesealError as error:
@@ -93,8 +99,10 @@ class TransactionalWrite:
         check_writable(self._txn.protocol, self._txn.metadata)
         self._txn.mark_written()
         columns = self.normalize_data(source.schema)
-        constraints = ConstraintPlan() if is_optimize else self._constraints(columns)
-        spec = self._job_spec(options, constraints, cdc=self._has_changes(source.schema))
+        is_own = is_optimize or options.own_rows
+        constraints = ConstraintPlan() if is_own else self._constraints(columns, options.must_match)
+        has_changes = options.insert_changes or self._has_changes(source.schema)
+        spec = self._job_spec(options, constraints, cdc=has_changes)
         committer = self.get_committer(spec)
         committer.setup_job()
         try:
@@ -145,8 +153,9 @@ class TransactionalWrite:
         if merged != self._txn.metadata:
             self._txn.update_metadata(merged)
 
-    def _constraints(self, columns: ColumnPlan) -> ConstraintPlan:
-        return plan_constraints(self._schema, self._properties.constraints, given=columns.given)
+    def _constraints(self, columns: ColumnPlan, must_match: str | None) -> ConstraintPlan:
+        extra = [] if must_match is None else [Check(what="Predicate", name="replace_where", sql=must_match)]
+        return plan_constraints(self._schema, self._properties.constraints, given=columns.given, extra=extra)
 
     def _job_spec(self, options: WriteOptions, constraints: ConstraintPlan, *, cdc: bool) -> WriteJobSpec:
         metadata, properties = self._txn.metadata, self._properties
@@ -158,6 +167,7 @@ class TransactionalWrite:
             partition_columns=tuple(f.name for f in self.get_partitioning_columns()),
             mapped=self._is_mapped,
             cdc=cdc,
+            insert_changes=options.insert_changes,
             compression=Compression(options.compression or properties.parquet_compression_codec or "snappy"),
             target_file_size=options.target_file_size or properties.target_file_size or DEFAULT_TARGET_FILE_SIZE,
             max_records_per_file=options.max_records_per_file,

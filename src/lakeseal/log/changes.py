@@ -1,0 +1,193 @@
+"""The change feed: which rows each version inserted, deleted or updated.
+
+A version with `cdc` files says all of its changes in them. Otherwise they are derived: rows of files that it added are
+inserts, rows of files that it removed are deletes, and where both name one file with different deletion vectors, only
+the rows that the vectors do not share. Files that say `dataChange=false` change no rows.
+
+Rows come in the schema of the last version of the range, with `_change_type`, `_commit_version` and
+`_commit_timestamp` behind them. The feed must have been on in every version of the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal.errors import DataFileMissing, InvalidArgument, VersionNotFound, located
+from lakeseal.log.data import DataFile, DataReader
+from lakeseal.log.deletion_vector_files import read_deletion_vector
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.scan import Outside, read_spec
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.log.timestamps import Timestamp, file_times, to_ms, version_at
+from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile
+from lakeseal.protocol.data_paths import canonical_path
+from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.schema import STRING, StructField, StructType
+from lakeseal.storage.base import Store
+
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+_POSITION = "lakeseal.position"
+
+
+class FileChange(Struct, frozen=True, kw_only=True):
+    """Rows of one file that a version changed: as `kind` says, or as the file's own `_change_type` does."""
+
+    file: DataFile
+    kind: str | None = None
+    without: DataFile | None = None
+    """The same file with another deletion vector: rows that it shows too did not change."""
+
+
+class VersionChanges(Struct, frozen=True, kw_only=True):
+    version: int
+    timestamp_ms: int
+    changes: tuple[FileChange, ...]
+
+
+def file_changes(actions: list[Action]) -> tuple[FileChange, ...]:
+    """Which rows a commit changed. Pure."""
+    explicit = [a for a in actions if isinstance(a, AddCDCFile)]
+    if explicit:
+        return tuple(FileChange(file=_data_file(cdc)) for cdc in explicit)
+    added = {canonical_path(a.path): a for a in actions if isinstance(a, AddFile) and a.data_change}
+    removed = {canonical_path(a.path): a for a in actions if isinstance(a, RemoveFile) and a.data_change}
+    changes = []
+    for path, add in added.items():
+        before = removed.get(path)
+        without = None if before is None else _data_file(before, like=add)
+        changes.append(FileChange(file=_data_file(add), kind="insert", without=without))
+    for path, remove in removed.items():
+        after = added.get(path)
+        without = None if after is None else _data_file(after)
+        changes.append(FileChange(file=_data_file(remove, like=after), kind="delete", without=without))
+    return tuple(changes)
+
+
+def _data_file(action: AddFile | RemoveFile | AddCDCFile, like: AddFile | None = None) -> DataFile:
+    values = action.partition_values
+    if values is None and like is not None:
+        values = like.partition_values
+    return DataFile(
+        path=action.path,
+        partition_values=values or {},
+        deletion_vector=None if isinstance(action, AddCDCFile) else action.deletion_vector,
+    )
+
+
+def version_range(log: DeltaLog, start: int | Timestamp, end: int | Timestamp | None) -> tuple[int, int]:
+    """First and last version: numbers are versions, everything else is a moment."""
+    latest = log.snapshot().version
+    first = start if isinstance(start, int) else _first_from(log, to_ms(start))
+    last = latest if end is None else end if isinstance(end, int) else version_at(log, end)
+    if first > latest:
+        raise VersionNotFound(f"Version {first} is not there yet", table=log.table, hint=f"The newest is {latest}")
+    if not 0 <= first <= last:
+        raise InvalidArgument(f"There are no changes from version {first} to {last}", table=log.table)
+    return first, min(last, latest)
+
+
+def _first_from(log: DeltaLog, moment: int) -> int:
+    try:
+        return version_at(log, moment - 1) + 1
+    except VersionNotFound:
+        return min(log.listing().commits)
+
+
+def changes(log: DeltaLog, first: int, last: int) -> Iterator[VersionChanges]:
+    """What each version changed, ascending; refused where the feed was off."""
+    times = _Times(log)
+    enabled = log.snapshot(first).properties.change_data_feed
+    for version in range(first, last + 1):
+        actions = log.commit_actions(version)
+        for action in actions:
+            if isinstance(action, Metadata):
+                enabled = TableProperties.of(action).change_data_feed
+        if not enabled:
+            raise InvalidArgument(
+                "The change feed was not on in this version",
+                table=log.table,
+                version=version,
+                hint="Set delta.enableChangeDataFeed=true, and ask for versions since then",
+            )
+        yield VersionChanges(version=version, timestamp_ms=times.of(version, actions), changes=file_changes(actions))
+
+
+class ChangeReader:
+    """Reads changed rows, in the schema of `snapshot`."""
+
+    def __init__(self, snapshot: Snapshot, store: Store, *, outside: Outside | None = None) -> None:
+        spec = read_spec(snapshot)
+        change_type = StructType((StructField(CHANGE_TYPE, STRING),))
+        self._snapshot = snapshot
+        self._explicit = DataReader(store, msgspec.structs.replace(spec, extra_columns=change_type), outside=outside)
+        self._derived = DataReader(store, msgspec.structs.replace(spec, position_column=_POSITION), outside=outside)
+        self._locate: Callable[[str], tuple[Store, str]] = self._derived.locate
+        self._store = store
+        self._names = list(snapshot.schema.names)
+        self.schema: pa.Schema = (
+            pa.schema([self._derived.schema.field(name) for name in self._names])
+            .append(pa.field(CHANGE_TYPE, pa.string()))
+            .append(pa.field(COMMIT_VERSION, pa.int64()))
+            .append(pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")))
+        )
+
+    def read(self, version: VersionChanges) -> Iterator[pa.RecordBatch]:
+        for change in version.changes:
+            with located(table=self._snapshot.table, version=version.version):
+                try:
+                    for batch in self._rows(change):
+                        if batch.num_rows:
+                            yield self._stamped(batch, version)
+                except DataFileMissing as error:
+                    error.hint = "Its changes were vacuumed away: ask for later versions"
+                    raise
+
+    def _rows(self, change: FileChange) -> Iterator[pa.RecordBatch]:
+        if change.kind is None:
+            yield from self._explicit.read_file(change.file)
+            return
+        shared = None if change.without is None else _Vector(change.without, self._store, self._locate)
+        for batch in self._derived.read_file(change.file):
+            rows = batch if shared is None else batch.filter(pa.array(shared.hides(batch[_POSITION].to_numpy())))
+            kinds = pa.repeat(pa.scalar(change.kind), rows.num_rows)
+            yield rows.select(self._names).append_column(CHANGE_TYPE, kinds)
+
+    def _stamped(self, batch: pa.RecordBatch, version: VersionChanges) -> pa.RecordBatch:
+        stamp = pa.scalar(version.timestamp_ms * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        columns = [batch[name] for name in (*self._names, CHANGE_TYPE)]
+        columns += [pa.repeat(pa.scalar(version.version, pa.int64()), batch.num_rows), pa.repeat(stamp, batch.num_rows)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class _Vector:
+    """The rows that a file's deletion vector hides."""
+
+    def __init__(self, file: DataFile, store: Store, locate: Callable[[str], tuple[Store, str]]) -> None:
+        vector = file.deletion_vector
+        self._hidden = np.empty(0, np.uint64) if vector is None else read_deletion_vector(vector, store, locate)
+
+    def hides(self, positions: np.ndarray) -> np.ndarray:
+        return np.isin(positions.astype(np.uint64), self._hidden)
+
+
+class _Times:
+    """Times of versions; file times are listed once, and only if a commit does not say its own."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._files: dict[int, int] | None = None
+
+    def of(self, version: int, actions: list[Action]) -> int:
+        info = next((a for a in actions if isinstance(a, CommitInfo)), None)
+        if info is not None and info.in_commit_timestamp is not None:
+            return info.in_commit_timestamp
+        if self._files is None or version not in self._files:
+            self._files = file_times(self._log)
+        return self._files.get(version, 0)
