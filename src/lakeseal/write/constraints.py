@@ -236,8 +236,11 @@ def show_row(batch: pa.RecordBatch, row: int) -> str:
 
 
 def _shown(scalar: pa.Scalar) -> str:
-    if pa.types.is_temporal(scalar.type):
+    try:
+        value = scalar.as_py()
+    except (OverflowError, ValueError):
         # Python's own dates end with the year 9999.
-        return str(scalar) if scalar.is_valid else "null"
-    value = scalar.as_py()
-    return "null" if value is None else repr(value)
+        return f"<{scalar.type}>"
+    if value is None:
+        return "null"
+    return str(value) if pa.types.is_temporal(scalar.type) else repr(value)

@@ -8,17 +8,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
+def nullable(arrow: pa.DataType) -> pa.DataType:
+    """The same type without a word on nulls, at every depth; only keys of maps are never null."""
+    if pa.types.is_struct(arrow):
+        return pa.struct(
+            [
+                arrow.field(n).with_type(nullable(arrow.field(n).type)).with_nullable(True)
+                for n in range(arrow.num_fields)
+            ]
+        )
+    if pa.types.is_map(arrow):
+        return pa.map_(
+            arrow.key_field.with_type(nullable(arrow.key_type)),
+            arrow.item_field.with_type(nullable(arrow.item_type)).with_nullable(True),
+        )
+    if pa.types.is_list(arrow):
+        return pa.list_(arrow.value_field.with_type(nullable(arrow.value_type)).with_nullable(True))
+    return arrow
+
+
 def children(array: pa.StructArray) -> list[pa.Array]:
     """The fields of a struct, null where the struct is."""
     return array.flatten() if array.null_count else [array.field(n) for n in range(array.type.num_fields)]
 
 
 def struct_like(array: pa.StructArray, parts: Sequence[pa.Array], arrow: pa.DataType) -> pa.StructArray:
-    # Arrow refuses nulls in fields that are flagged as without; flags say what is checked later.
-    fields = [arrow.field(n).with_nullable(True) for n in range(arrow.num_fields)]
-    mask = array.is_null() if array.null_count else None
-    made = pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
-    return made if made.type.equals(arrow, check_metadata=True) else made.view(arrow)
+    """`parts` are of the types of the fields of `arrow`."""
+    fields = [arrow.field(n) for n in range(arrow.num_fields)]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null() if array.null_count else None)
 
 
 def list_like(array: pa.ListArray, values: pa.Array, arrow: pa.DataType) -> pa.ListArray:

@@ -20,12 +20,12 @@ from msgspec import Struct
 from lakeseal.errors import InvalidExpression, LakesealError, SchemaMismatch, UnsupportedExpression
 from lakeseal.expr import BoundExpression, bind, evaluate, parse
 from lakeseal.expr.render import quote_name
-from lakeseal.protocol.arrow import from_arrow, to_arrow
+from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import BINARY, STRING, DataType, StructField, StructType
 from lakeseal.write.char_varchar import fit, limits
 from lakeseal.write.constraints import generation_expression
 from lakeseal.write.file_schema import CHANGE_TYPE
-from lakeseal.write.store_assignment import assign, canonical, check_assignable, check_omittable
+from lakeseal.write.store_assignment import assign, canonical, check_assignable, check_omittable, stored_type
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
 
@@ -100,8 +100,8 @@ class Normalizer:
         self._limits = {f.name: limits(f) for f in table.fields}
         partitions = {name.lower() for name in partition_columns}
         self._no_empty = {f.name for f in table.fields if f.name.lower() in partitions and f.type in (STRING, BINARY)}
-        schema = to_arrow(table)
-        self._arrow = schema.append(pa.field(CHANGE_TYPE, pa.string())) if cdc else schema
+        fields = [pa.field(f.name, stored_type(f.type)) for f in table.fields]
+        self._arrow = pa.schema([*fields, pa.field(CHANGE_TYPE, pa.string())] if cdc else fields)
         self._seen: pa.Schema | None = None
         self._data = StructType()
         self._missing: dict[str, BoundExpression] = {}

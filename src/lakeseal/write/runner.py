@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument
@@ -166,8 +167,10 @@ def _reader(data: Any) -> pa.RecordBatchReader:
         return data.to_reader(max_chunksize=2**17)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
-    if hasattr(data, "scanner"):
-        return data.scanner().to_reader()
+    if isinstance(data, ds.Dataset):
+        data = data.scanner()
+    if isinstance(data, ds.Scanner):
+        return data.to_reader()
     raise InvalidArgument(
         f"A {type(data).__name__} cannot be written",
         hint="Give an Arrow table, batch, reader or dataset, or anything with the Arrow stream interface",

@@ -16,7 +16,7 @@ from lakeseal.expr import casts
 from lakeseal.expr.coercion import MOMENTS, is_atomic, is_numeric
 from lakeseal.protocol.arrow import from_arrow_type, to_arrow_type
 from lakeseal.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType, dotted
-from lakeseal.write.nested import children, list_like, map_like, struct_like
+from lakeseal.write.nested import children, list_like, map_like, nullable, struct_like
 
 Path = tuple[str, ...]
 
@@ -89,9 +89,16 @@ def canonical(array: pa.Array) -> pa.Array:
     return pc.cast(array, options=pc.CastOptions(target_type=arrow, allow_time_truncate=True))
 
 
+def stored_type(target: DataType) -> pa.DataType:
+    return nullable(to_arrow_type(target))
+
+
 def assign(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Values of `source`, in its canonical form, as values of `target`; the two have passed `check_assignable`."""
-    arrow = to_arrow_type(target)
+    """Values of `source`, in its canonical form, as values of `target`; the two have passed `check_assignable`.
+
+    The result says nothing of nulls: whether there may be any is a constraint, and checked as such.
+    """
+    arrow = stored_type(target)
     if array.type.equals(arrow):
         return array
     match source, target:
@@ -105,6 +112,7 @@ def assign(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
             items = assign(array.items, source.value, target.value)
             return map_like(array, keys, items, arrow)
         case _ if source == target:
+            # Only a variant, of which there is one form but for its flags.
             return array.view(arrow)
         case _ if source == VOID:
             return pa.nulls(len(array), arrow)
