@@ -1,1 +1,38 @@
-"""Lakeseal: atomic, exactly-once publishing of what Spark writes."""
+"""Lakeseal: atomic, exactly-once publishing of what Spark writes.
+
+The names here are the ones to rely on; see the README for what they do. They are loaded when they are first used, so
+that a task on an executor imports only the rooms that it works in.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakeseal.errors import LakesealError
+    from lakeseal.spark.datasource import register
+    from lakeseal.table import Table, convert, create
+
+_HOMES = {
+    "LakesealError": "lakeseal.errors",
+    "Table": "lakeseal.table",
+    "convert": "lakeseal.table",
+    "create": "lakeseal.table",
+    "register": "lakeseal.spark.datasource",
+}
+
+__all__ = ["LakesealError", "Table", "convert", "create", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'lakeseal' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

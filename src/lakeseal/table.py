@@ -1,0 +1,340 @@
+"""`Table`: a Delta table by its URI. The face that users see; the work is done in the rooms below.
+
+Every read looks at the newest version unless told otherwise, and an open table reads only what is new. Every change is
+one transaction: it is there whole after the call returns, or an error says why it is not.
+
+A location without a table is fine to open: the first write creates one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakeseal.commit import alter
+from lakeseal.commit.filesystem_owner import FilesystemOwner
+from lakeseal.commit.isolation import IsolationLevel
+from lakeseal.commit.owner import CommitOwner
+from lakeseal.commit.post_commit import FreshCommit, PostCommit
+from lakeseal.commit.proposal import Operation
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
+from lakeseal.errors import AlreadyExists, ConstraintViolation, InvalidArgument, TableNotFound
+from lakeseal.log import changes as change_feed
+from lakeseal.log.checkpoint_writer import write_checkpoint
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.history import history
+from lakeseal.log.maintenance import maintain
+from lakeseal.log.scan import Scan
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.log.timestamps import Timestamp, version_at
+from lakeseal.protocol.actions import Metadata
+from lakeseal.protocol.arrow import from_arrow, to_arrow
+from lakeseal.protocol.schema import StructType
+from lakeseal.storage import Store, StoreSpec, open_store
+from lakeseal.write import convert as conversion
+from lakeseal.write import write_command
+from lakeseal.write.runner import InProcessRunner, WriteRunner
+from lakeseal.write.transactional_write import WriteOptions
+from lakeseal.write.write_command import NothingToDo, WriteCommand
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Table:
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        owner: CommitOwner | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
+        self._store = self._spec.open()
+        self._owner = owner or FilesystemOwner(self._store)
+        self._log = DeltaLog(self._store)
+
+    @property
+    def uri(self) -> str:
+        return self._spec.uri
+
+    def __repr__(self) -> str:
+        return f"Table({self.uri!r})"
+
+    def exists(self) -> bool:
+        return self._log.update() is not None
+
+    def version(self) -> int:
+        return self.snapshot().version
+
+    def schema(self) -> pa.Schema:
+        return to_arrow(self.snapshot().schema)
+
+    def files(self) -> pa.Table:
+        """The live files: path, size, partition values, statistics, …, as the log has them."""
+        return self.snapshot().files
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """What each version did, newest first."""
+        return [entry.to_json() for entry in history(self._log, limit)]
+
+    def snapshot(self, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
+        """The table at its newest version, at a version, or as a moment saw it."""
+        if timestamp is None:
+            return self._log.snapshot(version)
+        if version is not None:
+            raise InvalidArgument("Ask for a version or for a timestamp, not for both")
+        return self._log.snapshot(version_at(self._log, timestamp))
+
+    def to_arrow(
+        self,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> pa.Table:
+        """The rows, all in memory; `where` is a SQL condition."""
+        return self._scan(version, timestamp, columns, where).to_arrow()
+
+    def to_batches(
+        self,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream that needs memory for a few batches only."""
+        scan = self._scan(version, timestamp, columns, where)
+        return pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
+
+    def to_spark(
+        self,
+        spark: SparkSession,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DataFrame:
+        from lakeseal.spark.scan import to_spark  # pyspark is an extra
+
+        return to_spark(spark, self.snapshot(version, timestamp), self._spec, where=where, columns=columns)
+
+    def changes(self, start: int | Timestamp, end: int | Timestamp | None = None) -> pa.Table:
+        """The change feed from `start` to `end`, both included: numbers are versions, everything else a moment."""
+        first, last = change_feed.version_range(self._log, start, end)
+        reader = change_feed.ChangeReader(self._log.snapshot(last), self._store, outside=self._outside)
+        batches = (batch for one in change_feed.changes(self._log, first, last) for batch in reader.read(one))
+        return pa.Table.from_batches(batches, schema=reader.schema)
+
+    def changes_spark(
+        self, spark: SparkSession, start: int | Timestamp, end: int | Timestamp | None = None
+    ) -> DataFrame:
+        from lakeseal.spark.scan import changes_spark  # pyspark is an extra
+
+        return changes_spark(spark, self._log, self._spec, start, end)
+
+    def write(
+        self,
+        data: Any,
+        mode: str = "append",
+        partition_by: Sequence[str] | str | None = None,
+        replace_where: str | None = None,
+        partition_overwrite: str | None = None,
+        merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        txn: tuple[str, int] | None = None,
+        user_metadata: str | None = None,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        max_records_per_file: int | None = None,
+        target_file_size: int | None = None,
+        isolation_level: str | None = None,
+    ) -> CommitResult | NothingToDo:
+        """Write a Spark DataFrame, or anything that Arrow reads: a table, batches, a reader, a dataset.
+
+        Creates the table if there is none, with `partition_by` and `properties`. `txn` is (application id, version):
+        a write that the table has seen does nothing.
+        """
+        command = WriteCommand(
+            mode=mode,
+            partition_by=(partition_by,) if isinstance(partition_by, str) else _names(partition_by),
+            replace_where=replace_where,
+            partition_overwrite=partition_overwrite,
+            overwrite_schema=overwrite_schema,
+            txn=txn,
+            user_metadata=user_metadata,
+            properties=properties or {},
+            options=WriteOptions(
+                merge_schema=merge_schema,
+                max_records_per_file=max_records_per_file,
+                target_file_size=target_file_size,
+            ),
+        )
+        return write_command.run(
+            command, self._begin(isolation_level), data, runner=_runner_for(data), store=self._spec
+        )
+
+    def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
+        """Set table properties; None removes one."""
+        return self._alter(
+            "SET TBLPROPERTIES",
+            lambda metadata: alter.with_properties(metadata, properties),
+            {"properties": dict(properties)},
+        )
+
+    def add_constraint(self, name: str, condition: str) -> CommitResult:
+        """A CHECK constraint, which the rows that are there must keep too."""
+        broken = self.to_arrow(where=f"NOT coalesce(({condition}), false)").slice(0, 1).to_pylist()
+        if broken:
+            raise ConstraintViolation(
+                f"A row that is there breaks the constraint {name} ({condition}): {broken[0]}",
+                table=self.uri,
+                hint="Mend or delete such rows first",
+            )
+        return self._alter(
+            "ADD CONSTRAINT",
+            lambda metadata: alter.with_constraint(metadata, name, condition),
+            {"name": name, "expr": condition},
+            reads_everything=True,
+        )
+
+    def drop_constraint(self, name: str) -> CommitResult:
+        return self._alter("DROP CONSTRAINT", lambda metadata: alter.without_constraint(metadata, name), {"name": name})
+
+    def add_columns(self, columns: Any) -> CommitResult:
+        """New nullable columns, as a pyarrow or Spark schema."""
+        added = _schema(columns)
+        return self._alter(
+            "ADD COLUMNS", lambda metadata: alter.with_columns(metadata, added), {"columns": list(added.names)}
+        )
+
+    def drop_column(self, name: str) -> CommitResult:
+        """Needs column mapping (`delta.columnMapping.mode=name`)."""
+        return self._alter("DROP COLUMNS", lambda metadata: alter.without_column(metadata, name), {"columns": [name]})
+
+    def rename_column(self, name: str, new_name: str) -> CommitResult:
+        """Needs column mapping (`delta.columnMapping.mode=name`)."""
+        return self._alter(
+            "RENAME COLUMN",
+            lambda metadata: alter.with_renamed_column(metadata, name, new_name),
+            {"oldColumnPath": name, "newColumnPath": new_name},
+        )
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version, which is returned."""
+        version = self.version()
+        write_checkpoint(self._log, version, now_ms=now_ms())
+        return version
+
+    def _scan(
+        self, version: int | None, timestamp: Timestamp | None, columns: Sequence[str] | None, where: str | None
+    ) -> Scan:
+        return Scan(self.snapshot(version, timestamp), self._store, columns=columns, where=where, outside=self._outside)
+
+    def _outside(self, uri: str) -> Store:
+        """The store of a file that the log names by an absolute URI outside of the table, as shallow clones do."""
+        return open_store(uri, self._spec.storage_options if _scheme(uri) == _scheme(self.uri) else None)
+
+    def _begin(self, isolation_level: str | None = None) -> OptimisticTransaction:
+        return OptimisticTransaction.begin(
+            self._log,
+            self._owner,
+            isolation_level=None if isolation_level is None else IsolationLevel.parse(isolation_level),
+            hooks=_HOOKS,
+        )
+
+    def _alter(
+        self, operation: str, change: Any, parameters: Mapping[str, Any], *, reads_everything: bool = False
+    ) -> CommitResult:
+        txn = self._begin()
+        if txn.snapshot is None:
+            raise TableNotFound("There is no table here", table=self.uri)
+        if reads_everything:
+            txn.read_whole_table()
+        changed: Metadata = change(txn.metadata)
+        txn.update_metadata(changed)
+        return txn.commit([], Operation(name=operation, parameters=parameters))
+
+
+def create(
+    uri: str | os.PathLike[str],
+    schema: Any,
+    partition_by: Sequence[str] | str = (),
+    properties: Mapping[str, Any] | None = None,
+    owner: CommitOwner | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already."""
+    table = Table(uri, owner=owner, storage_options=storage_options)
+    txn = table._begin()
+    if txn.snapshot is not None:
+        raise AlreadyExists("The table is there already", table=table.uri, hint="Open it with lakeseal.Table(uri)")
+    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    txn.update_metadata(alter.new_metadata(_schema(schema), names, properties or {}, created_ms=now_ms()))
+    txn.commit([], Operation(name="CREATE TABLE", parameters={"partitionBy": list(names)}))
+    return table
+
+
+def convert(
+    uri: str | os.PathLike[str],
+    partition_by: Sequence[str] | Mapping[str, Any] = (),
+    properties: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Make a table of a directory of Parquet files, where they are. `partition_by` names the columns that only the
+    directories have, with their types if they are not strings."""
+    table = Table(uri, storage_options=storage_options)
+    conversion.convert(table._begin(), table._store, partition_by=partition_by, properties=properties or {})
+    return table
+
+
+class _Maintenance:
+    """Checksums, checkpoints and log clean-up, after commits and off their path."""
+
+    name = "maintenance"
+
+    def wants(self, commit: FreshCommit) -> bool:
+        return True
+
+    def run(self, commit: FreshCommit) -> None:
+        maintain(commit.log, commit.snapshot, now_ms=now_ms())
+
+
+_HOOKS: tuple[PostCommit, ...] = (_Maintenance(),)
+
+
+def _runner_for(data: Any) -> WriteRunner:
+    if not _is_spark(data):
+        return InProcessRunner()
+    from lakeseal.spark.runner import SparkRunner  # pyspark is an extra
+
+    return SparkRunner(data.sparkSession)
+
+
+def _schema(schema: Any) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, pa.Schema):
+        return from_arrow(schema)
+    if _is_spark(schema):
+        from lakeseal.spark.schema import from_spark  # pyspark is an extra
+
+        return from_spark(schema)
+    raise InvalidArgument(f"A {type(schema).__name__} is not a schema", hint="Give a pyarrow or a Spark schema")
+
+
+def _is_spark(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pyspark"
+
+
+def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition(":")[0]
+
+
+__all__ = ["Table", "convert", "create"]
