@@ -76,3 +76,9 @@ def new_table(tmp_path: Path) -> Callable[..., TestTable]:
         return TestTable(tmp_path / "table", *args, **kwargs)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def table_at() -> type[TestTable]:
+    """For tests that make many tables."""
+    return TestTable
