@@ -32,14 +32,15 @@ string_maps = st.dictionaries(text, st.none() | text, max_size=3)
 BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "str": text,
     "bool": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
     "long": longs,
     "map": string_maps,
     "names": st.lists(text, max_size=3),
     "any": json_values.filter(lambda value: value is not None),
 }
 DELETION_VECTOR = (
-    {"storageType": "str", "pathOrInlineDv": "str", "sizeInBytes": "long", "cardinality": "long"},
-    {"offset": "long"},
+    {"storageType": "str", "pathOrInlineDv": "str", "sizeInBytes": "int", "cardinality": "long"},
+    {"offset": "int"},
 )
 FIELDS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "add": (

@@ -1,23 +1,27 @@
 """Reading checkpoints: classic, multi-part, and V2 as JSON or Parquet with sidecars, into a `TableState`.
 
 Only the columns that a state needs are read, and of the columns that are null nearly everywhere (protocol, metadata,
-transactions, …) only the row groups whose statistics do not rule them out. A checkpoint that cannot be read whole
-raises `BrokenCheckpoint`; the caller then does without it.
+transactions, …) only the row groups whose statistics do not rule them out. Statistics are read as JSON, and from the
+struct for the files that have none. A checkpoint that cannot be read whole raises `BrokenCheckpoint`; the caller then
+does without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeseal.errors import BrokenCheckpoint, BrokenCommit, LakesealError, ObjectNotFound
-from lakeseal.log.files import ADDS, REMOVES, adds_from_actions, concat, removes_from_actions
+from lakeseal.errors import BrokenCheckpoint, CorruptTable, ObjectNotFound, located
+from lakeseal.log.files import ADDS, REMOVES, adds_from_actions, concat, removes_from_actions, unknown_text
 from lakeseal.log.replay import TableState
+from lakeseal.log.stored_stats import STATS_PARSED
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
     BY_KEY,
@@ -34,61 +38,84 @@ from lakeseal.protocol.actions import (
 from lakeseal.protocol.paths import SIDECARS_DIR, LogFile
 from lakeseal.storage.base import Store
 
+UNKNOWN = "lakeseal_unknown"
+"""A column of our own in every action: as JSON, the fields that the format's columns have no place for."""
+
 _SMALL = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
 _BATCH_ROWS = 65_536
+
+T = TypeVar("T")
 
 
 def read_checkpoint(
     store: Store, version: int, files: tuple[LogFile, ...], *, with_removes: bool = False
 ) -> TableState:
-    content = _Content(with_removes=with_removes)
+    content = _Content(store, with_removes=with_removes)
     for file in files:
-        content.read(store, file.key)
+        content.read(file.key)
     for sidecar in content.sidecars():
-        content.read(store, sidecar)
+        content.read(sidecar)
     return content.state(version, files)
+
+
+def read_sidecar_keys(store: Store, files: tuple[LogFile, ...]) -> list[str]:
+    """The keys of the sidecars that a checkpoint names; nothing else of it is kept."""
+    content = _Content(store, with_removes=False, with_files=False)
+    for file in files:
+        content.read(file.key)
+    return content.sidecars()
+
+
+def check_checkpoint(store: Store, version: int, files: tuple[LogFile, ...]) -> None:
+    """Raises `BrokenCheckpoint` unless the checkpoint says what it must and all of its files are there and whole, as
+    far as this can be told without reading every page."""
+    content = _Content(store, with_removes=False, with_files=False)
+    for file in files:
+        content.read(file.key)
+    for sidecar in content.sidecars():
+        content.read(sidecar)
+    content.state(version, files)
 
 
 class _Content:
     """What has been read of a checkpoint so far."""
 
-    def __init__(self, *, with_removes: bool) -> None:
-        self._with_removes = with_removes
+    def __init__(self, store: Store, *, with_removes: bool, with_files: bool = True) -> None:
+        self._store = store
+        self._with_removes, self._with_files = with_removes, with_files
         self._actions: list[Action] = []
         self._adds: list[pa.Table] = []
         self._removes: list[pa.Table] = []
 
-    def read(self, store: Store, key: str) -> None:
-        try:
-            if key.endswith(".json"):
-                self._read_json(store.get(key))
-            else:
-                with store.open_read(key) as source:
-                    self._read_parquet(pq.ParquetFile(source))
-        except ObjectNotFound as error:
-            raise BrokenCheckpoint("A file of the checkpoint is missing", file=key) from error
-        except BrokenCommit as error:
-            raise BrokenCheckpoint(f"The checkpoint cannot be read: {error.message}", file=key) from error
-        except LakesealError:
-            raise
-        except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
-            raise BrokenCheckpoint(f"The checkpoint cannot be read: {_first_line(error)}", file=key) from error
+    def read(self, key: str) -> None:
+        _or_broken(key, lambda: self._read(key))
+
+    def _read(self, key: str) -> None:
+        if key.endswith(".json"):
+            self._read_json(self._store.get(key))
+            return
+        with self._store.open_read(key) as source:
+            self._read_parquet(pq.ParquetFile(source))
 
     def _read_json(self, data: bytes) -> None:
+        if not data:
+            raise BrokenCheckpoint("The checkpoint is empty")
         actions = codec.decode(data)
         adds = [a for a in actions if isinstance(a, AddFile)]
         removes = [a for a in actions if isinstance(a, RemoveFile)]
-        self._adds.append(adds_from_actions(adds, _unknown(adds)))
+        if self._with_files:
+            self._adds.append(adds_from_actions(adds, [unknown_text(a) for a in adds]))
         if self._with_removes:
-            self._removes.append(removes_from_actions(removes, _unknown(removes)))
+            self._removes.append(removes_from_actions(removes, [unknown_text(a) for a in removes]))
         self._actions += [a for a in actions if not isinstance(a, AddFile | RemoveFile)]
 
     def _read_parquet(self, file: pq.ParquetFile) -> None:
         columns = _ParquetColumns(file)
         for name in _SMALL:
             for row in columns.rows(name):
-                self._actions.append(BY_KEY[name].from_json(_without_nulls(row)))
-        self._adds += columns.tables("add", ADDS)
+                self._actions.append(BY_KEY[name].from_json(_with_unknown(_without_nulls(row))))
+        if self._with_files:
+            self._adds += columns.tables("add", ADDS)
         if self._with_removes:
             self._removes += columns.tables("remove", REMOVES)
 
@@ -96,8 +123,8 @@ class _Content:
         keys = []
         for action in self._actions:
             if isinstance(action, SidecarFile):
-                name = action.path.rpartition("/")[2]
-                if not name or action.path not in (name, f"_sidecars/{name}", SIDECARS_DIR + name):
+                folder, _, name = unquote(action.path).rpartition("/")
+                if not name or not (folder in ("", "_sidecars") or f"/{folder}/".endswith(f"/{SIDECARS_DIR}")):
                     raise BrokenCheckpoint("A sidecar is not in the log's own folder", file=action.path)
                 keys.append(SIDECARS_DIR + name)
         return keys
@@ -116,14 +143,17 @@ class _Content:
                 raise BrokenCheckpoint(
                     f"The checkpoint says that it is of version {action.version}", file=files[0].name
                 )
-        return TableState(
-            version=version,
-            protocol=protocols[0],
-            metadata=metadatas[0],
-            txns={a.app_id: a for a in self._actions if isinstance(a, SetTransaction)},
-            domains={a.domain: a for a in self._actions if isinstance(a, DomainMetadata) and not a.removed},
-            files=concat(self._adds, ADDS),
-            removes=concat(self._removes, REMOVES) if self._with_removes else None,
+        return _or_broken(
+            files[0].key,
+            lambda: TableState(
+                version=version,
+                protocol=protocols[0],
+                metadata=metadatas[0],
+                txns={a.app_id: a for a in self._actions if isinstance(a, SetTransaction)},
+                domains={a.domain: a for a in self._actions if isinstance(a, DomainMetadata) and not a.removed},
+                files=concat(self._adds, ADDS),
+                removes=concat(self._removes, REMOVES) if self._with_removes else None,
+            ),
         )
 
 
@@ -133,6 +163,9 @@ class _ParquetColumns:
         schema = file.schema_arrow
         self._types = {field.name: field.type for field in schema if pa.types.is_struct(field.type)}
         self._leaves = {file.metadata.schema.column(n).path: n for n in range(file.metadata.num_columns)}
+        self._leaves_below = {
+            name: [leaf for leaf in self._leaves if leaf.startswith(f"{name}.")] for name in self._types
+        }
 
     def rows(self, name: str) -> Iterator[dict[str, Any]]:
         """The rows of a column that is null nearly everywhere, as Python values."""
@@ -149,43 +182,69 @@ class _ParquetColumns:
         if name not in self._types:
             return
         present = {field.name for field in self._types[name]}
-        wanted = [f"{name}.{column}" for column in schema.names if column in present]
-        parsed = "stats_parsed" in present and "stats" not in present
-        if parsed:
-            wanted.append(f"{name}.stats_parsed")
-        groups = [g for g in range(self._file.num_row_groups) if self._may_have(name, g)]
-        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=wanted):
-            rows = batch.column(0)
-            if rows.null_count:
-                rows = rows.drop_null()
-            if len(rows):
-                yield _to_schema(rows, schema, keep="stats_parsed" if parsed else None)
+        stored = {UNKNOWN if column == "unknown" else column for column in schema.names} & present
+        for group in range(self._file.num_row_groups):
+            if not self._may_have(name, group):
+                continue
+            wanted = stored | ({STATS_PARSED} & present if self._lacks_texts(name, group) else set())
+            columns = [f"{name}.{column}" for column in sorted(wanted)]
+            for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+                rows = batch.column(0)
+                if rows.null_count:
+                    rows = rows.drop_null()
+                if len(rows):
+                    yield _to_schema(rows, schema)
 
     def _may_have(self, name: str, group: int) -> bool:
         """Whether a row group can hold a non-null `name`: some leaf of it is not known to be all null."""
         row_group = self._file.metadata.row_group(group)
-        for path, n in self._leaves.items():
-            if path.startswith(f"{name}."):
-                column = row_group.column(n)
-                stats = column.statistics
-                if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
-                    return True
+        for leaf in self._leaves_below[name]:
+            column = row_group.column(self._leaves[leaf])
+            stats = column.statistics
+            if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
+                return True
         return False
 
+    def _lacks_texts(self, name: str, group: int) -> bool:
+        """Whether some file of a row group may have no JSON statistics."""
+        nulls = []
+        for leaf in (f"{name}.path", f"{name}.stats"):
+            place = self._leaves.get(leaf)
+            stats = None if place is None else self._file.metadata.row_group(group).column(place).statistics
+            if stats is None or not stats.has_null_count:
+                return True
+            nulls.append(stats.null_count)
+        return bool(nulls[0] < nulls[1])
 
-def _to_schema(rows: pa.StructArray, schema: pa.Schema, *, keep: str | None) -> pa.Table:
-    arrays = []
-    for field in schema:
-        place = rows.type.get_field_index(field.name)
-        arrays.append(
-            pa.nulls(len(rows), field.type) if place < 0 else _cast(pc.struct_field(rows, [place]), field.type)
-        )
-    table = pa.Table.from_arrays(arrays, schema=schema)
-    if table["path"].null_count:
+
+def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.Table:
+    arrays = {field.name: _field(rows, field) for field in schema if field.name != "unknown"}
+    if arrays["path"].null_count:
         raise BrokenCheckpoint("The checkpoint has a file without a path")
-    if keep is not None:
-        table = table.append_column(keep, pc.struct_field(rows, keep))
+    arrays["unknown"] = _unknown_texts(_field(rows, pa.field(UNKNOWN, pa.string())))
+    table = pa.Table.from_arrays([arrays[field.name] for field in schema], schema=schema)
+    if rows.type.get_field_index(STATS_PARSED) >= 0:
+        parsed = pc.if_else(table["stats"].combine_chunks().is_null(), pc.struct_field(rows, STATS_PARSED), None)
+        if parsed.null_count < len(parsed):
+            table = table.append_column(STATS_PARSED, parsed)
     return table
+
+
+def _field(rows: pa.StructArray, field: pa.Field) -> pa.Array:
+    place = rows.type.get_field_index(field.name)
+    return _nulls(len(rows), field.type) if place < 0 else _cast(pc.struct_field(rows, [place]), field.type)
+
+
+@lru_cache(maxsize=64)
+def _nulls(length: int, kind: pa.DataType) -> pa.Array:
+    # Batches of equal length share them: for a million files the absent columns would take 50 MB.
+    return pa.nulls(length, kind)
+
+
+def _unknown_texts(texts: pa.Array) -> pa.Array:
+    for text in texts.drop_null().to_pylist() if texts.null_count < len(texts) else ():
+        msgspec.json.decode(text, type=dict[str, Any])
+    return texts
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -208,11 +267,27 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _unknown(actions: list[Any]) -> list[str | None] | None:
-    if not any(a.unknown for a in actions):
-        return None
-    return [msgspec.json.encode(a.unknown).decode() if a.unknown else None for a in actions]
+def _with_unknown(row: dict[str, Any]) -> dict[str, Any]:
+    text = row.pop(UNKNOWN, None)
+    if text is None:
+        return row
+    unknown = msgspec.json.decode(text, type=dict[str, Any])
+    for name, value in row.items():
+        inner = unknown.get(name)
+        unknown[name] = {**inner, **value} if isinstance(inner, dict) and isinstance(value, dict) else value
+    return unknown
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _or_broken(key: str, read: Callable[[], T]) -> T:
+    try:
+        with located(file=key):
+            return read()
+    except BrokenCheckpoint:
+        raise
+    except ObjectNotFound as error:
+        raise BrokenCheckpoint("A file of the checkpoint is missing", file=key) from error
+    except CorruptTable as error:
+        raise BrokenCheckpoint(f"The checkpoint cannot be read: {error.message}", file=key) from error
+    except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BrokenCheckpoint(f"The checkpoint cannot be read: {reason}", file=key) from error

@@ -2,19 +2,24 @@
 
 A checksum file that is not JSON, or that lacks a number, proves nothing and is ignored. One that says something else
 than the log raises `ChecksumMismatch`: either the log lost something, or the checksum is wrong; both want a look.
+
+Writing one takes two sums over columns that are in memory. It is never overwritten: who was first has said it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from lakeseal.errors import ChecksumMismatch
+from lakeseal.errors import ChecksumMismatch, located
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Metadata, Protocol
 from lakeseal.protocol.paths import checksum_path
+
+if TYPE_CHECKING:
+    from lakeseal.log.delta_log import DeltaLog
 
 
 class VersionChecksum(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -44,6 +49,12 @@ class VersionChecksum(Struct, frozen=True, kw_only=True, rename="camel", omit_de
         return msgspec.json.encode({**value, "numMetadata": self.num_metadata, "numProtocol": self.num_protocol})
 
 
+def write_checksum(log: DeltaLog, snapshot: Snapshot) -> bool:
+    """Writes the checksum of a version, unless there is one; whether it was written."""
+    with located(table=snapshot.table, version=snapshot.version):
+        return log.store.put_if_absent(checksum_path(snapshot.version), VersionChecksum.of(snapshot).to_bytes())
+
+
 def verify(snapshot: Snapshot, data: bytes) -> None:
     try:
         stated = msgspec.json.decode(data, type=VersionChecksum)
@@ -58,10 +69,15 @@ def verify(snapshot: Snapshot, data: bytes) -> None:
         )
         if said != there
     ]
-    if stated.protocol is not None and Protocol.from_json(stated.protocol) != snapshot.protocol:
-        differences.append("the protocol differs")
-    if stated.metadata is not None and not _same_metadata(Metadata.from_json(stated.metadata), snapshot.metadata):
-        differences.append("the metadata differs")
+    for name, said, there in (
+        ("protocol", stated.protocol, snapshot.protocol),
+        ("metadata", stated.metadata, snapshot.metadata),
+    ):
+        try:
+            if said is not None and _compared(type(there).from_json(said)) != _compared(there):
+                differences.append(f"the {name} differs")
+        except msgspec.ValidationError:
+            continue  # not what the format calls by that name, so it says nothing about ours
     if differences:
         raise ChecksumMismatch(
             f"The version's checksum does not fit its log: {'; '.join(differences)}",
@@ -72,13 +88,9 @@ def verify(snapshot: Snapshot, data: bytes) -> None:
         )
 
 
-def _same_metadata(one: Metadata, other: Metadata) -> bool:
-    def compared(metadata: Metadata) -> Any:
-        return (
-            metadata.id,
-            metadata.schema_string,
-            metadata.partition_columns,
-            metadata.configuration,
-        )
-
-    return bool(compared(one) == compared(other))
+def _compared(action: Protocol | Metadata) -> Any:
+    """What makes a difference: the order of features does not, nor when and how a table was described."""
+    if isinstance(action, Protocol):
+        features = (frozenset(action.reader_features or ()), frozenset(action.writer_features or ()))
+        return action.min_reader_version, action.min_writer_version, features
+    return action.id, action.schema_string, action.partition_columns, action.configuration

@@ -44,6 +44,7 @@ from lakeseal.protocol.paths import (
 from lakeseal.storage.base import ObjectMeta, Store
 
 _COMMITS_AT_ONCE = 64
+_LINE_HEAD = 32
 _PROBES = 3
 
 
@@ -116,6 +117,21 @@ class DeltaLog:
         with located(table=self.table, version=version, file=commit_path(version)):
             return codec.decode(self.commit_bytes(version))
 
+    def commit_info(self, version: int) -> CommitInfo | None:
+        """What the writer of a version recorded; a commit may add a million files, and only this line is looked at."""
+        data = self.commit_bytes(version)
+        with located(table=self.table, version=version, file=commit_path(version)):
+            start, number = 0, 1
+            while start < len(data):
+                end = data.find(b"\n", start)
+                end = len(data) if end < 0 else end
+                if b'"commitInfo"' in data[start : min(end, start + _LINE_HEAD)]:
+                    action = codec.decode_line(data[start:end], number)
+                    if isinstance(action, CommitInfo):
+                        return action
+                start, number = end + 1, number + 1
+        return None
+
     def listing(self) -> LogListing:
         """Everything that is there, for history, clean-up and the like."""
         with located(table=self.table):
@@ -164,7 +180,7 @@ class DeltaLog:
         for key in (commit_path(version), unbackfilled.get(version)):
             if key is not None:
                 try:
-                    return LogCommit(version=version, file=key, data=self.store.get(key))
+                    return _commit(version, key, self.store.get(key))
                 except ObjectNotFound:
                     continue
         return None
@@ -179,25 +195,38 @@ class DeltaLog:
         return list(self._commits(keys))
 
     def _load(self, version: int | None) -> Snapshot:
+        try:
+            return self._load_listed(version)
+        except ObjectNotFound:
+            # What was listed is gone: the log was cleaned up meanwhile, so another listing tells.
+            return self._load_listed(version)
+
+    def _load_listed(self, version: int | None) -> Snapshot:
         unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}
         excluded: set[str] = set()
+        broken: BrokenCheckpoint | None = None
         hint = self._hint()
         if hint is not None and (version is None or hint.version <= version):
             names = self.store.list_keys(LOG_DIR, after=version_prefix(hint.version))
             try:
                 return self._snapshot_of(sort_out(names, unbackfilled), version, excluded)
-            except (LogGap, EmptyLog, VersionNotFound, BrokenCheckpoint):
+            except BrokenCheckpoint as error:
+                broken = error
+            except (LogGap, EmptyLog, VersionNotFound):
                 pass  # the hint was wrong: look at everything
         names = self.store.list_keys(LOG_DIR)
         if not names and not unbackfilled:
             raise TableNotFound("There is no table here: it has no _delta_log")
-        return self._snapshot_of(sort_out(names, unbackfilled), version, excluded)
+        try:
+            return self._snapshot_of(sort_out(names, unbackfilled), version, excluded)
+        except (LogGap, VersionNotFound) as error:
+            raise broken or error from None
 
     def _snapshot_of(self, listing: LogListing, version: int | None, excluded: set[str]) -> Snapshot:
         state = self._read(listing, version, excluded)
         snapshot = Snapshot.of(self.table, state)
-        if snapshot.properties.in_commit_timestamps and state.commit_info is None:
-            info = next((a for a in self.commit_actions(state.version) if isinstance(a, CommitInfo)), None)
+        if snapshot.properties.in_commit_timestamps and state.commit_info is None and state.version in listing.commits:
+            info = self.commit_info(state.version)
             snapshot = Snapshot.of(self.table, msgspec.structs.replace(state, commit_info=info))
         if state.version in listing.checksums:
             self._verify(snapshot)
@@ -246,15 +275,19 @@ class DeltaLog:
             some = wanted[start : start + _COMMITS_AT_ONCE]
             datas = self.store.get_many([key for _, key in some])
             for (version, key), data in zip(some, datas, strict=True):
-                if not data:
-                    raise BrokenCommit("The commit file is empty", version=version, file=key)
-                yield LogCommit(version=version, file=key, data=data)
+                yield _commit(version, key, data)
 
     def _hint(self) -> last_checkpoint.LastCheckpoint | None:
         try:
             return last_checkpoint.parse(self.store.get(LAST_CHECKPOINT))
         except ObjectNotFound:
             return None
+
+
+def _commit(version: int, key: str, data: bytes) -> LogCommit:
+    if not data:
+        raise BrokenCommit("The commit file is empty", version=version, file=key)
+    return LogCommit(version=version, file=key, data=data)
 
 
 def _compacted(segment: LogSegment, error: LakesealError) -> str | None:

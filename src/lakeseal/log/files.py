@@ -2,7 +2,10 @@
 
 Column names are the format's own (`path`, `partitionValues`, …), so a checkpoint's `add` struct and these tables are
 the same thing. Fields that Lakeseal does not know are kept as JSON text in `unknown`. Rows that came from a checkpoint
-without JSON statistics carry them in an extra column `stats_parsed`.
+without JSON statistics carry them in an extra column `stats_parsed` (`stored_stats` gives them as text).
+
+Tables are in chunks, and a chunk that nothing changed is shared between versions: a version of an open table costs what
+its commits touch, not what the table has.
 
 A file is known in the log by its key: its canonical path and, if it has one, its deletion vector's id.
 """
@@ -17,9 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from lakeseal.log.stored_stats import STATS_PARSED, stats_texts
+from lakeseal.protocol.actions import AddFile, RemoveFile
 from lakeseal.protocol.data_paths import canonical_paths
 
+_CHUNK_ROWS = 65_536
 STRING_MAP = pa.map_(pa.string(), pa.string())
 DELETION_VECTOR = pa.struct(
     [
@@ -65,7 +70,7 @@ REMOVES = pa.schema(
 
 
 def adds_from_actions(adds: Sequence[Any], unknown: Sequence[str | None] | None = None) -> pa.Table:
-    """Columns of `AddFile` values, or of any objects with the same attributes."""
+    """Columns of `AddFile` values, or of any objects with the same attributes; `unknown` is `unknown_text` of each."""
     columns = [
         pa.array([a.path for a in adds], pa.string()),
         _map_array([a.partition_values for a in adds]),
@@ -104,6 +109,8 @@ def removes_from_actions(removes: Sequence[Any], unknown: Sequence[str | None] |
 
 def add_actions(adds: pa.Table) -> Iterable[AddFile]:
     """The way back, row by row: for writers that need a few of them as actions."""
+    if STATS_PARSED in adds.column_names:
+        adds = adds.set_column(adds.column_names.index("stats"), "stats", stats_texts(adds))
     for batch in adds.select(ADDS.names).to_batches(max_chunksize=1024):
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
             yield AddFile.from_json(_with_unknown(row))
@@ -116,11 +123,20 @@ def remove_actions(removes: pa.Table) -> Iterable[RemoveFile]:
 
 
 def _with_unknown(row: dict[str, Any]) -> dict[str, Any]:
-    unknown = row.pop("unknown")
-    vector = row.get("deletionVector")
+    text = row.pop("unknown")
+    unknown = msgspec.json.decode(text) if text else {}
+    vector = row.pop("deletionVector")
     if vector is not None:
-        row["deletionVector"] = {name: value for name, value in vector.items() if value is not None}
-    return {**row, **msgspec.json.decode(unknown)} if unknown else row
+        known = {name: value for name, value in vector.items() if value is not None}
+        row["deletionVector"] = {**unknown.pop("deletionVector", {}), **known}
+    return {**unknown, **row}
+
+
+def unknown_text(action: AddFile | RemoveFile) -> str | None:
+    """What the columns have no place for, as JSON: for `unknown`."""
+    vector = action.deletion_vector
+    extra = {"deletionVector": vector.unknown} if vector is not None and vector.unknown else {}
+    return msgspec.json.encode({**action.unknown, **extra}).decode() if action.unknown or extra else None
 
 
 def keys(files: pa.Table) -> pa.ChunkedArray:
@@ -165,7 +181,17 @@ def without_keys(files: pa.Table, gone: pa.ChunkedArray) -> pa.Table:
 
 
 def filter_rows(table: pa.Table, mask: np.ndarray) -> pa.Table:
-    return table if mask.all() else table.filter(pa.array(mask))
+    if mask.all():
+        return table
+    kept, at = [], 0
+    for batch in table.to_batches():
+        here = mask[at : at + batch.num_rows]
+        at += batch.num_rows
+        if here.all():
+            kept.append(batch)
+        elif here.any():
+            kept.append(batch.filter(pa.array(here)))
+    return pa.Table.from_batches(kept, table.schema)
 
 
 def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -174,6 +200,21 @@ def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     if not parts:
         return schema.empty_table()
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="permissive")
+
+
+def append(files: pa.Table, more: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`more` behind `files`. Small chunks at the end become one, so that their number grows with the logarithm of the
+    number of commits."""
+    together = concat([files, more], schema)
+    batches = together.to_batches()
+    rows, start = 0, len(batches)
+    while start > 0 and rows < _CHUNK_ROWS and (rows == 0 or batches[start - 1].num_rows <= 2 * rows):
+        start -= 1
+        rows += batches[start].num_rows
+    if len(batches) - start < 2:
+        return together
+    tail = pa.Table.from_batches(batches[start:]).combine_chunks()
+    return pa.Table.from_batches([*batches[:start], *tail.to_batches()], together.schema)
 
 
 def _codes(values: pa.ChunkedArray) -> np.ndarray:
@@ -204,7 +245,7 @@ def _empty_maps(values: list[dict[str, str | None] | None]) -> pa.Array:
     return pa.array([None if v is None else [] for v in values], STRING_MAP)
 
 
-def _deletion_vector_array(vectors: list[DeletionVectorDescriptor | None]) -> pa.Array:
+def _deletion_vector_array(vectors: list[Any]) -> pa.Array:
     if all(v is None for v in vectors):
         return pa.nulls(len(vectors), DELETION_VECTOR)
     return pa.array([None if v is None else msgspec.to_builtins(v) for v in vectors], DELETION_VECTOR)

@@ -7,12 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from lakeseal.errors import located
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.timestamps import file_times
-from lakeseal.protocol import codec
 from lakeseal.protocol.actions import CommitInfo
-from lakeseal.protocol.paths import commit_path
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True):
@@ -39,20 +36,8 @@ def history(log: DeltaLog, limit: int | None = None) -> list[HistoryEntry]:
 
 
 def _entry(log: DeltaLog, version: int, file_time: int | None) -> HistoryEntry:
-    info = _commit_info(log, version)
+    info = log.commit_info(version) or CommitInfo()
     moment = info.in_commit_timestamp if info.in_commit_timestamp is not None else file_time
     if moment is None:
         moment = info.timestamp if isinstance(info.timestamp, int) else 0
     return HistoryEntry(version=version, timestamp=datetime.fromtimestamp(moment / 1000, UTC), info=info)
-
-
-def _commit_info(log: DeltaLog, version: int) -> CommitInfo:
-    data = log.commit_bytes(version)
-    with located(table=log.table, version=version, file=commit_path(version)):
-        # A commit may add a million files; only the one line is wanted.
-        for number, line in enumerate(data.split(b"\n"), 1):
-            if b'"commitInfo"' in line[:32]:
-                action = codec.decode_line(line, number)
-                if isinstance(action, CommitInfo):
-                    return action
-    return CommitInfo()

@@ -43,11 +43,15 @@ def parse(data: bytes) -> LastCheckpoint | None:
 
 
 def checksum(value: dict[str, Any]) -> str:
-    canonical = ",".join(sorted(_pairs("", {k: v for k, v in value.items() if k != "checksum"})))
-    return hashlib.md5(canonical.encode(), usedforsecurity=False).hexdigest()
+    return hashlib.md5(canonical(value).encode(), usedforsecurity=False).hexdigest()
 
 
-def _pairs(path: str, value: Any) -> Iterator[str]:
+def canonical(value: dict[str, Any]) -> str:
+    pairs = sorted(_pairs("", {k: v for k, v in value.items() if k != "checksum"}))
+    return ",".join(f"{path}={scalar}" for path, scalar in pairs)
+
+
+def _pairs(path: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, child in value.items():
             yield from _pairs(f"{path}+{_quoted(key)}" if path else _quoted(key), child)
@@ -55,7 +59,7 @@ def _pairs(path: str, value: Any) -> Iterator[str]:
         for place, child in enumerate(value):
             yield from _pairs(f"{path}+{place}" if path else str(place), child)
     else:
-        yield f"{path}={_scalar(value)}"
+        yield path, _scalar(value)
 
 
 def _scalar(value: Any) -> str:

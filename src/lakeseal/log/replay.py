@@ -18,14 +18,24 @@ import pyarrow as pa
 from msgspec import Raw, Struct
 
 from lakeseal.errors import located
-from lakeseal.log.files import ADDS, REMOVES, adds_from_actions, concat, reconcile, removes_from_actions, without_keys
+from lakeseal.log.files import (
+    ADDS,
+    REMOVES,
+    adds_from_actions,
+    append,
+    concat,
+    reconcile,
+    removes_from_actions,
+    unknown_text,
+    without_keys,
+)
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
     Action,
     AddFile,
     CommitInfo,
-    DeletionVectorDescriptor,
     DomainMetadata,
+    Int,
     Long,
     Metadata,
     Protocol,
@@ -38,7 +48,8 @@ _CHUNK_BYTES = 16 << 20
 
 
 class TableState(Struct, frozen=True, kw_only=True):
-    """What the log says at a version. `removes` are the tombstones, kept only where they were asked for."""
+    """What the log says at a version. `removes` and `removed_domains` are the tombstones of files and of domains, kept
+    only where they were asked for."""
 
     version: int
     protocol: Protocol | None = None
@@ -47,6 +58,7 @@ class TableState(Struct, frozen=True, kw_only=True):
     domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
     files: Any = msgspec.field(default_factory=ADDS.empty_table)
     removes: Any = None
+    removed_domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
     commit_info: CommitInfo | None = None
     """Of the last commit, where it was among those replayed."""
 
@@ -59,6 +71,14 @@ class LogCommit(Struct, frozen=True, kw_only=True):
     data: bytes
 
 
+class _Vector(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: Int
+    cardinality: Long
+    offset: Int | None = None
+
+
 class _Add(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
     path: str
     partition_values: dict[str, str | None]
@@ -67,7 +87,7 @@ class _Add(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=
     data_change: bool
     stats: str | None = None
     tags: dict[str, str | None] | None = None
-    deletion_vector: DeletionVectorDescriptor | None = None
+    deletion_vector: _Vector | None = None
     base_row_id: Long | None = None
     default_row_commit_version: Long | None = None
     clustering_provider: str | None = None
@@ -82,7 +102,7 @@ class _Remove(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fiel
     size: Long | None = None
     stats: str | None = None
     tags: dict[str, str | None] | None = None
-    deletion_vector: DeletionVectorDescriptor | None = None
+    deletion_vector: _Vector | None = None
     base_row_id: Long | None = None
     default_row_commit_version: Long | None = None
 
@@ -140,7 +160,7 @@ class _Replayer:
         self._base = base
         self._version = base.version
         self._protocol, self._metadata = base.protocol, base.metadata
-        self._txns, self._domains = dict(base.txns), dict(base.domains)
+        self._txns, self._domains = dict(base.txns), {**base.domains, **base.removed_domains}
         self._commit_info: CommitInfo | None = base.commit_info
         self._line = 0
         self._adds = _Rows(adds_from_actions, ADDS)
@@ -201,22 +221,21 @@ class _Replayer:
                 self._metadata = action
             case SetTransaction():
                 self._txns[action.app_id] = action
-            case DomainMetadata(removed=True):
-                self._domains.pop(action.domain, None)
             case DomainMetadata():
                 self._domains[action.domain] = action
             case CommitInfo():
                 self._commit_info = action
 
     def _keep(self, rows: _Rows, action: AddFile | RemoveFile) -> None:
-        if action.unknown:
-            rows.unknown[len(rows.actions)] = msgspec.json.encode(action.unknown).decode()
+        text = unknown_text(action)
+        if text is not None:
+            rows.unknown[len(rows.actions)] = text
         rows.actions.append(action)
         rows.places.append(self._line)
 
     def finish(self, *, with_removes: bool) -> TableState:
         live, removes, named = reconcile(*self._adds.finish(), *self._removes.finish())
-        files = concat([without_keys(self._base.files, named), live], ADDS)
+        files = append(without_keys(self._base.files, named), live, ADDS)
         if with_removes:
             kept = self._base.removes if self._base.removes is not None else REMOVES.empty_table()
             removes = concat([without_keys(kept, named), removes], REMOVES)
@@ -225,9 +244,10 @@ class _Replayer:
             protocol=self._protocol,
             metadata=self._metadata,
             txns=self._txns,
-            domains=self._domains,
+            domains={name: d for name, d in self._domains.items() if not d.removed},
             files=files,
             removes=removes if with_removes else None,
+            removed_domains={n: d for n, d in self._domains.items() if d.removed} if with_removes else {},
             commit_info=self._commit_info,
         )
 

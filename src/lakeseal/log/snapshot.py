@@ -16,12 +16,13 @@ from msgspec import Struct
 from lakeseal import expr
 from lakeseal.errors import InvalidMetadata, MissingMetadata, MissingProtocol, located
 from lakeseal.log.replay import TableState
+from lakeseal.log.stored_stats import stats_structs
 from lakeseal.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from lakeseal.protocol.features import check_readable
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructField, StructType
-from lakeseal.protocol.stats import parse_stats, stats_schema, widen_maxima
+from lakeseal.protocol.stats import stats_schema, widen_maxima
 
 
 class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
@@ -122,12 +123,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         """Statistics of these leaf columns by logical name, one row per file; null is unknown."""
         wanted = _part_of(self.schema, frozenset(leaves), ())
         physical, logical = stats_schema(wanted.to_physical()), stats_schema(wanted)
-        stats = parse_stats(files["stats"], physical)
-        if "stats_parsed" in files.column_names:
-            stored = files["stats_parsed"].combine_chunks()
-            parsed = widen_maxima(_shaped(stored, physical))
-            stats = pc.if_else(stored.is_valid(), parsed, stats)
-        return _renamed(stats, logical)
+        return _renamed(widen_maxima(stats_structs(files, physical)), logical)
 
     def match(self, where: str | None, files: pa.Table | None = None) -> expr.FileMatch:
         """Which files may have rows for which `where` is true, and of which all rows are."""
@@ -161,23 +157,6 @@ def _part_of(schema: StructType, leaves: frozenset[tuple[str, ...]], above: tupl
             if inner.fields:
                 fields.append(StructField(field.name, inner, field.nullable, field.metadata))
     return StructType(tuple(fields))
-
-
-def _shaped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """`array` as `wanted`, with nulls for fields that it does not have or that do not fit."""
-    if pa.types.is_struct(wanted) and pa.types.is_struct(array.type):
-        places = {field.name: n for n, field in enumerate(array.type)}
-        children = [
-            _shaped(array.field(places[f.name]), f.type) if f.name in places else pa.nulls(len(array), f.type)
-            for f in wanted
-        ]
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
-    if array.type == wanted:
-        return array
-    try:
-        return array.cast(wanted)
-    except pa.ArrowException:
-        return pa.nulls(len(array), wanted)
 
 
 def _renamed(array: pa.Array, wanted: pa.DataType) -> pa.Array:

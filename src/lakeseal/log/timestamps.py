@@ -7,13 +7,12 @@ the one before. A moment sees the newest version at or before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import UTC, date, datetime
 
 from lakeseal.errors import InvalidArgument, InvalidMetadata, VersionNotFound
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.paths import LOG_DIR, LogFileKind, commit_path, parse
 
 Timestamp = datetime | date | str | int
@@ -59,7 +58,7 @@ def version_at(log: DeltaLog, moment: Timestamp) -> int:
     latest = log.snapshot()
     first_own = first_in_commit_version(latest)
     if first_own is not None:
-        earliest = min((v for v in log.listing().commits if v >= first_own), default=latest.version)
+        earliest = max(first_own, contiguous_from(log.listing().commits, latest.version))
         found = _last_at_or_before(wanted, earliest, latest.version, lambda v: in_commit_timestamp(log, v))
         if found is not None:
             return found
@@ -72,6 +71,13 @@ def version_at(log: DeltaLog, moment: Timestamp) -> int:
             hint=f"The oldest that can be read is of {_text(min(times.values()))}" if times else "Ask for a later time",
         )
     return max(seen)
+
+
+def contiguous_from(versions: Container[int], latest: int) -> int:
+    """The first of the versions that lead up to `latest` without a gap: a clean-up below may have stopped halfway."""
+    while latest - 1 in versions:
+        latest -= 1
+    return latest
 
 
 def timestamp_of(log: DeltaLog, snapshot: Snapshot) -> int:
@@ -89,7 +95,7 @@ def first_in_commit_version(latest: Snapshot) -> int | None:
 
 
 def in_commit_timestamp(log: DeltaLog, version: int) -> int:
-    info = next((a for a in log.commit_actions(version) if isinstance(a, CommitInfo)), None)
+    info = log.commit_info(version)
     if info is None or info.in_commit_timestamp is None:
         raise InvalidMetadata(
             "The commit lacks the in-commit timestamp that the table's properties promise",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Self
 import msgspec
 from msgspec import Meta, Struct, field
 
+Int = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Json = dict[str, Any]
 
@@ -66,8 +67,8 @@ def _known_names(cls: type[_Record]) -> frozenset[str]:
 class DeletionVectorDescriptor(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     storage_type: str
     path_or_inline_dv: str
-    offset: Long | None = None
-    size_in_bytes: Long
+    offset: Int | None = None
+    size_in_bytes: Int
     cardinality: Long
 
     @property

@@ -98,12 +98,17 @@ def stats_schema(indexed: StructType) -> pa.StructType:
 
 def parse_stats(texts: pa.Array | pa.ChunkedArray, schema: pa.StructType) -> pa.StructArray:
     """One row of statistics per text, of the type that is asked for."""
+    return widen_maxima(stated_stats(texts, schema))
+
+
+def stated_stats(texts: pa.Array | pa.ChunkedArray, schema: pa.StructType) -> pa.StructArray:
+    """What the texts say, word for word, with maxima of timestamps as they were cut: to store, not to skip files by."""
     column = (texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])).cast(pa.string())
     raw = pa.schema([pa.field(f.name, _raw_type(f.type)) for f in schema])
     parts: list[pa.StructArray] = []
     for start in range(0, len(column), _ROWS_AT_ONCE):
         _read(column.slice(start, _ROWS_AT_ONCE).combine_chunks(), raw, parts)
-    return widen_maxima(_typed(pa.chunked_array(parts, pa.struct(list(raw))).combine_chunks(), schema))
+    return _typed(pa.chunked_array(parts, pa.struct(list(raw))).combine_chunks(), schema)
 
 
 def widen_maxima(stats: pa.StructArray) -> pa.StructArray:
