@@ -76,7 +76,7 @@ def remainder(node: Bound, args: Sequence[Datum]) -> Datum:
 
 
 def refuse_zero(node: Bound, dividend: Datum, divisor: Datum) -> None:
-    zero = pc.equal(divisor, pa.scalar(0).cast(divisor.type))
+    zero = pc.equal(divisor, pa.scalar(0, divisor.type))
     bad = pc.and_(pc.fill_null(zero, False), pc.is_valid(dividend))
     if bad.as_py() if isinstance(bad, pa.Scalar) else pc.any(bad, min_count=0).as_py():
         raise EvaluationError(f"Division by zero in {node.op}")
@@ -176,7 +176,7 @@ def _decimal(node: Bound, args: Sequence[Datum]) -> Datum:
 
     def kernel(left: pa.Array, right: pa.Array) -> pa.Array:
         if node.op == "/":
-            zero = pc.equal(right, pa.scalar(0).cast(right.type))
+            zero = pc.equal(right, pa.scalar(0, right.type))
             right = pc.if_else(zero, pa.scalar(None, right.type), right)
         result, bad = decimals.arithmetic(node.op, left, right, target)
         if bad is not None and pc.any(bad, min_count=0).as_py():

@@ -223,6 +223,8 @@ class Binder:
                 return self.make("get_field", field.type, (base,), nullable=nullable, option=field.name)
             case MapType():
                 return self._subscript(base, self.constant(name, STRING), position)
+            case other if coercion.is_atomic(other):
+                self.mismatch(f"{other} has no field {name!r}", position)
             case other:
                 self.unsupported(f"The field {name!r} of {other}", position)
 

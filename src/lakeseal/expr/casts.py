@@ -33,12 +33,15 @@ from lakeseal.protocol.schema import (
     DecimalType,
 )
 
+_LONG = np.iinfo(np.int64)
 _YEARS = (-719_162, 2_932_896)
 """The days of 0001-01-01 and 9999-12-31, which text shows with four digits."""
 
 
 def refusal(source: DataType, target: DataType) -> str | None:
     """Why a cast that Spark allows is not done here."""
+    if isinstance(source, DecimalType) and target == TIMESTAMP:
+        return "Spark does not notice what is too large"
     if source in FLOATING and target == STRING:
         return "Spark writes floating-point numbers as the Java version at hand does"
     return None
@@ -65,6 +68,8 @@ def never_fails(source: DataType, target: DataType) -> bool:
             return target.precision - target.scale >= whole.precision - whole.scale and target.scale >= whole.scale
         return False
     if source == BOOLEAN:
+        return True
+    if target == TIMESTAMP and source in INTEGRAL:
         return True
     return source in TIMESTAMPS and target in (DATE, *TIMESTAMPS)
 
@@ -93,7 +98,7 @@ def _convert(array: pa.Array, source: DataType, target: DataType) -> Reading:
     if target == STRING:
         return _to_string(array, source), None
     if target == BOOLEAN:
-        return pc.not_equal(array, pa.scalar(0).cast(array.type)), None
+        return pc.not_equal(array, pa.scalar(0, array.type)), None
     if target == DATE or target in TIMESTAMPS:
         return _to_moment(array, source, target, arrow)
     if source == TIMESTAMP:
@@ -161,27 +166,22 @@ def _to_moment(array: pa.Array, source: DataType, target: DataType, arrow: pa.Da
 
 
 def _number_to_timestamp(array: pa.Array, source: DataType) -> Reading:
-    if isinstance(source, DecimalType):
-        micros, bad = rescale(
-            pc.trunc(
-                pc.multiply(
-                    array.cast(pa.decimal256(38, source.scale)), pa.scalar(MICROS_PER_SECOND, pa.decimal256(7, 0))
-                )
-            ),
-            DecimalType(38, 0),
-        )
-        whole, too_large = _to_number(micros, DecimalType(38, 0), INTEGRAL[3], pa.int64())
-        return whole.cast(pa.timestamp("us", "UTC")), _or(bad, too_large)
+    """Seconds since 1970. What is too large becomes the last or first timestamp, as in Spark."""
+    arrow = pa.timestamp("us", "UTC")
     values, nulls = to_numpy(array)
-    if source in FLOATING:
-        with np.errstate(all="ignore"):
-            scaled = values.astype(np.float64) * MICROS_PER_SECOND
-        bad = ~(np.abs(scaled) < 2.0**63)
-        micros = np.where(bad, 0, scaled).astype(np.int64)
-    else:
-        bad = np.abs(values.astype(np.float64)) >= float((1 << 63) // MICROS_PER_SECOND)
-        micros = np.where(bad, 0, values).astype(np.int64) * MICROS_PER_SECOND
-    return from_numpy(micros, either(nulls, bad), pa.timestamp("us", "UTC")), _marked(bad, nulls)
+    if source in INTEGRAL:
+        most = _LONG.max // MICROS_PER_SECOND
+        seconds = values.astype(np.int64)
+        micros = np.where(
+            (seconds > most) | (seconds < -most),
+            np.where(seconds > 0, _LONG.max, _LONG.min),
+            seconds * MICROS_PER_SECOND,
+        )
+        return from_numpy(micros, nulls, arrow), None
+    with np.errstate(all="ignore"):
+        scaled = values.astype(np.float64) * MICROS_PER_SECOND
+        bad = ~np.isfinite(values)
+    return from_numpy(_to_longs(np.where(bad, 0, scaled)), either(nulls, bad), arrow), _marked(bad, nulls)
 
 
 def _from_timestamp(array: pa.Array, target: DataType) -> Reading:
@@ -232,10 +232,13 @@ def _truncate(values: npt.NDArray[Any], limit: int) -> tuple[Bools, npt.NDArray[
     with np.errstate(invalid="ignore"):
         # Spark compares with the largest long as a double, which is one too many, and then stays below it.
         bad = ~((np.floor(wide) <= float(limit - 1)) & (np.ceil(wide) >= -float(limit)))
-    top = np.nextafter(2.0**63, 0)
-    cut = np.where(bad, 0, wide)
-    whole = np.clip(cut, -(2.0**63), top).astype(np.int64)
-    return bad, np.where(cut >= 2.0**63, np.iinfo(np.int64).max, whole)
+    return bad, _to_longs(np.where(bad, 0, wide))
+
+
+def _to_longs(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Cut off behind the point; beyond the longs the nearest one."""
+    inside = np.clip(values, -(2.0**63), np.nextafter(2.0**63, 0)).astype(np.int64)
+    return np.where(values >= 2.0**63, _LONG.max, inside)
 
 
 def _to_decimal(array: pa.Array, source: DataType, target: DecimalType) -> Reading:
@@ -251,9 +254,3 @@ def _to_decimal(array: pa.Array, source: DataType, target: DecimalType) -> Readi
 def _marked(bad: Bools, nulls: Bools | None) -> pa.Array | None:
     marked = bad if nulls is None else bad & ~nulls
     return pa.array(marked) if marked.any() else None
-
-
-def _or(one: pa.Array | None, other: pa.Array | None) -> pa.Array | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return pc.or_(one, other)

@@ -226,11 +226,11 @@ def _shift_days(call: Call) -> Bound:
     if call.args[1].type in (LONG, DOUBLE, FLOAT) or isinstance(call.args[1].type, DecimalType):
         call.binder.mismatch(f"{call.name} needs a number of days as int, not {call.args[1].type}", call.position)
     op = "date_sub" if call.name == "date_sub" else "date_add"
-    return call.make(op, DATE, call.expect(0, DATE), call.expect(1, INTEGER), raises=True)
+    return call.make(op, DATE, call.expect(0, DATE), call.expect(1, INTEGER))
 
 
 def _date_diff(call: Call) -> Bound:
-    return call.make("datediff", INTEGER, call.expect(0, DATE), call.expect(1, DATE), raises=True)
+    return call.make("datediff", INTEGER, call.expect(0, DATE), call.expect(1, DATE))
 
 
 def _add_months(call: Call) -> Bound:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeseal.errors import InvalidArgument, SchemaMismatch
+from lakeseal.errors import InvalidArgument, SchemaMismatch, UnsupportedExpression
 from lakeseal.expr import arithmetic, compare, nested, strings, temporal
 from lakeseal.expr.bound import Bound, Path
 from lakeseal.expr.casts import cast
@@ -256,18 +256,28 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
+def run_whole(node: Bound, rows: Rows) -> Datum:
+    """Runs an expression from its root: nothing but errors of our own leaves."""
+    try:
+        return run(node, rows)
+    except pa.ArrowException as error:
+        raise UnsupportedExpression(f"Arrow cannot evaluate this: {error}") from error
+    except RecursionError:
+        raise UnsupportedExpression("The expression is nested too deeply to be evaluated here") from None
+
+
 def run_constant(node: Bound) -> pa.Scalar:
     """The value of a part without columns."""
-    result = run(node, Rows({}, 1))
+    result = run_whole(node, Rows({}, 1))
     return result if is_scalar(result) else result[0]
 
 
 def run_array(node: Bound, rows: Rows) -> pa.Array:
     """One value per row."""
-    return as_array(run(node, rows), rows.length)
+    return as_array(run_whole(node, rows), rows.length)
 
 
 def run_mask(node: Bound, rows: Rows) -> pa.Array:
     """TRUE rows; what is FALSE or NULL is not chosen."""
     assert node.type == BOOLEAN
-    return pa.array(truths(run(node, rows), rows.length))
+    return pa.array(truths(run_whole(node, rows), rows.length))

@@ -52,7 +52,11 @@ def map_item(node: Bound, args: Sequence[Datum]) -> Datum:
 
 
 def size(node: Bound, args: Sequence[Datum]) -> Datum:
-    return on_arrays(pc.list_value_length, *args)
+    def kernel(array: pa.Array) -> pa.Array:
+        counts = np.diff(np.asarray(array.offsets)).astype(np.int32)
+        return pa.array(counts, mask=np.asarray(pc.is_null(array)).astype(np.bool_))
+
+    return on_arrays(kernel, *args)
 
 
 def array_contains(node: Bound, args: Sequence[Datum]) -> Datum:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakeseal.expr import casts, coercion, decimals, patterns
+from lakeseal.expr import casts, coercion, compare, decimals, patterns
 from lakeseal.expr import syntax as sql
 from lakeseal.expr.bound import Bound
 from lakeseal.expr.calendar import MICROS_PER_SECOND
-from lakeseal.expr.numbers import decimal_type
+from lakeseal.expr.numbers import RANGES, decimal_type
 from lakeseal.protocol.arrow import to_arrow_type
 from lakeseal.protocol.schema import (
     BINARY,
@@ -39,6 +39,9 @@ _UNIT_SECONDS = {"hour": 3600, "minute": 60, "second": 1}
 
 
 def comparison(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
+    settled = _beyond_longs(binder, op, left, right) or _beyond_longs(binder, compare.FLIPPED[op], right, left)
+    if settled is not None:
+        return settled
     left, right = _meet(binder, left, right)
     if isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType):
         wider = coercion.wider_decimal(left.type, right.type)
@@ -52,6 +55,15 @@ def comparison(binder: Binder, op: str, left: Bound, right: Bound, position: int
     return binder.make(op, BOOLEAN, (left, right), nullable=False if op == "<=>" else None)
 
 
+def _beyond_longs(binder: Binder, op: str, number: Bound, limit: Bound) -> Bound | None:
+    """Spark settles a comparison of a whole number with a decimal that no bigint reaches, even for NULL."""
+    if number.type not in coercion.INTEGRAL or not isinstance(limit.type, DecimalType) or not binder.is_written(limit):
+        return None
+    if op not in ("<", "<=", ">", ">=") or -RANGES[LONG] <= limit.value <= RANGES[LONG] - 1:
+        return None
+    return binder.constant((limit.value > 0) == (op in ("<", "<=")), BOOLEAN)
+
+
 def _meet(binder: Binder, left: Bound, right: Bound) -> tuple[Bound, Bound]:
     """Both sides of a binary operator after the casts that Spark adds, except between two decimals."""
     if left.type == right.type:
@@ -60,7 +72,9 @@ def _meet(binder: Binder, left: Bound, right: Bound) -> tuple[Bound, Bound]:
     if promoted is not None:
         return binder.cast(left, promoted), binder.cast(right, promoted)
     if isinstance(left.type, DecimalType) or isinstance(right.type, DecimalType):
-        return _meet_decimal(binder, left, right.type), _meet_decimal(binder, right, left.type)
+        left, right = _meet_decimal(binder, left, right.type), _meet_decimal(binder, right, left.type)
+        if isinstance(left.type, DecimalType):
+            return left, right
     target = coercion.tightest(left.type, right.type)
     return (left, right) if target is None else (binder.cast(left, target), binder.cast(right, target))
 
@@ -86,7 +100,18 @@ def _compare(binder: Binder, node: sql.Call) -> Bound:
 
 def _connective(binder: Binder, node: sql.Call) -> Bound:
     args = [binder.expect(binder.bind(arg), BOOLEAN, node.position) for arg in node.args]
-    return binder.make(node.name, BOOLEAN, args)
+    return connective(binder, node.name, args)
+
+
+def connective(binder: Binder, op: str, args: list[Bound]) -> Bound:
+    """AND or OR, simplified as Spark does: a constant that settles it wins over parts that would fail."""
+    settling = op == "or"
+    open_args = [arg for arg in args if not (arg.is_literal and arg.value is (not settling))]
+    if any(arg.is_literal and arg.value is settling for arg in open_args):
+        return binder.constant(settling, BOOLEAN)
+    if not open_args:
+        return binder.constant(not settling, BOOLEAN)
+    return open_args[0] if len(open_args) == 1 else binder.make(op, BOOLEAN, open_args)
 
 
 def _not(binder: Binder, node: sql.Call) -> Bound:
@@ -110,11 +135,11 @@ def _is_truth(binder: Binder, node: sql.Call) -> Bound:
 def _between(binder: Binder, node: sql.Call) -> Bound:
     value, low, high = (binder.bind(arg) for arg in node.args)
     shared = binder.share(value)
-    sides = (
+    sides = [
         comparison(binder, ">=", shared, low, node.position),
         comparison(binder, "<=", shared, high, node.position),
-    )
-    return binder.make("and", BOOLEAN, sides)
+    ]
+    return connective(binder, "and", sides)
 
 
 def _in(binder: Binder, node: sql.Call) -> Bound:
@@ -165,6 +190,8 @@ def _arithmetic(binder: Binder, node: sql.Call) -> Bound:
 def arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
     if left.type in coercion.MOMENTS or right.type in coercion.MOMENTS:
         return _date_arithmetic(binder, op, left, right, position)
+    if op == "/" and left.type == VOID and right.type != STRING:
+        left = binder.null(DOUBLE)
     left, right = _meet(binder, left, right)
     if left.type == right.type == VOID:
         left = right = binder.null(DOUBLE)
@@ -190,7 +217,9 @@ def _date_arithmetic(binder: Binder, op: str, left: Bound, right: Bound, positio
         left, right = right, left
     if op in ("+", "-") and left.type == DATE and right.type in _DAYS:
         name = "date_add" if op == "+" else "date_sub"
-        return binder.make(name, DATE, (left, binder.cast(right, INTEGER)), raises=True)
+        return binder.make(name, DATE, (left, binder.cast(right, INTEGER)))
+    if op not in ("+", "-") or (coercion.is_numeric(right.type) and right.type not in _DAYS):
+        binder.mismatch(f"{op} does not work on {left.type} and {right.type}", position)
     binder.unsupported(f"{op} of {left.type} and {right.type}", position)
 
 
@@ -206,7 +235,7 @@ def _shift(binder: Binder, node: sql.Call, moment: Bound, interval: sql.Interval
         return binder.make("add_months", moment.type, (moment, months), raises=True)
     if unit in _UNIT_DAYS and moment.type == DATE:
         days = binder.constant(amount * _UNIT_DAYS[unit], LONG)
-        return binder.make("date_add", DATE, (moment, days), raises=True)
+        return binder.make("date_add", DATE, (moment, days))
     seconds = _UNIT_SECONDS[unit] if unit in _UNIT_SECONDS else _UNIT_DAYS[unit] * 86_400
     if moment.type == DATE:
         moment = binder.cast(moment, TIMESTAMP)

@@ -125,13 +125,13 @@ FIELDS_OF_DATE = tuple(name for name in _FIELDS if name not in FIELDS_OF_TIME)
 
 
 def shift_days(node: Bound, args: Sequence[Datum]) -> Datum:
-    """`date_add` and `date_sub`: a date and a number of days."""
+    """`date_add` and `date_sub`: a date and a number of days. Beyond the last date Spark starts at the first."""
     sign = 1 if node.op == "date_add" else -1
-    return _on_int64(node, args, lambda date, days: date + sign * days)
+    return _on_int64(node, args, lambda date, days: (date + sign * days).astype(np.int32))
 
 
 def date_diff(node: Bound, args: Sequence[Datum]) -> Datum:
-    return _on_int64(node, args, lambda end, start: end - start)
+    return _on_int64(node, args, lambda end, start: (end - start).astype(np.int32))
 
 
 def shift_months(node: Bound, args: Sequence[Datum]) -> Datum:

@@ -63,7 +63,7 @@ def to_numpy(array: pa.Array) -> tuple[npt.NDArray[Any], Bools | None]:
     if not array.null_count:
         return array.to_numpy(zero_copy_only=False), None
     nulls = pc.is_null(array).to_numpy(zero_copy_only=False)
-    return array.fill_null(pa.scalar(0).cast(array.type)).to_numpy(zero_copy_only=False), nulls
+    return array.fill_null(pa.scalar(0, array.type)).to_numpy(zero_copy_only=False), nulls
 
 
 def from_numpy(values: npt.NDArray[Any], nulls: Bools | None, arrow: pa.DataType) -> pa.Array:
