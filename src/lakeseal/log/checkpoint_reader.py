@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from lakeseal.errors import BrokenCheckpoint, CorruptTable, ObjectNotFound, located
 from lakeseal.log.files import ADDS, REMOVES, adds_from_actions, concat, removes_from_actions, unknown_text
+from lakeseal.log.live_files import LiveFiles
 from lakeseal.log.replay import TableState
 from lakeseal.log.stored_stats import STATS_PARSED
 from lakeseal.protocol import codec
@@ -151,7 +152,7 @@ class _Content:
                 metadata=metadatas[0],
                 txns={a.app_id: a for a in self._actions if isinstance(a, SetTransaction)},
                 domains={a.domain: a for a in self._actions if isinstance(a, DomainMetadata) and not a.removed},
-                files=concat(self._adds, ADDS),
+                live_files=LiveFiles(concat(self._adds, ADDS)),
                 removes=concat(self._removes, REMOVES) if self._with_removes else None,
             ),
         )

@@ -13,22 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from msgspec import Raw, Struct
 
 from lakeseal.errors import located
-from lakeseal.log.files import (
-    ADDS,
-    REMOVES,
-    adds_from_actions,
-    append,
-    concat,
-    reconcile,
-    removes_from_actions,
-    unknown_text,
-    without_keys,
-)
+from lakeseal.log.files import ADDS, REMOVES, concat, unknown_text, without_keys
+from lakeseal.log.live_files import FileRows, LiveFiles, Tail
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
     Action,
@@ -56,11 +46,15 @@ class TableState(Struct, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     txns: Mapping[str, SetTransaction] = msgspec.field(default_factory=dict)
     domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
-    files: Any = msgspec.field(default_factory=ADDS.empty_table)
+    live_files: LiveFiles = msgspec.field(default_factory=lambda: LiveFiles(ADDS.empty_table()))
     removes: Any = None
     removed_domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
     commit_info: CommitInfo | None = None
     """Of the last commit, where it was among those replayed."""
+
+    @property
+    def files(self) -> pa.Table:
+        return self.live_files.table
 
 
 class LogCommit(Struct, frozen=True, kw_only=True):
@@ -131,30 +125,6 @@ def replay(base: TableState | None, commits: Iterable[LogCommit], *, with_remove
     return replayer.finish(with_removes=with_removes)
 
 
-class _Rows:
-    """File actions on their way into columns, with their places in the log."""
-
-    def __init__(self, to_table: Any, schema: pa.Schema) -> None:
-        self._to_table, self._schema = to_table, schema
-        self.actions: list[Any] = []
-        self.unknown: dict[int, str] = {}
-        self.places: list[int] = []
-        self._tables: list[pa.Table] = []
-        self._orders: list[np.ndarray] = []
-
-    def flush(self) -> None:
-        if self.actions:
-            unknown = [self.unknown.get(n) for n in range(len(self.actions))] if self.unknown else None
-            self._tables.append(self._to_table(self.actions, unknown))
-            self._orders.append(np.array(self.places, dtype=np.int64))
-            self.actions, self.unknown, self.places = [], {}, []
-
-    def finish(self) -> tuple[pa.Table, np.ndarray]:
-        self.flush()
-        orders = np.concatenate(self._orders) if self._orders else np.empty(0, dtype=np.int64)
-        return concat(self._tables, self._schema), orders
-
-
 class _Replayer:
     def __init__(self, base: TableState) -> None:
         self._base = base
@@ -162,9 +132,7 @@ class _Replayer:
         self._protocol, self._metadata = base.protocol, base.metadata
         self._txns, self._domains = dict(base.txns), {**base.domains, **base.removed_domains}
         self._commit_info: CommitInfo | None = base.commit_info
-        self._line = 0
-        self._adds = _Rows(adds_from_actions, ADDS)
-        self._removes = _Rows(removes_from_actions, REMOVES)
+        self._tail = Tail()
 
     def feed(self, commit: LogCommit) -> None:
         self._version, self._commit_info = commit.version, None
@@ -175,9 +143,8 @@ class _Replayer:
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 self._feed_exact(chunk, first_line)
             first_line += chunk.count(b"\n")
-            if len(self._adds.actions) + len(self._removes.actions) >= _FLUSH_ROWS:
-                self._adds.flush()
-                self._removes.flush()
+            if len(self._tail.adds.actions) + len(self._tail.removes.actions) >= _FLUSH_ROWS:
+                self._tail.flush()
 
     def _feed_fast(self, chunk: bytes) -> None:
         lines = _decoder.decode_lines(chunk)
@@ -195,11 +162,11 @@ class _Replayer:
         ]
         actions += [codec.decode_line(b'{"commitInfo":%b}' % bytes(raw)) for raw in infos]
         # Nothing has changed up to here, so whatever is wrong can be looked at again line by line.
-        self._adds.actions += [lines[n].add for n in adds]
-        self._adds.places += [self._line + n for n in adds]
-        self._removes.actions += [lines[n].remove for n in removes]
-        self._removes.places += [self._line + n for n in removes]
-        self._line += len(lines)
+        self._tail.adds.actions += [lines[n].add for n in adds]
+        self._tail.adds.places += [self._tail.lines + n for n in adds]
+        self._tail.removes.actions += [lines[n].remove for n in removes]
+        self._tail.removes.places += [self._tail.lines + n for n in removes]
+        self._tail.lines += len(lines)
         for action in actions:
             self._note(action)
 
@@ -207,14 +174,14 @@ class _Replayer:
         for number, line in enumerate(chunk.split(b"\n"), first_line):
             if line and not line.isspace():
                 self._note(codec.decode_line(line, number))
-                self._line += 1
+                self._tail.lines += 1
 
     def _note(self, action: Action) -> None:
         match action:
             case AddFile():
-                self._keep(self._adds, action)
+                self._keep(self._tail.adds, action)
             case RemoveFile():
-                self._keep(self._removes, action)
+                self._keep(self._tail.removes, action)
             case Protocol():
                 self._protocol = action
             case Metadata():
@@ -226,27 +193,30 @@ class _Replayer:
             case CommitInfo():
                 self._commit_info = action
 
-    def _keep(self, rows: _Rows, action: AddFile | RemoveFile) -> None:
+    def _keep(self, rows: FileRows, action: AddFile | RemoveFile) -> None:
         text = unknown_text(action)
         if text is not None:
             rows.unknown[len(rows.actions)] = text
         rows.actions.append(action)
-        rows.places.append(self._line)
+        rows.places.append(self._tail.lines)
 
     def finish(self, *, with_removes: bool) -> TableState:
-        live, removes, named = reconcile(*self._adds.finish(), *self._removes.finish())
-        files = append(without_keys(self._base.files, named), live, ADDS)
+        removes = None
         if with_removes:
+            live, removed, named = self._tail.reconciled()
             kept = self._base.removes if self._base.removes is not None else REMOVES.empty_table()
-            removes = concat([without_keys(kept, named), removes], REMOVES)
+            removes = concat([without_keys(kept, named), removed], REMOVES)
+            files = LiveFiles(concat([without_keys(self._base.files, named), live], ADDS))
+        else:
+            files = self._base.live_files.after(self._tail)
         return TableState(
             version=self._version,
             protocol=self._protocol,
             metadata=self._metadata,
             txns=self._txns,
             domains={name: d for name, d in self._domains.items() if not d.removed},
-            files=files,
-            removes=removes if with_removes else None,
+            live_files=files,
+            removes=removes,
             removed_domains={n: d for n, d in self._domains.items() if d.removed} if with_removes else {},
             commit_info=self._commit_info,
         )
