@@ -238,6 +238,9 @@ class MissingMetadata(CorruptTable):
 
 class InvalidMetadata(CorruptTable):
     kind = "invalid-metadata"
+    default_hint = (
+        "Restore the table to a version before the commit that stated it, or mend it with the client that did"
+    )
 
 
 class UnsafePath(CorruptTable):

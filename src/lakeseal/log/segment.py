@@ -159,12 +159,12 @@ def _gap(listing: LogListing, missing: int, target: int, base: int) -> LogGap | 
             version=target,
             hint=f"The oldest version that can be read is {earliest}",
         )
-    if missing == 0:
-        first = min(listing.commits, default=target)
-        return LogGap(f"The log starts at version {first} and has no usable checkpoint", version=target)
     hint = None
     if listing.incomplete:
         hint = (
             f"Checkpoint part {listing.incomplete[0].name} is there but others of its parts are missing; restore them"
         )
+    if missing == 0:
+        first = min(listing.commits, default=target)
+        return LogGap(f"The log starts at version {first} and has no usable checkpoint", version=target, hint=hint)
     return LogGap(f"Commit {missing} is missing, though version {target} is there", version=target, hint=hint)
