@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -136,12 +136,7 @@ class StructType(Struct, frozen=True, dict=True):
     @classmethod
     def from_json(cls, value: str | bytes | Mapping[str, Any]) -> StructType:
         if isinstance(value, str | bytes):
-            try:
-                value = msgspec.json.decode(value)
-            except (msgspec.DecodeError, UnicodeError) as error:
-                raise InvalidMetadata(f"The schema is not valid JSON: {error}") from error
-            except RecursionError as error:
-                raise _too_deep(()) from error
+            return _parsed_text(value)
         parsed = type_from_json(value)
         if not isinstance(parsed, StructType):
             raise InvalidMetadata(f"The schema must be a struct, not {parsed}")
@@ -198,6 +193,20 @@ TIMESTAMP = PrimitiveType("timestamp")
 TIMESTAMP_NTZ = PrimitiveType("timestamp_ntz")
 VOID = PrimitiveType("void")
 VARIANT = VariantType()
+
+
+@lru_cache(maxsize=64)
+def _parsed_text(text: str | bytes) -> StructType:
+    # Every step of a write asks for the same schema, and values can be shared.
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidMetadata(f"The schema is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise _too_deep(()) from error
+    if not isinstance(value, dict):
+        raise InvalidMetadata("The schema is not a JSON object")
+    return StructType.from_json(value)
 
 
 def type_from_json(value: Any, path: tuple[str, ...] = ()) -> DataType:
