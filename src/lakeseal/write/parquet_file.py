@@ -118,6 +118,7 @@ class ParquetFile:
             store_schema=False,
             store_decimal_as_integer=True,
             version="2.6",
+            write_page_index=True,
             metadata_collector=self._footers,
         )
 
