@@ -1,0 +1,69 @@
+"""Options of `format("lakeseal")` on their way in: text by names, from which each reader and writer makes one value.
+
+Names match without regard to case, as everywhere in Spark. Storage options go in under their own names where these
+have a vendor's prefix (`aws_region`, `google_…`, `azure_…`), and under `storage.<name>` always (`storage.timeout`).
+A name that nobody knows is refused with the ones that it is close to: a misspelt option must not be a silent one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument
+
+_STORAGE = "storage."
+_VENDORS = ("aws_", "google_", "azure_")
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class GivenOptions(Struct, frozen=True, kw_only=True):
+    """What the user gave, sorted out by whom it is for."""
+
+    own: Mapping[str, str]
+    """By lower-case name."""
+    storage: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], known: Iterable[str]) -> GivenOptions:
+        names = {name.lower(): name for name in known}
+        own: dict[str, str] = {}
+        storage: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower in names:
+                own[lower] = value
+            elif lower.startswith(_STORAGE):
+                storage[lower.removeprefix(_STORAGE)] = value
+            elif lower.startswith(_VENDORS):
+                storage[lower] = value
+            else:
+                raise _unknown(name, names)
+        return cls(own=own, storage=storage)
+
+    def text(self, name: str) -> str | None:
+        return self.own.get(name.lower())
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in _TRUTH:
+            raise InvalidArgument(f"The option {name} cannot be {text!r}", hint="Use true or false")
+        return _TRUTH[text.strip().lower()]
+
+    def number(self, name: str, *, least: int = 0) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        if not text.strip().isdecimal() or int(text) < least:
+            raise InvalidArgument(f"The option {name} cannot be {text!r}", hint=f"Use a whole number from {least} on")
+        return int(text)
+
+
+def _unknown(name: str, names: Mapping[str, str]) -> InvalidArgument:
+    close = [names[found] for found in difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)]
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(sorted(names.values()))}"
+    return InvalidArgument(f"The option {name!r} is not known", hint=f"{hint} Storage options start with storage.")
