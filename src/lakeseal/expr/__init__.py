@@ -15,10 +15,13 @@ from lakeseal.expr.expression import (
     literal,
     parse,
 )
+from lakeseal.expr.prune import FileMatch, Split, prune, split, stats_columns
 
 __all__ = [
     "BoundExpression",
     "Expression",
+    "FileMatch",
+    "Split",
     "bind",
     "bind_predicate",
     "column",
@@ -27,4 +30,7 @@ __all__ = [
     "filter_batch",
     "literal",
     "parse",
+    "prune",
+    "split",
+    "stats_columns",
 ]

@@ -111,7 +111,29 @@ def connective(binder: Binder, op: str, args: list[Bound]) -> Bound:
         return binder.constant(settling, BOOLEAN)
     if not open_args:
         return binder.constant(not settling, BOOLEAN)
+    if op == "or":
+        open_args = _gather_equalities(binder, open_args)
     return open_args[0] if len(open_args) == 1 else binder.make(op, BOOLEAN, open_args)
+
+
+def _gather_equalities(binder: Binder, args: list[Bound]) -> list[Bound]:
+    """`a = 1 OR a = 2` as `a IN (1, 2)`, which is one look-up however many there are."""
+    found: dict[tuple[str, ...], list[Bound]] = {}
+    for arg in args:
+        if arg.op == "=" and arg.args[0].op == "column" and arg.args[1].is_literal:
+            found.setdefault(arg.args[0].option, []).append(arg)
+    gathered: list[Bound] = []
+    for arg in args:
+        group = found.get(arg.args[0].option, []) if arg.op == "=" and arg.args[0].op == "column" else []
+        if len(group) < 2 or not arg.args[1].is_literal:
+            gathered.append(arg)
+        elif arg is group[0]:
+            choices = pa.concat_arrays([pa.repeat(equal.args[1].option, 1) for equal in group])
+            or_null = choices.null_count > 0
+            nullable = arg.args[0].nullable or or_null
+            option = (choices.drop_null(), or_null)
+            gathered.append(binder.make("in", BOOLEAN, (arg.args[0],), nullable=nullable, option=option))
+    return gathered
 
 
 def _not(binder: Binder, node: sql.Call) -> Bound:
