@@ -8,7 +8,7 @@ does without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -43,15 +43,22 @@ UNKNOWN = "lakeseal_unknown"
 """A column of our own in every action: as JSON, the fields that the format's columns have no place for."""
 
 _SMALL = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
+_KEY_COLUMNS = ("path", "deletionVector")
 _BATCH_ROWS = 65_536
 
 T = TypeVar("T")
 
 
 def read_checkpoint(
-    store: Store, version: int, files: tuple[LogFile, ...], *, with_removes: bool = False
+    store: Store,
+    version: int,
+    files: tuple[LogFile, ...],
+    *,
+    with_removes: bool = False,
+    only_keys: bool = False,
 ) -> TableState:
-    content = _Content(store, with_removes=with_removes)
+    """`only_keys` leaves everything null in the live files that is not part of their keys."""
+    content = _Content(store, with_removes=with_removes, only_keys=only_keys)
     for file in files:
         content.read(file.key)
     for sidecar in content.sidecars():
@@ -61,7 +68,7 @@ def read_checkpoint(
 
 def read_sidecar_keys(store: Store, files: tuple[LogFile, ...]) -> list[str]:
     """The keys of the sidecars that a checkpoint names; nothing else of it is kept."""
-    content = _Content(store, with_removes=False, with_files=False)
+    content = _Content(store, with_files=False)
     for file in files:
         content.read(file.key)
     return content.sidecars()
@@ -70,7 +77,7 @@ def read_sidecar_keys(store: Store, files: tuple[LogFile, ...]) -> list[str]:
 def check_checkpoint(store: Store, version: int, files: tuple[LogFile, ...]) -> None:
     """Raises `BrokenCheckpoint` unless the checkpoint says what it must and all of its files are there and whole, as
     far as this can be told without reading every page."""
-    content = _Content(store, with_removes=False, with_files=False)
+    content = _Content(store, with_files=False)
     for file in files:
         content.read(file.key)
     for sidecar in content.sidecars():
@@ -81,9 +88,12 @@ def check_checkpoint(store: Store, version: int, files: tuple[LogFile, ...]) -> 
 class _Content:
     """What has been read of a checkpoint so far."""
 
-    def __init__(self, store: Store, *, with_removes: bool, with_files: bool = True) -> None:
+    def __init__(
+        self, store: Store, *, with_removes: bool = False, with_files: bool = True, only_keys: bool = False
+    ) -> None:
         self._store = store
         self._with_removes, self._with_files = with_removes, with_files
+        self._add_columns = _KEY_COLUMNS if only_keys else ADDS.names
         self._actions: list[Action] = []
         self._adds: list[pa.Table] = []
         self._removes: list[pa.Table] = []
@@ -116,9 +126,9 @@ class _Content:
             for row in columns.rows(name):
                 self._actions.append(BY_KEY[name].from_json(_with_unknown(_without_nulls(row))))
         if self._with_files:
-            self._adds += columns.tables("add", ADDS)
+            self._adds += columns.tables("add", ADDS, self._add_columns)
         if self._with_removes:
-            self._removes += columns.tables("remove", REMOVES)
+            self._removes += columns.tables("remove", REMOVES, REMOVES.names)
 
     def sidecars(self) -> list[str]:
         keys = []
@@ -178,18 +188,19 @@ class _ParquetColumns:
             if column.null_count < len(column):
                 yield from column.drop_null().to_pylist(maps_as_pydicts="lossy")
 
-    def tables(self, name: str, schema: pa.Schema) -> Iterator[pa.Table]:
-        """The rows of `add` or `remove` as file actions in columns."""
+    def tables(self, name: str, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The rows of `add` or `remove` as file actions in columns, of which these are filled."""
         if name not in self._types:
             return
         present = {field.name for field in self._types[name]}
-        stored = {UNKNOWN if column == "unknown" else column for column in schema.names} & present
         for group in range(self._file.num_row_groups):
             if not self._may_have(name, group):
                 continue
-            wanted = stored | ({STATS_PARSED} & present if self._lacks_texts(name, group) else set())
-            columns = [f"{name}.{column}" for column in sorted(wanted)]
-            for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+            wanted = {UNKNOWN if column == "unknown" else column for column in columns}
+            if "stats" in columns and self._lacks_texts(name, group):
+                wanted.add(STATS_PARSED)
+            stored = [f"{name}.{column}" for column in sorted(wanted & present)]
+            for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=stored):
                 rows = batch.column(0)
                 if rows.null_count:
                     rows = rows.drop_null()

@@ -117,6 +117,11 @@ class DeltaLog:
         with located(table=self.table, version=version, file=commit_path(version)):
             return codec.decode(self.commit_bytes(version))
 
+    def commits(self, start: int, end: int) -> Iterator[LogCommit]:
+        """The commits `start` to `end`, both included, from under their own names in the log."""
+        with located(table=self.table):
+            yield from self._commits((version, commit_path(version)) for version in range(start, end + 1))
+
     def commit_info(self, version: int) -> CommitInfo | None:
         """What the writer of a version recorded; a commit may add a million files, and only this line is looked at."""
         data = self.commit_bytes(version)
@@ -138,10 +143,17 @@ class DeltaLog:
             unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}
             return sort_out(self.store.list_keys(LOG_DIR), unbackfilled)
 
-    def state(self, version: int, *, with_removes: bool = False) -> TableState:
-        """The whole state of a version, with its tombstones where they are wanted: what a checkpoint holds."""
+    def state(self, version: int, *, with_removes: bool = False, only_keys: bool = False) -> TableState:
+        """The state of a version as it is stored, with its tombstones where they are wanted: what a checkpoint holds.
+
+        `only_keys` reads no more of the files in a checkpoint than their keys."""
         with located(table=self.table):
-            return self._read(self.listing(), version, set(), with_removes=with_removes)
+            return self._read(self.listing(), version, set(), with_removes=with_removes, only_keys=only_keys)
+
+    def in_memory(self, version: int) -> Snapshot | None:
+        """The snapshot of that version, if it is the one that is kept."""
+        latest = self._latest
+        return latest if latest is not None and latest.version == version else None
 
     def _keep(self, snapshot: Snapshot) -> Snapshot:
         if snapshot is not self._latest:
@@ -239,7 +251,13 @@ class DeltaLog:
             return
 
     def _read(
-        self, listing: LogListing, version: int | None, excluded: set[str], *, with_removes: bool = False
+        self,
+        listing: LogListing,
+        version: int | None,
+        excluded: set[str],
+        *,
+        with_removes: bool = False,
+        only_keys: bool = False,
     ) -> TableState:
         first: LakesealError | None = None
         while True:
@@ -249,7 +267,7 @@ class DeltaLog:
                 # Without the broken file the log does not reach: then that file is the trouble.
                 raise first or error from None
             try:
-                return self._replay(segment, with_removes=with_removes)
+                return self._replay(segment, with_removes=with_removes, only_keys=only_keys)
             except BrokenCheckpoint as error:
                 first = first or error
                 excluded |= segment.checkpoint_names
@@ -260,12 +278,16 @@ class DeltaLog:
                 first = first or error
                 excluded.add(compacted)
 
-    def _replay(self, segment: LogSegment, *, with_removes: bool) -> TableState:
+    def _replay(self, segment: LogSegment, *, with_removes: bool, only_keys: bool) -> TableState:
         base = None
         if segment.checkpoint:
             with located(version=segment.checkpoint_version):
                 base = read_checkpoint(
-                    self.store, segment.checkpoint_version, segment.checkpoint, with_removes=with_removes
+                    self.store,
+                    segment.checkpoint_version,
+                    segment.checkpoint,
+                    with_removes=with_removes,
+                    only_keys=only_keys,
                 )
         return replay(base, self._commits(segment.commits), with_removes=with_removes)
 

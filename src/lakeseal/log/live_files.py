@@ -86,25 +86,28 @@ class Tail:
 
 
 class LiveFiles:
+    """May be shared by threads: table and tails change together, or two threads work out the same."""
+
     def __init__(self, table: pa.Table, tails: tuple[Tail, ...] = ()) -> None:
-        self._table = table
-        self._tails = tails
+        self._now = (table, tails)
 
     @property
     def table(self) -> pa.Table:
-        if self._tails:
+        table, tails = self._now
+        if tails:
             together = Tail()
-            for tail in self._tails:
+            for tail in tails:
                 together.extend(tail)
             live, _, named = together.reconciled()
-            # In this order, another thread sees either both old or a table that it works out once more.
-            self._table, self._tails = append(without_keys(self._table, named), live, ADDS), ()
-        return self._table
+            table = append(without_keys(table, named), live, ADDS)
+            self._now = (table, ())
+        return table
 
     def after(self, tail: Tail) -> LiveFiles:
         if not tail.can_wait():
             live, _, named = tail.reconciled()
             return LiveFiles(append(without_keys(self.table, named), live, ADDS))
-        if len(self._tails) >= _MAX_TAILS:
+        table, tails = self._now
+        if len(tails) >= _MAX_TAILS:
             return LiveFiles(self.table, (tail,))
-        return LiveFiles(self._table, (*self._tails, tail))
+        return LiveFiles(table, (*tails, tail))

@@ -31,6 +31,7 @@ from lakeseal.protocol.actions import (
     Protocol,
     RemoveFile,
     SetTransaction,
+    UnknownAction,
 )
 
 _FLUSH_ROWS = 100_000
@@ -39,7 +40,7 @@ _CHUNK_BYTES = 16 << 20
 
 class TableState(Struct, frozen=True, kw_only=True):
     """What the log says at a version. `removes` and `removed_domains` are the tombstones of files and of domains, kept
-    only where they were asked for."""
+    only where they were asked for, and then also the actions of the commits that this module does not know."""
 
     version: int
     protocol: Protocol | None = None
@@ -49,6 +50,7 @@ class TableState(Struct, frozen=True, kw_only=True):
     live_files: LiveFiles = msgspec.field(default_factory=lambda: LiveFiles(ADDS.empty_table()))
     removes: Any = None
     removed_domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
+    unknown_actions: tuple[UnknownAction, ...] = ()
     commit_info: CommitInfo | None = None
     """Of the last commit, where it was among those replayed."""
 
@@ -132,6 +134,7 @@ class _Replayer:
         self._protocol, self._metadata = base.protocol, base.metadata
         self._txns, self._domains = dict(base.txns), {**base.domains, **base.removed_domains}
         self._commit_info: CommitInfo | None = base.commit_info
+        self._unknown: list[UnknownAction] = []
         self._tail = Tail()
 
     def feed(self, commit: LogCommit) -> None:
@@ -192,6 +195,8 @@ class _Replayer:
                 self._domains[action.domain] = action
             case CommitInfo():
                 self._commit_info = action
+            case UnknownAction():
+                self._unknown.append(action)
 
     def _keep(self, rows: FileRows, action: AddFile | RemoveFile) -> None:
         text = unknown_text(action)
@@ -218,6 +223,7 @@ class _Replayer:
             live_files=files,
             removes=removes,
             removed_domains={n: d for n, d in self._domains.items() if d.removed} if with_removes else {},
+            unknown_actions=tuple(self._unknown) if with_removes else (),
             commit_info=self._commit_info,
         )
 
