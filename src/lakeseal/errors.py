@@ -16,15 +16,16 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     ├── Unsupported             a newer or other client is needed
     │   ├── UnsupportedFeature · UnsupportedType · NewerLedger
     ├── CorruptTable            the stored bytes break the format: repair or restore
-    │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch
+    │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch · BackfillMismatch
     │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
     │   └── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger
     ├── ConcurrentModification  another writer won: read again and retry
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
-    │   ├── AppendOnlyTable · OwnedElsewhere
+    │   ├── AppendOnlyTable · OwnedElsewhere · NotBackfilled
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
+        ├── OwnerBusy           too much is waiting to be backfilled: wait a moment
         ├── UnknownOutcome      the ledger was asked to commit, no answer: ask again with the same id
         └── CommitOutcomeUnknown    it may or may not have been committed: look for its txnId
 """
@@ -226,6 +227,14 @@ class ChecksumMismatch(CorruptTable):
     kind = "checksum-mismatch"
 
 
+class BackfillMismatch(CorruptTable):
+    kind = "backfill-mismatch"
+    default_hint = (
+        "Somebody wrote to the log past the table's owner. Nothing further is backfilled: compare the two files, keep "
+        "the ratified one under the version's own name, and find out who wrote the other"
+    )
+
+
 class MissingProtocol(CorruptTable):
     kind = "missing-protocol"
     default_hint = "The log never states a protocol; it was not written by a complete Delta client"
@@ -282,6 +291,25 @@ class OwnedElsewhere(Refused):
     default_hint = "The table names a commit owner: open it with that owner configured"
 
 
+class NotBackfilled(Refused):
+    kind = "not-backfilled"
+    default_hint = "Ask the table's owner to backfill the version first"
+
+
+class ReleaseUnderway(OwnedElsewhere):
+    kind = "release-underway"
+    default_hint = "The table's owner is giving it up: open the table again when that is done"
+
+
+class PolicyRefused(Refused):
+    kind = "policy-refused"
+    policy: str = ""
+    """The name of the policy that said no."""
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), **({"policy": self.policy} if self.policy else {})}
+
+
 class StorageError(LakesealError):
     kind = "storage"
 
@@ -299,6 +327,11 @@ class OutOfSpace(StorageError):
 class StorageUnavailable(StorageError):
     kind = "storage-unavailable"
     default_hint = "Check the network and the store, then run it again"
+
+
+class OwnerBusy(StorageUnavailable):
+    kind = "owner-busy"
+    default_hint = "Run it again in a moment; if it stays so, look why commits are not backfilled"
 
 
 class CommitOutcomeUnknown(StorageError):
