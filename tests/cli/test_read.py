@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ def test_read_shows_people_a_table_and_how_much_of_it(lakeseal: Run, sales: str)
 
     assert (ended.code, ended.err) == (0, "")
     assert "süd/west" in ended.out
-    assert ended.out.splitlines()[-1] == "6 of 6 rows"
+    assert ended.out.splitlines()[-1] == "6 rows"
+    assert lakeseal("read", sales, "--limit", "4").out.splitlines()[-1].startswith("4 rows, and there are more")
 
 
 def test_read_gives_programs_one_line_of_json_per_row(lakeseal: Run, sales: str) -> None:
@@ -97,3 +99,14 @@ def test_a_wrong_expression_is_an_error_and_not_a_traceback(lakeseal: Run, sales
     assert ended.code == 1
     assert "no_such_column" in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_a_missing_data_file_is_an_error_that_names_it(lakeseal: Run, sales: str) -> None:
+    gone = next(Path(sales).rglob("*.parquet"))
+    gone.unlink()
+
+    ended = lakeseal("read", sales)
+
+    assert ended.code == 1
+    assert gone.name in ended.err
+    assert "bug in Lakeseal" not in ended.err

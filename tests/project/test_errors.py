@@ -6,7 +6,7 @@ import pytest
 
 from lakeseal import errors
 
-TREE = [getattr(errors, name) for name in errors.__all__]
+TREE = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.LakesealError)]
 GROUPS = {
     "AlreadyExists",
     "ConcurrentModification",

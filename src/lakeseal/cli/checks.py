@@ -65,7 +65,7 @@ def table(uri: str, storage_options: Mapping[str, str] | None, *, look_for_files
         listing, answered = _store(store)
         yield answered
         if listing.is_empty():
-            raise TableNotFound("There is no Delta table here", table=store.uri)  # noqa: TRY301  reported below, as all
+            raise TableNotFound("There is no Delta table here", table=store.uri)
         yield _log(listing)
         yield _hint(store)
         yield _checkpoint(store, listing)

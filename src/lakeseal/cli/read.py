@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ commands = typer.Typer()
 
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.", show_default=False)]
 _ROWS_ON_A_TERMINAL = 20
+_ROWS_AT_ONCE = 1024
 
 
 @commands.command()
@@ -37,10 +39,15 @@ def read(
     """Show rows. Without --limit, --json gives all of them and people get the first 20."""
     out: Output = ctx.obj
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    rows = open_table(uri, option).to_arrow(version=version, timestamp=timestamp, columns=names, where=where)
-    shown = rows.slice(0, _ROWS_ON_A_TERMINAL if limit is None and not out.json else limit)
-    out.rows(_rows(shown), rows.column_names)
-    out.say(f"{shown.num_rows} of {rows.num_rows} rows", style="dim")
+    if limit is None and not out.json:
+        limit = _ROWS_ON_A_TERMINAL
+    reader = open_table(uri, option).to_batches(version=version, timestamp=timestamp, columns=names, where=where)
+    if limit is None:
+        out.rows(_rows(reader), reader.schema.names)
+        return
+    rows = list(islice(_rows(reader), limit + 1))
+    out.rows(rows[:limit], reader.schema.names)
+    out.say(f"{limit} rows, and there are more: see --limit" if len(rows) > limit else f"{len(rows)} rows", style="dim")
 
 
 @commands.command()
@@ -49,8 +56,10 @@ def history(
 ) -> None:
     """Show the commits, newest first."""
     out: Output = ctx.obj
-    commits = open_table(uri, option).history(limit=limit)
-    out.rows(commits, ["version", "timestamp", "operation", "operationParameters", "userMetadata"])
+    out.rows(
+        open_table(uri, option).history(limit),
+        ["version", "timestamp", "operation", "operationParameters", "userMetadata"],
+    )
 
 
 @commands.command()
@@ -68,7 +77,7 @@ def files(
     live = open_table(uri, option).snapshot(version=version, timestamp=timestamp).files
     live = live.select(["path", "size", "partitionValues", "modificationTime", "stats"])
     shown = live.slice(0, limit)
-    out.rows(_rows(shown), ["path", "size", "partitionValues", "modificationTime"])
+    out.rows(_rows(shown.to_batches()), ["path", "size", "partitionValues", "modificationTime"])
     out.say(f"{shown.num_rows} of {live.num_rows} files", style="dim")
 
 
@@ -131,6 +140,7 @@ def describe(
     )
 
 
-def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in table.to_batches(max_chunksize=1024):
-        yield from batch.to_pylist(maps_as_pydicts="lossy")
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist(maps_as_pydicts="lossy")
