@@ -32,7 +32,7 @@ class Scan:
     ) -> None:
         """`files` are those of the snapshot to look at, all if not given; `outside` opens stores beyond the table."""
         with located(table=snapshot.table, version=snapshot.version):
-            self._bound = None if where is None else expr.bind(expr.parse(where), snapshot.schema)
+            self._bound = None if where is None else expr.bind_predicate(expr.parse(where), snapshot.schema)
             candidates = snapshot.files if files is None else files
             self.files = candidates if where is None else candidates.filter(snapshot.match(where, candidates).may)
             wanted = read_spec(snapshot, columns)

@@ -109,7 +109,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         """Typed partition values by logical name, one row per file."""
         fields = self.partition_schema.fields
         if not fields:
-            return pa.StructArray.from_arrays([], fields=[], mask=None) if files.num_rows == 0 else _no_fields(files)
+            return pa.nulls(files.num_rows, pa.struct([]))
         values = files["partitionValues"]
         columns = [self._partition_column(values, field) for field in fields]
         return pa.StructArray.from_arrays(columns, names=[f.name for f in fields])
@@ -129,20 +129,17 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         """Which files may have rows for which `where` is true, and of which all rows are."""
         files = self.files if files is None else files
         if where is None:
-            return expr.everything(files.num_rows)
-        bound = expr.bind(expr.parse(where), self.schema)
+            every = pa.repeat(pa.scalar(True), files.num_rows)
+            return expr.FileMatch(every, every)
+        with located(table=self.table, version=self.version):
+            bound = expr.bind_predicate(expr.parse(where), self.schema)
         partitioned = {name.lower() for name in self.partition_columns}
         leaves = [leaf for leaf in expr.stats_columns(bound) if leaf[0].lower() not in partitioned]
         return expr.prune(
             bound,
-            partitions=self.partition_struct(files) if self.partition_columns else None,
+            partitions=self.partition_struct(files),
             stats=self.stats_struct(files, leaves) if leaves else None,
-            rows=files.num_rows,
         )
-
-
-def _no_fields(files: pa.Table) -> pa.StructArray:
-    return pa.nulls(files.num_rows, pa.struct([]))
 
 
 def _part_of(schema: StructType, leaves: frozenset[tuple[str, ...]], above: tuple[str, ...]) -> StructType:
