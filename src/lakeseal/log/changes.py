@@ -18,21 +18,28 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.errors import DataFileMissing, InvalidArgument, VersionNotFound, located
-from lakeseal.log.data import DataFile, DataReader
+from lakeseal.log.data import DataFile, DataReader, ReadSpec
 from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.physical import plain_field
 from lakeseal.log.scan import Outside, read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp, file_times, to_ms, version_at
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile
 from lakeseal.protocol.data_paths import canonical_path
 from lakeseal.protocol.properties import TableProperties
-from lakeseal.protocol.schema import STRING, StructField, StructType
+from lakeseal.protocol.schema import LONG, STRING, TIMESTAMP, StructField, StructType
 from lakeseal.storage.base import Store
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
+CHANGE_FIELDS = (
+    StructField(CHANGE_TYPE, STRING),
+    StructField(COMMIT_VERSION, LONG),
+    StructField(COMMIT_TIMESTAMP, TIMESTAMP),
+)
+"""Columns of the feed behind the table's own."""
 _POSITION = "lakeseal.position"
 
 
@@ -78,6 +85,7 @@ def _data_file(action: AddFile | RemoveFile | AddCDCFile, like: AddFile | None =
         path=action.path,
         partition_values=values or {},
         deletion_vector=None if isinstance(action, AddCDCFile) else action.deletion_vector,
+        size=action.size,
     )
 
 
@@ -120,27 +128,22 @@ def changes(log: DeltaLog, first: int, last: int) -> Iterator[VersionChanges]:
 
 
 class ChangeReader:
-    """Reads changed rows, in the schema of `snapshot`."""
+    """Reads changed rows, in the schema of a snapshot, or of what a task was told of one."""
 
-    def __init__(self, snapshot: Snapshot, store: Store, *, outside: Outside | None = None) -> None:
-        spec = read_spec(snapshot)
+    def __init__(self, source: Snapshot | ReadSpec, store: Store, *, outside: Outside | None = None) -> None:
+        spec = source if isinstance(source, ReadSpec) else read_spec(source)
         change_type = StructType((StructField(CHANGE_TYPE, STRING),))
-        self._snapshot = snapshot
         self._explicit = DataReader(store, msgspec.structs.replace(spec, extra_columns=change_type), outside=outside)
         self._derived = DataReader(store, msgspec.structs.replace(spec, position_column=_POSITION), outside=outside)
         self._locate: Callable[[str], tuple[Store, str]] = self._derived.locate
         self._store = store
-        self._names = list(snapshot.schema.names)
-        self.schema: pa.Schema = (
-            pa.schema([self._derived.schema.field(name) for name in self._names])
-            .append(pa.field(CHANGE_TYPE, pa.string()))
-            .append(pa.field(COMMIT_VERSION, pa.int64()))
-            .append(pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")))
-        )
+        self._names = [field.name for field in spec.wanted()]
+        own = [self._derived.schema.field(name) for name in self._names]
+        self.schema: pa.Schema = pa.schema([*own, *(plain_field(field) for field in CHANGE_FIELDS)])
 
     def read(self, version: VersionChanges) -> Iterator[pa.RecordBatch]:
         for change in version.changes:
-            with located(table=self._snapshot.table, version=version.version):
+            with located(table=self._store.uri, version=version.version):
                 try:
                     for batch in self._rows(change):
                         if batch.num_rows:
