@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated
@@ -47,10 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app(args=arguments, obj=out, prog_name="lakeseal")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
-    except BrokenPipeError:
-        # The reader of our output (`| head`) has enough; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except LakesealError as error:
         if os.environ.get("LAKESEAL_DEBUG"):
             raise

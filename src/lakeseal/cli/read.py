@@ -11,6 +11,7 @@ import typer
 
 from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, StoreOptions, Uri, open_table
 from lakeseal.cli.output import Output
+from lakeseal.protocol.schema import type_to_json
 
 commands = typer.Typer()
 
@@ -102,7 +103,7 @@ def schema(
             "partition": field["name"] in partitions,
             "metadata": field["metadata"],
         }
-        for field in snapshot.schema.to_json()["fields"]
+        for field in type_to_json(snapshot.schema)["fields"]
     ]
     out.rows(rows, ["name", "type", "nullable", "partition"])
 
@@ -127,10 +128,10 @@ def describe(
             "id": metadata.id,
             "name": metadata.name,
             "description": metadata.description,
-            "columns": [field["name"] for field in snapshot.schema.to_json()["fields"]],
+            "columns": list(snapshot.schema.names),
             "partitionColumns": list(metadata.partition_columns),
             "files": snapshot.files.num_rows,
-            "bytes": sum(snapshot.files.column("size").to_pylist()),
+            "bytes": snapshot.size_in_bytes,
             "minReaderVersion": protocol.min_reader_version,
             "minWriterVersion": protocol.min_writer_version,
             "readerFeatures": list(protocol.reader_features or ()),
