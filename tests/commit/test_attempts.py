@@ -212,6 +212,21 @@ class TestPartitionsAndStatistics:
         with pytest.raises(ConcurrentAppendException):
             ours.commit([add("ours")], WRITE)
 
+    @pytest.mark.parametrize(
+        "where", ["rand() < 2", "x < unix_timestamp()", "current_timestamp() IS NOT NULL AND x = 777"]
+    )
+    def test_a_condition_that_only_spark_or_the_moment_can_judge_may_match_anything(
+        self, memory: Store, where: str
+    ) -> None:
+        create(memory, isolationLevel="Serializable")
+        append(memory, "old")
+        ours = begin(memory)
+        assert ours.filter_files(where)["path"].to_pylist() in (["old"], [])
+        bare = AddFile(path="bare", partition_values={"p": "1"}, size=1, modification_time=0, data_change=True)
+        begin(memory).commit([bare], WRITE)
+        with pytest.raises(ConcurrentAppendException):
+            ours.commit([add("ours")], WRITE)
+
     def test_field_bug_11_a_delete_misses_what_was_appended_only_where_the_level_allows_it(self, store: Store) -> None:
         create(store)
         append(store, "old")
