@@ -1,0 +1,273 @@
+"""Writing through `Table` without Spark: modes, schemas, properties, constraints, conversion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakeseal import Table, convert, create, errors
+from lakeseal.commit.transaction import CommitResult
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.testing.rows import rows
+from lakeseal.write.write_command import NothingToDo
+
+
+def numbers(*values: int, day: str | None = None) -> pa.Table:
+    days = [day or f"d{v % 3}" for v in values]
+    return pa.table({"id": pa.array(values, pa.int64()), "day": pa.array(days, pa.string())})
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "table")
+    table.write(numbers(1, 2, 3, 4), partition_by="day")
+    return table
+
+
+def seen_by_deltalake(table: Table) -> Any:
+    return rows(pa.table(DeltaTable(table.uri.removeprefix("file://")).to_pyarrow_table()))
+
+
+def test_a_first_write_creates_the_table(tmp_path: Path) -> None:
+    table = Table(tmp_path / "new")
+    assert not table.exists()
+    result = table.write(numbers(1, 2), partition_by=["day"], properties={"delta.appendOnly": "true"})
+    assert isinstance(result, CommitResult)
+    assert result.version == 0
+    assert table.snapshot().partition_columns == ("day",)
+    assert table.snapshot().properties.append_only
+    assert ids(table) == [1, 2]
+
+
+def test_error_and_ignore_leave_a_table_alone(table: Table) -> None:
+    with pytest.raises(errors.AlreadyExists):
+        table.write(numbers(9), mode="error")
+    assert isinstance(table.write(numbers(9), mode="ignore"), NothingToDo)
+    assert table.version() == 0
+
+
+def test_overwrite_replaces_everything_and_keeps_the_old_version(table: Table) -> None:
+    table.write(numbers(9), mode="overwrite")
+    assert ids(table) == [9]
+    assert table.to_arrow(version=0).num_rows == 4
+
+
+def test_replace_where_replaces_partitions_without_reading_them(table: Table, tmp_path: Path) -> None:
+    for file in (tmp_path / "table").rglob("day=d1/*.parquet"):
+        file.unlink()
+    table.write(numbers(10, 13, day="d1"), mode="overwrite", replace_where="day = 'd1'")
+    assert ids(table) == [2, 3, 10, 13]
+
+
+def test_replace_where_on_data_rewrites_only_files_that_have_both_kinds_of_rows(table: Table) -> None:
+    before = set(table.files()["path"].to_pylist())
+    table.write(numbers(4, day="d1"), mode="overwrite", replace_where="id >= 4")
+    after = set(table.files()["path"].to_pylist())
+    assert ids(table) == [1, 2, 3, 4]
+    assert len(before & after) == 2
+    assert seen_by_deltalake(table) == rows(table.to_arrow())
+
+
+def test_replace_where_refuses_rows_outside_of_it(table: Table) -> None:
+    with pytest.raises(errors.ConstraintViolation, match="id: 7"):
+        table.write(numbers(4, 7), mode="overwrite", replace_where="id = 4")
+    assert table.version() == 0
+
+
+def test_dynamic_overwrite_replaces_only_partitions_that_get_rows(table: Table) -> None:
+    table.write(numbers(7, 10, day="d1"), mode="overwrite", partition_overwrite="dynamic")
+    assert ids(table) == [2, 3, 7, 10]
+    table.write(numbers().slice(0, 0), mode="overwrite", partition_overwrite="dynamic")
+    assert ids(table) == [2, 3, 7, 10]
+
+
+def test_a_transaction_that_the_table_has_seen_does_nothing(table: Table) -> None:
+    assert isinstance(table.write(numbers(5), txn=("job", 3)), CommitResult)
+    for version in (3, 2):
+        assert isinstance(table.write(numbers(5), txn=("job", version)), NothingToDo)
+    assert isinstance(table.write(numbers(6), txn=("job", 4)), CommitResult)
+    assert ids(table) == [1, 2, 3, 4, 5, 6]
+    assert table.snapshot().txns["job"].version == 4
+
+
+def test_names_match_in_any_case_and_order(table: Table) -> None:
+    table.write(pa.table({"DAY": ["d5"], "Id": pa.array([5], pa.int32())}))
+    assert ids(table) == [1, 2, 3, 4, 5]
+    assert table.schema().names == ["id", "day"]
+
+
+def test_missing_columns_become_null(table: Table) -> None:
+    table.write(pa.table({"id": [5]}))
+    assert table.to_arrow(where="id = 5")["day"].to_pylist() == [None]
+
+
+def test_new_columns_need_merge_schema(table: Table) -> None:
+    wide = numbers(5).append_column("extra", pa.array([1.5]))
+    with pytest.raises(errors.SchemaMismatch, match="extra"):
+        table.write(wide)
+    assert table.version() == 0
+    table.write(wide, merge_schema=True)
+    assert table.schema().names == ["id", "day", "extra"]
+    assert table.to_arrow(where="id = 1")["extra"].to_pylist() == [None]
+    assert seen_by_deltalake(table) == rows(table.to_arrow())
+
+
+def test_overwrite_schema_replaces_columns_and_partitioning(table: Table) -> None:
+    table.write(pa.table({"a": ["x"]}), mode="overwrite", overwrite_schema=True, partition_by=())
+    assert table.schema().names == ["a"]
+    assert table.snapshot().partition_columns == ()
+    assert table.snapshot(0).schema.names == ("id", "day")
+    assert table.to_arrow(version=0).num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda t: t.write(numbers(1), mode="upsert"), errors.InvalidArgument),
+        (lambda t: t.write(numbers(1), partition_by="id"), errors.InvalidArgument),
+        (lambda t: t.write(numbers(1), replace_where="id = 1"), errors.InvalidArgument),
+        (lambda t: t.write(numbers(1), overwrite_schema=True), errors.InvalidArgument),
+        (lambda t: t.write([1, 2, 3]), errors.InvalidArgument),
+        (lambda t: t.write(pa.table({"id": ["x"], "day": ["d"]})), errors.LakesealError),
+        (lambda t: t.write(pa.table({"id": [[1]], "day": ["d"]})), errors.SchemaMismatch),
+        (lambda t: t.set_properties({"delta.apendOnly": "true"}), errors.InvalidArgument),
+        (lambda t: t.set_properties({"delta.checkpointInterval": "often"}), errors.InvalidArgument),
+        (lambda t: t.drop_column("id"), errors.InvalidArgument),
+        (lambda t: t.add_columns(pa.schema([("id", pa.int8())])), errors.InvalidArgument),
+        (lambda t: t.add_constraint("few", "id < 3"), errors.ConstraintViolation),
+        (lambda t: t.add_constraint("odd", "nope > 3"), errors.InvalidExpression),
+        (lambda t: t.drop_constraint("none"), errors.InvalidArgument),
+    ],
+)
+def test_what_is_refused_changes_nothing(
+    table: Table, change: Callable[[Table], Any], error: type[errors.LakesealError]
+) -> None:
+    with pytest.raises(error):
+        change(table)
+    assert table.version() == 0
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_constraints_are_kept_by_every_later_write(table: Table) -> None:
+    table.add_constraint("positive", "id > 0")
+    with pytest.raises(errors.ConstraintViolation, match="positive") as raised:
+        table.write(numbers(5, -6))
+    assert "-6" in str(raised.value)
+    table.drop_constraint("positive")
+    table.write(numbers(-6))
+    assert -6 in ids(table)
+
+
+def test_not_null_columns_refuse_nulls(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("s", pa.struct([pa.field("x", pa.int32())]))]
+    )
+    table = create(tmp_path / "table", schema)
+    with pytest.raises(errors.ConstraintViolation, match="id"):
+        table.write(pa.table({"id": pa.array([1, None], pa.int64())}))
+    assert table.version() == 0
+
+
+def test_columns_can_be_renamed_and_dropped_under_column_mapping(table: Table) -> None:
+    table.set_properties({"delta.columnMapping.mode": "name"})
+    table.rename_column("id", "number")
+    table.add_columns(pa.schema([("note", pa.string())]))
+    table.write(pa.table({"number": [5], "day": ["d2"], "note": ["new"]}))
+    assert sorted(table.to_arrow()["number"].to_pylist()) == [1, 2, 3, 4, 5]
+    table.drop_column("note")
+    assert table.schema().names == ["number", "day"]
+    table.add_columns(pa.schema([("note", pa.int32())]))
+    assert set(table.to_arrow()["note"].to_pylist()) == {None}
+    assert table.to_arrow(version=0)["id"].to_pylist()
+
+
+def test_every_type_round_trips_and_is_read_alike_by_deltalake(tmp_path: Path) -> None:
+    data = pa.table(
+        {
+            "byte": pa.array([1, None], pa.int8()),
+            "short": pa.array([1, None], pa.int16()),
+            "int": pa.array([1, None], pa.int32()),
+            "long": pa.array([2**62, None], pa.int64()),
+            "float": pa.array([1.5, None], pa.float32()),
+            "double": pa.array([float("inf"), None], pa.float64()),
+            "bool": pa.array([True, None]),
+            "string": pa.array(["é", None]),
+            "binary": pa.array([b"\x00\xff", None]),
+            "date": pa.array([date(1, 1, 1), None]),
+            "decimal": pa.array([Decimal("123.45"), None], pa.decimal128(20, 2)),
+            "ts": pa.array([1_700_000_000_123_456, None], pa.timestamp("us", "UTC")),
+            "ntz": pa.array([1_700_000_000_123_456, None], pa.timestamp("us")),
+            "list": pa.array([[1, None], None], pa.list_(pa.int32())),
+            "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "struct": pa.array([{"x": 1, "y": "z"}, None], pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        }
+    )
+    table = Table(tmp_path / "table")
+    table.write(data)
+    assert rows(table.to_arrow()) == rows(data)
+    assert seen_by_deltalake(table) == rows(data)
+    stats = json.loads(table.files()["stats"][0].as_py())
+    assert stats["numRecords"] == 2
+    assert stats["nullCount"]["long"] == 1
+
+
+def test_tables_written_by_deltalake_are_appended_to(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "theirs", numbers(1, 2), partition_by=["day"])
+    table = Table(tmp_path / "theirs")
+    table.write(numbers(3))
+    write_deltalake(tmp_path / "theirs", numbers(4), mode="append")
+    assert ids(table) == [1, 2, 3, 4]
+    assert seen_by_deltalake(table) == rows(table.to_arrow())
+
+
+def test_a_parquet_directory_becomes_a_table_in_place(tmp_path: Path) -> None:
+    for year in (2023, 2024):
+        folder = tmp_path / "files" / f"year={year}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [year, year + 1]}), folder / "a b.parquet")
+    (tmp_path / "files" / "_SUCCESS").touch()
+    before = sorted((tmp_path / "files").rglob("*.parquet"))
+    table = convert(tmp_path / "files", partition_by={"year": pa.int32()})
+    assert sorted((tmp_path / "files").rglob("*.parquet")) == before
+    assert sorted(table.to_arrow(where="year = 2024")["id"].to_pylist()) == [2024, 2025]
+    assert table.to_arrow(where="id > 2024").num_rows == 1
+    assert seen_by_deltalake(table) == rows(table.to_arrow())
+    with pytest.raises(errors.AlreadyExists):
+        convert(tmp_path / "files", partition_by=["year"])
+
+
+def test_converting_without_naming_the_partition_columns_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p=1").mkdir()
+    pq.write_table(numbers(1), tmp_path / "p=1" / "a.parquet")
+    with pytest.raises(errors.InvalidArgument, match="partition_by"):
+        convert(tmp_path)
+    assert not Table(tmp_path).exists()
+
+
+def test_create_makes_an_empty_table_once(tmp_path: Path) -> None:
+    table = create(tmp_path / "table", numbers().schema, partition_by="day", properties={"delta.checkpointInterval": 5})
+    assert isinstance(table.snapshot(), Snapshot)
+    assert table.to_arrow().num_rows == 0
+    assert table.snapshot().properties.checkpoint_interval == 5
+    with pytest.raises(errors.AlreadyExists):
+        create(tmp_path / "table", numbers().schema)
+
+
+def test_small_files_come_from_the_limits_asked_for(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    table.write(numbers(*range(100), day="d"), max_records_per_file=30)
+    assert table.files().num_rows == 4
+    assert ids(table) == list(range(100))
