@@ -23,6 +23,7 @@ from lakeseal.log.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 _EXIT_TIMEOUT_S = 60.0
+_IDLE_S = 2.0
 
 
 class FreshCommit(Struct, frozen=True, kw_only=True):
@@ -40,7 +41,8 @@ class PostCommit(Protocol):
     def name(self) -> str: ...
 
     def wants(self, commit: FreshCommit) -> bool:
-        """Asked on the committing thread, so without I/O."""
+        """Asked on the committing thread, so without I/O. What a commit must not miss because of newer ones needs a
+        hook of its own that wants only such commits."""
 
     def run(self, commit: FreshCommit) -> None: ...
 
@@ -65,7 +67,7 @@ class CheckpointEvery:
 
 
 class Background:
-    """Jobs one after the other on a thread that lives while there is work."""
+    """Jobs one after the other, on a thread that goes away when there has been no work for a while."""
 
     def __init__(self) -> None:
         self._reset()
@@ -76,35 +78,43 @@ class Background:
         # In a forked child the thread is gone and the lock may be held by nobody.
         self._changed = threading.Condition()
         self._waiting: dict[tuple[str, str], Callable[[], object]] = {}
-        self._busy = False
+        self._is_running = False
+        self._has_thread = False
 
     def submit(self, key: tuple[str, str], job: Callable[[], object]) -> None:
         with self._changed:
             self._waiting.pop(key, None)
             self._waiting[key] = job
-            if self._busy:
+            if self._has_thread:
+                self._changed.notify_all()
                 return
-            self._busy = True
+            self._has_thread = True
         threading.Thread(target=self._work, name="lakeseal-post-commit", daemon=True).start()
 
     def flush(self, *, timeout: float | None = None) -> bool:
         """Waits until nothing is left to do; False if that took longer than `timeout` seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._busy, timeout)
+            return self._changed.wait_for(lambda: not self._waiting and not self._is_running, timeout)
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                if not self._waiting:
-                    self._busy = False
-                    self._changed.notify_all()
-                    return
-                key = next(iter(self._waiting))
-                job = self._waiting.pop(key)
+        while (found := self._next()) is not None:
+            (table, name), job = found
             try:
                 job()
             except Exception as error:
-                _log.warning("%s after a commit to %s failed; the commit stands: %s", key[1], key[0], error)
+                _log.warning("%s after a commit to %s failed; the commit stands: %s", name, table, error)
+
+    def _next(self) -> tuple[tuple[str, str], Callable[[], object]] | None:
+        with self._changed:
+            self._is_running = False
+            self._changed.notify_all()
+            # Starting a thread for every commit would cost the committing thread more than waking one.
+            if not self._changed.wait_for(lambda: self._waiting, timeout=_IDLE_S):
+                self._has_thread = False
+                return None
+            self._is_running = True
+            key = next(iter(self._waiting))
+            return key, self._waiting.pop(key)
 
 
 _background = Background()
