@@ -1,0 +1,104 @@
+"""A version of a table, or its change feed, as a Spark DataFrame.
+
+Files that cannot have rows for `where` are left out on the driver, by partition values and statistics; then Spark
+applies the whole condition, so that rows are exactly those that Spark's own semantics name. Spark's Parquet reader
+reads the files where it gives the same rows (`parquet_scan`); everywhere else (deletion vectors, column mapping, object
+stores that only we reach, …) tasks read them as Arrow (`read_task`), with no JAR. The rows are the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from lakeseal.errors import located
+from lakeseal.expr.render import quote_name
+from lakeseal.log.changes import changes, version_range
+from lakeseal.log.data import ReadSpec
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.scan import read_spec
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.log.timestamps import Timestamp
+from lakeseal.spark.parquet_scan import ParquetScan
+from lakeseal.spark.predicates import Settings, columns_of, understood
+from lakeseal.spark.read_task import MAX_SPLIT_BYTES, ChangeTask, ReadTask, ScanTask, change_splits, file_splits
+from lakeseal.storage import StoreSpec
+
+
+def to_spark(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    store: StoreSpec,
+    *,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+    in_tasks: bool | None = None,
+) -> DataFrame:
+    """The rows of a snapshot. `in_tasks` decides who reads the files: True for ours, None for the better one."""
+    with located(table=snapshot.table, version=snapshot.version):
+        settings = Settings.of(spark)
+        wanted = read_spec(snapshot, columns)
+        early = None if where is None else understood(where, snapshot.schema, settings)
+        files = snapshot.files if early is None else snapshot.files.filter(snapshot.match(early).may)
+        names = [field.name for field in wanted.wanted()]
+        spec = wanted if where is None else _with_columns(wanted, names, columns_of(where, snapshot.schema))
+        scan = None if in_tasks else ParquetScan.of(snapshot, files, spec.wanted(), settings)
+    if scan is not None:
+        frame = scan.frame(spark)
+    else:
+        task = ScanTask(store=store, spec=spec, where=early)
+        frame = run_in_tasks(spark, task, file_splits(files, max_bytes=_max_split(spark)), f"read of {store.uri}")
+    exact = frame if where is None else frame.where(where)
+    return exact.select(*(F.col(quote_name(name)) for name in names))
+
+
+def changes_spark(
+    spark: SparkSession,
+    log: DeltaLog,
+    store: StoreSpec,
+    start: int | Timestamp,
+    end: int | Timestamp | None = None,
+) -> DataFrame:
+    """The change feed from `start` to `end`, both included, in the schema of the last version."""
+    first, last = version_range(log, start, end)
+    task = ChangeTask(store=store, spec=read_spec(log.snapshot(last)))
+    splits = change_splits(changes(log, first, last), max_bytes=_max_split(spark))
+    return run_in_tasks(spark, task, splits, f"changes of {store.uri}")
+
+
+def run_in_tasks(spark: SparkSession, task: ReadTask, splits: Sequence[bytes], name: str) -> DataFrame:
+    """The rows that `task` makes of splits, one Spark task per split."""
+    if not splits:
+        return spark.createDataFrame([], task.schema)
+    numbers = pa.array(range(len(splits)), pa.int32())
+    frame = spark.createDataFrame(pa.table({"number": numbers, "split": pa.array(splits, pa.binary())}))
+    return frame.repartitionById(len(splits), "number").mapInArrow(_Rows(task, name), task.schema)
+
+
+class _Rows:
+    """What Spark calls with a task's splits; its name stands in the plan."""
+
+    def __init__(self, task: ReadTask, name: str) -> None:
+        self._task = task
+        self.__name__ = name
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for split in batch["split"].to_pylist():
+                yield from self._task.read(split)
+
+
+def _with_columns(spec: ReadSpec, names: Sequence[str], more: Sequence[str]) -> ReadSpec:
+    asked = {name.lower() for name in names}
+    return msgspec.structs.replace(spec, columns=(*names, *(name for name in more if name.lower() not in asked)))
+
+
+def _max_split(spark: SparkSession) -> int:
+    text: Any = spark.conf.get("spark.sql.files.maxPartitionBytes", None)
+    digits = str(text or "").lower().removesuffix("b")
+    return int(digits) if digits.isdecimal() and int(digits) else MAX_SPLIT_BYTES
