@@ -22,7 +22,8 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     ├── ConcurrentModification  another writer won: read again and retry
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
-    │   ├── AppendOnlyTable · OwnedElsewhere · NotBackfilled
+    │   ├── AppendOnlyTable · PolicyRefused · NotBackfilled
+    │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
         ├── OwnerBusy           too much is waiting to be backfilled: wait a moment

@@ -20,10 +20,11 @@ A `CommitOwner` serves one table. What a caller may rely on, whoever the owner i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import commit_path
 
 
@@ -75,6 +76,14 @@ class CommitOwner(Protocol):
 
     def backfill_to_version(self, version: int) -> None:
         """`VersionNotFound` if `version` is not ratified."""
+
+
+@runtime_checkable
+class ClaimsTables(Protocol):
+    """An owner that tables name in their metadata."""
+
+    def claim(self, metadata: Metadata, before: Metadata | None) -> Metadata:
+        """`metadata` with whom it has to name; `before` is the table's until now, None for a new one."""
 
 
 class OwnedCommits:

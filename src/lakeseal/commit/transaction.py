@@ -18,12 +18,20 @@ from lakeseal.commit import attempts, isolation
 from lakeseal.commit.attempts import Landed, Retry
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
-from lakeseal.commit.owner import CommitOwner
+from lakeseal.commit.owner import ClaimsTables, CommitOwner
 from lakeseal.commit.post_commit import FreshCommit, PostCommit, run_after
 from lakeseal.commit.proposal import FileActions, Operation, Proposal
 from lakeseal.commit.read_set import ReadSet
 from lakeseal.commit.validation import validate
-from lakeseal.errors import InvalidArgument, OwnedElsewhere, UnsupportedExpression
+from lakeseal.errors import (
+    ConcurrentModification,
+    InvalidArgument,
+    LakesealError,
+    MetadataChangedException,
+    OwnedElsewhere,
+    ProtocolChangedException,
+    UnsupportedExpression,
+)
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
@@ -141,6 +149,8 @@ class OptimisticTransaction:
                 table=self.table,
                 hint="Change the metadata first: files are written by the table's schema and properties",
             )
+        if isinstance(self._owner, ClaimsTables):
+            metadata = self._owner.claim(metadata, None if self._snapshot is None else self._snapshot.metadata)
         self._check_row_tracking(metadata)
         self._metadata = metadata
         self.update_protocol(enable(self.protocol, *required_features(metadata)))
@@ -238,10 +248,31 @@ class OptimisticTransaction:
 
     def commit(self, actions: Iterable[Action], operation: Operation) -> CommitResult:
         proposal = self.close(actions, operation)
-        landed = attempts.commit(
-            proposal, self._snapshot, log=self._log, owner=self._owner, retry=self._retry, clock=self._clock
-        )
+        try:
+            landed = attempts.commit(
+                proposal, self._snapshot, log=self._log, owner=self._owner, retry=self._retry, clock=self._clock
+            )
+        except (MetadataChangedException, ProtocolChangedException) as error:
+            raise self.owner_changed(error) from error
         return self.landed(proposal, landed)
+
+    def owner_changed(self, error: ConcurrentModification) -> LakesealError:
+        """`OwnedElsewhere` if what `error` met was a change of the table's owner: then opening the table again and
+        writing once more goes to whom it belongs now. Otherwise `error` itself."""
+        newest = None if self._snapshot is None else self._log.update()
+        if self._snapshot is None or newest is None:
+            return error
+        before = self._snapshot.properties.managed_commit_owner_name
+        now = newest.properties.managed_commit_owner_name
+        if before == now:
+            return error
+        return OwnedElsewhere(
+            f"While this was written, the table's owner changed from {before or 'the file system'} to "
+            f"{now or 'the file system'}",
+            table=self.table,
+            version=newest.version,
+            hint="Nothing was committed. Open the table again and write once more",
+        )
 
     def close(self, actions: Iterable[Action], operation: Operation) -> Proposal:
         """The proposal, for good: whoever takes it makes the attempts and reports by `landed`."""

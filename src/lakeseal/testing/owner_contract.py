@@ -9,6 +9,7 @@ Derive a class whose name starts with `Test` and give it a fixture `owned`, an `
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Callable
@@ -29,20 +30,24 @@ class OwnedTable(Struct, frozen=True):
     store: Store
 
 
+_moments = itertools.count(1)
+
+
 class Candidate(Struct, frozen=True):
-    """A commit that says nothing but whose it is."""
+    """A commit that says nothing but whose it is, and when: each is later than those before it."""
 
     txn_id: str
+    timestamp: int
     data: bytes
 
     @classmethod
     def new(cls) -> Candidate:
-        txn_id = str(uuid.uuid4())
-        info = CommitInfo(operation="TEST", txn_id=txn_id, in_commit_timestamp=1)
-        return cls(txn_id, encode([info]))
+        txn_id, timestamp = str(uuid.uuid4()), next(_moments)
+        info = CommitInfo(operation="TEST", txn_id=txn_id, in_commit_timestamp=timestamp)
+        return cls(txn_id, timestamp, encode([info]))
 
     def ask(self, owner: CommitOwner, version: int) -> Outcome:
-        return owner.commit(version, self.data, txn_id=self.txn_id, in_commit_timestamp=1)
+        return owner.commit(version, self.data, txn_id=self.txn_id, in_commit_timestamp=self.timestamp)
 
 
 def fill(owned: OwnedTable, versions: int) -> list[Candidate]:

@@ -1,0 +1,1 @@
+"""Ratifying: the commit owner on the ledger, its client side, take-over and release, several tables at once."""

@@ -1,0 +1,94 @@
+"""An owner's work on the files of a table: publishing ratified commits, looking at the log, tidying up.
+
+`publish` puts a commit's bytes under the version's own name. It is safe to run twice, and by several processes at the
+same time. It never overwrites: where the name is taken by other bytes it raises `BackfillMismatch`, because then
+somebody has written past the owner.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from lakeseal.commit.filesystem_owner import txn_id_of
+from lakeseal.errors import BackfillMismatch, BrokenCommit, CorruptTable, ObjectNotFound
+from lakeseal.owner.enablement import Content
+from lakeseal.owner.messages import TrackedCommit
+from lakeseal.owner.ownership import Found
+from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
+from lakeseal.storage.base import Store
+
+
+def ratified_bytes(store: Store, commit: TrackedCommit, inline: bytes | None) -> bytes:
+    """The content of a ratified commit, from wherever it is: the staged file, the ledger or the log itself."""
+    data = inline
+    if data is None:
+        try:
+            data = store.get(commit.key)
+        except ObjectNotFound:
+            # Whoever published it first may have been allowed to tidy up since.
+            data = store.get(commit_path(commit.version))
+            if txn_id_of(data) != commit.txn_id:
+                raise _mismatch(store, commit.version, commit.key) from None
+    if len(data) != commit.size:
+        raise CorruptTable(
+            f"The file of the ratified version {commit.version} has {len(data)} bytes and had {commit.size} when it "
+            "was ratified",
+            table=store.uri,
+            version=commit.version,
+            file=commit.key,
+            hint="Somebody changed a file in _commits: restore it from a backup",
+        )
+    return data
+
+
+def publish(store: Store, commit: TrackedCommit, inline: bytes | None = None) -> None:
+    """Returns when `<version>.json` holds exactly the commit. The versions before it must be published already."""
+    data = ratified_bytes(store, commit, inline)
+    if store.put_if_absent(commit_path(commit.version), data):
+        return
+    if store.get(commit_path(commit.version)) != data:
+        raise _mismatch(store, commit.version, commit.key)
+
+
+class LoggedCommit(Struct, frozen=True, kw_only=True):
+    """What the log holds at a version."""
+
+    found: Found
+    content: Content
+
+
+def look(store: Store, version: int) -> LoggedCommit | None:
+    """None only where `version` can still be taken. A version that was cleaned up was taken by nobody knows whom."""
+    try:
+        content = Content.of(store.get(commit_path(version)))
+    except ObjectNotFound:
+        later = (parse(key) for key in store.list_keys(LOG_DIR, after=version_prefix(version)))
+        if not any(file is not None and file.version > version for file in later):
+            return None
+        content = Content()
+    except BrokenCommit:
+        content = Content()
+    info = content.info
+    found = Found(txn_id=None) if info is None else Found(txn_id=info.txn_id, timestamp=info.in_commit_timestamp)
+    return LoggedCommit(found=found, content=content)
+
+
+def tidy(store: Store, below: int) -> int:
+    """Deletes what lies in `_commits` for versions under `below`, ratified or not; how many files that were."""
+    old = [
+        key
+        for key in store.list_keys(COMMITS_DIR)
+        if (file := parse(key)) is not None and file.kind is LogFileKind.STAGED_COMMIT and file.version < below
+    ]
+    if old:
+        store.delete(old)
+    return len(old)
+
+
+def _mismatch(store: Store, version: int, key: str) -> BackfillMismatch:
+    return BackfillMismatch(
+        f"Version {version} is in the log with other content than the owner ratified, which is in {key}",
+        table=store.uri,
+        version=version,
+        file=commit_path(version),
+    )

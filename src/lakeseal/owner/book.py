@@ -1,0 +1,141 @@
+"""The ledger as an owner uses it: single steps of the state machine, each one transaction, each safe to take twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from lakeseal.ledger import Ledger, Tx
+from lakeseal.owner import enablement, ownership, ratification, rows
+from lakeseal.owner.backfill import LoggedCommit
+from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken
+from lakeseal.owner.ownership import Ownership, State, Verdict
+from lakeseal.owner.ratification import Also, Decision
+from lakeseal.owner.rows import StoredCommit, TableRow
+
+
+class Book:
+    def __init__(self, ledger: Ledger, *, batch_size: int, most_unbackfilled: int, clock: Callable[[], int]) -> None:
+        self.ledger = ledger
+        self._batch_size = batch_size
+        self._most_unbackfilled = most_unbackfilled
+        self._clock = clock
+
+    def told(self, tables: Sequence[str], start_version: int = 0) -> tuple[TableCommits, ...]:
+        """All of them at one moment."""
+        return self.ledger.read(lambda tx: tuple(_told(tx, table, start_version) for table in tables))
+
+    def row(self, table: str) -> Ownership:
+        found = self.ledger.read(lambda tx: rows.read_table(tx, table))
+        return Ownership() if found is None else found.ownership
+
+    def step(self, table: str, change: Callable[[Ownership], Ownership | Verdict]) -> Verdict | None:
+        """Why the step was not taken, or None if it was."""
+
+        def do(tx: Tx) -> Verdict | None:
+            found = rows.read_table(tx, table)
+            if found is None:
+                first = change(Ownership())
+                if isinstance(first, Verdict) or first == Ownership():
+                    return first if isinstance(first, Verdict) else None
+                # Of several who meet a table for the first time one inserts its row, and all read it then.
+                fresh = TableRow(ownership=Ownership(), batch_size=self._batch_size)
+                rows.insert_table(tx, table, fresh, now=self._clock())
+                found = rows.read_table(tx, table) or fresh
+            after = change(found.ownership)
+            if isinstance(after, Verdict):
+                return after
+            if after != found.ownership:
+                rows.write_table(tx, table, msgspec.structs.replace(found, ownership=after), now=self._clock())
+                if after.latest < found.ownership.latest:
+                    rows.drop_commits_above(tx, table, after.latest)
+            return None
+
+        return self.ledger.write(do, idempotent=True)
+
+    def settle(self, table: str, version: int, logged: LoggedCommit) -> None:
+        """`logged` is the commit at the version that the pending take-over wants."""
+
+        def do(tx: Tx) -> None:
+            row = rows.read_table(tx, table)
+            if row is None or row.ownership.change_version != version:
+                return
+            after = ownership.settle(row.ownership, logged.found)
+            if after == row.ownership:
+                return
+            size = row.batch_size
+            if after.state is State.ACTIVE:
+                rows.drop_commits_above(tx, table, version)
+                if logged.content.metadata is not None:
+                    size = enablement.batch_size(logged.content.metadata, self._batch_size)
+            rows.write_table(tx, table, TableRow(ownership=after, batch_size=size), now=self._clock())
+
+        self.ledger.write(do, idempotent=True)
+
+    def decide(self, batch: Batch, known: Mapping[str, Answer], also: Sequence[Also]) -> Decision:
+        return self.ledger.write(
+            lambda tx: ratification.decide(
+                tx, batch, now=self._clock(), most_unbackfilled=self._most_unbackfilled, known=known, also=also
+            ),
+            idempotent=True,
+        )
+
+    def answered(self, request: CommitRequest) -> Ratified | Taken | None:
+        return self.ledger.read(lambda tx: ratification.answered(tx, request))
+
+    def stored(self, table: str, start: int, *, limit: int) -> list[StoredCommit]:
+        return self.ledger.read(lambda tx: rows.stored_from(tx, table, start, limit=limit))
+
+    def mark(self, table: str, version: int, *, epoch: int) -> None:
+        """The copies up to `version` are durable."""
+
+        def do(tx: Tx) -> None:
+            row = rows.read_table(tx, table)
+            if row is None:
+                return
+            after = ownership.mark_backfilled(row.ownership, version, epoch=epoch)
+            if after != row.ownership:
+                rows.mark_commits(tx, table, version)
+                rows.write_table(tx, table, msgspec.structs.replace(row, ownership=after), now=self._clock())
+
+        self.ledger.write(do, idempotent=True)
+
+    def open_work(self) -> list[str]:
+        return self.ledger.read(rows.tables_with_work)
+
+    def forgettable(self, *, grace_ms: int) -> list[str]:
+        return self.ledger.read(lambda tx: rows.tables_to_forget(tx, grace_ms=grace_ms))
+
+    def forget(self, table: str, *, grace_ms: int) -> int:
+        """Rows whose copies have been in the log for longer than the grace go; below which version nothing in
+        `_commits` is needed any more."""
+
+        def do(tx: Tx) -> int:
+            row = rows.read_table(tx, table)
+            if row is None:
+                return 0
+            rows.forget_commits(tx, table, grace_ms=grace_ms)
+            first = rows.first_kept(tx, table)
+            return row.ownership.backfilled + 1 if first is None else min(first, row.ownership.backfilled + 1)
+
+        return self.ledger.write(do, idempotent=True)
+
+
+def _told(tx: Tx, table: str, start_version: int) -> TableCommits:
+    row = rows.read_table(tx, table)
+    if row is None:
+        return TableCommits(table=table)
+    own = row.ownership
+    waiting = own.is_in_office and own.backfilled < own.latest and start_version <= own.latest
+    return TableCommits(
+        table=table,
+        state=own.state,
+        epoch=own.epoch,
+        latest=own.latest,
+        backfilled=own.backfilled,
+        commits=rows.tracked_from(tx, table, max(start_version, own.backfilled + 1)) if waiting else (),
+        change_id=own.promises[-1] if own.promises else None,
+        change_version=own.change_version,
+        batch_size=row.batch_size,
+    )

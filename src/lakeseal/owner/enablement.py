@@ -1,0 +1,158 @@
+"""What makes a table managed, as values: a feature in its protocol, properties in its metadata, never one half of it.
+
+- `managed` gives the metadata of a table that an owner has; the protocol follows from it.
+- `released` gives protocol and metadata without the owner. In-commit timestamps stay: versions that have them do.
+- `check` raises `InvalidMetadata` that names the missing half.
+- `check_commit` keeps ordinary commits from changing the owner: that is what a take-over and a release are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from lakeseal.errors import InvalidMetadata, PolicyRefused
+from lakeseal.protocol.actions import Action, CommitInfo, Metadata, Protocol
+from lakeseal.protocol.codec import decode, decode_line
+from lakeseal.protocol.features import check_writable, disable, enable, required_features, supports
+from lakeseal.protocol.properties import TableProperties
+
+FEATURE = "managedCommits"
+OWNERSHIP_POLICY = "ownership"
+BATCH_SIZE = "batchSize"
+
+_NAME = TableProperties.managed_commit_owner_name.key
+_CONF = TableProperties.managed_commit_owner_conf.key
+_TIMESTAMPS = TableProperties.in_commit_timestamps.key
+_PREPARED = ("inCommitTimestamp",)
+
+
+def managed(metadata: Metadata, *, owner: str, conf: Mapping[str, str]) -> Metadata:
+    configuration = {
+        **metadata.configuration,
+        _NAME: owner,
+        _CONF: msgspec.json.encode(dict(conf), order="sorted").decode(),
+        _TIMESTAMPS: "true",
+    }
+    return msgspec.structs.replace(metadata, configuration=configuration)
+
+
+def kept(metadata: Metadata, before: Metadata) -> Metadata:
+    """`metadata` with the owner that the table has, whatever it says itself: a restore to a version before the
+    take-over brings back columns and properties, not the old authority."""
+    owned = {key: value for key in (_NAME, _CONF, _TIMESTAMPS) if (value := before.configuration.get(key)) is not None}
+    return msgspec.structs.replace(metadata, configuration={**metadata.configuration, **owned})
+
+
+def managed_protocol(protocol: Protocol, metadata: Metadata) -> Protocol:
+    return enable(protocol, *required_features(metadata))
+
+
+def released(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Metadata]:
+    configuration = {key: value for key, value in metadata.configuration.items() if key not in (_NAME, _CONF)}
+    return disable(protocol, FEATURE), msgspec.structs.replace(metadata, configuration=configuration)
+
+
+def owner_name(metadata: Metadata) -> str | None:
+    return TableProperties.of(metadata).managed_commit_owner_name
+
+
+def batch_size(metadata: Metadata, default: int) -> int:
+    """As the table's conf says; a conf that says nothing sensible leaves the default."""
+    try:
+        text = (TableProperties.of(metadata).managed_commit_owner_conf or {}).get(BATCH_SIZE, "")
+    except InvalidMetadata:
+        return default
+    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= 1_000_000 else default
+
+
+def check(protocol: Protocol, metadata: Metadata, *, table: str | None = None, version: int | None = None) -> None:
+    """Of a table that is managed, or that one half says is."""
+    check_writable(protocol, metadata, table=table, version=version)
+    if owner_name(metadata) is None:
+        return
+    missing = None
+    if not supports(protocol, "inCommitTimestamp"):
+        missing = "its protocol lacks inCommitTimestamp"
+    elif not TableProperties.of(metadata).in_commit_timestamps:
+        missing = f"its property {_TIMESTAMPS} is not true"
+    if missing is not None:
+        raise InvalidMetadata(
+            f"The table's commits are managed but {missing}",
+            hint="Managed commits need in-commit timestamps: restore the table to a version before this one",
+            table=table,
+            version=version,
+        )
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """The actions of a commit file that an owner looks at, whatever else it holds."""
+
+    info: CommitInfo | None = None
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+
+    @classmethod
+    def of(cls, data: bytes) -> Content:
+        """Raises `BrokenCommit` where a line is not valid JSON; `codec.decode` is the judge of everything else."""
+        try:
+            lines = _decoder.decode_lines(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return cls.of_actions(decode(data))
+        raws = [
+            (name, raw)
+            for line in lines
+            for name, raw in (
+                ("commitInfo", line.commit_info),
+                ("protocol", line.protocol),
+                ("metaData", line.meta_data),
+            )
+            if raw is not None
+        ]
+        return cls.of_actions(decode_line(b'{"%b":%b}' % (name.encode(), bytes(raw))) for name, raw in raws)
+
+    @classmethod
+    def of_actions(cls, actions: Iterable[Action]) -> Content:
+        info: CommitInfo | None = None
+        protocol: Protocol | None = None
+        metadata: Metadata | None = None
+        for action in actions:
+            match action:
+                case CommitInfo():
+                    info = info or action
+                case Protocol():
+                    protocol = action
+                case Metadata():
+                    metadata = action
+        return cls(info=info, protocol=protocol, metadata=metadata)
+
+
+class _Line(msgspec.Struct, rename="camel"):
+    commit_info: msgspec.Raw | None = None
+    protocol: msgspec.Raw | None = None
+    meta_data: msgspec.Raw | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def check_commit(content: Content, *, owner: str, table: str, version: int) -> None:
+    """A commit between take-over and release leaves the owner as it is."""
+    wrong = None
+    if content.metadata is not None and owner_name(content.metadata) != owner:
+        wrong = f"its metadata names {owner_name(content.metadata) or 'no owner'!r} and the table's owner is {owner!r}"
+    elif content.metadata is not None and not TableProperties.of(content.metadata).in_commit_timestamps:
+        wrong = f"its metadata switches {_TIMESTAMPS} off, which managed commits need"
+    elif content.protocol is not None:
+        missing = [name for name in (FEATURE, *_PREPARED) if not supports(content.protocol, name)]
+        wrong = f"its protocol drops {' and '.join(missing)}" if missing else None
+    if wrong is not None:
+        error = PolicyRefused(
+            f"The commit would change who owns the table: {wrong}",
+            table=table,
+            version=version,
+            hint="Use take_over and release to change a table's owner",
+        )
+        error.policy = OWNERSHIP_POLICY
+        raise error

@@ -1,0 +1,62 @@
+"""The seam of commit owners that serve many tables: everything that can be asked of one, over whatever wire.
+
+Arguments and results are the values of `messages`, strings and numbers, so each call can travel as JSON. A table is
+named by its store's URI. What a caller may rely on:
+
+- `ratify` decides on a whole batch in one step: all of it becomes part of its tables, or nothing does. Asked again with
+  the same txnIds, it gives the first answer, however late. When it answers `Ratified`, the file is durable.
+- `get_commits` tells the state of a table at one moment; `get_commits_of` that of several tables at the same moment.
+- Each of the others is one step of `ownership`, done at most once however often it is asked for, and gives the state
+  of the table afterwards. What the files decide, the owner looks up in the files; it believes nobody's word for it.
+- What raises decided nothing, except `UnknownOutcome`: ask the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits
+from lakeseal.storage.base import Store
+
+
+class OwnerEndpoint(Protocol):
+    @property
+    def name(self) -> str:
+        """What tables call it in `delta.managedCommitOwnerName`."""
+
+    @property
+    def batch_size(self) -> int:
+        """For new tables: how many commits may wait for their backfill."""
+
+    @property
+    def inline_bytes(self) -> int:
+        """Commits up to this size travel in the request, and the owner writes their files."""
+
+    def attach(self, store: Store) -> str:
+        """The name of the store's table. An owner in this process uses the store for its own work on the files; one
+        elsewhere has its own way to them."""
+
+    def get_commits(self, table: str, start_version: int = 0) -> TableCommits: ...
+
+    def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
+        """In the order of `tables`."""
+
+    def ratify(self, batch: Batch) -> BatchAnswer: ...
+
+    def backfill(self, table: str, version: int | None = None) -> TableCommits:
+        """Every version up to `version`, or all, is then in the log under its own name. `VersionNotFound` if it is
+        not ratified."""
+
+    def begin_takeover(self, table: str, takeover_id: str, version: int) -> TableCommits:
+        """Pending: the promise is made. Active: the table is owned here already."""
+
+    def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits: ...
+
+    def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits: ...
+
+    def begin_release(self, table: str, release_id: str) -> TableCommits:
+        """Releasing, with `change_id`: that of whoever began it first."""
+
+    def finish_release(self, table: str) -> TableCommits:
+        """None, if the release's commit is in the log; still releasing otherwise."""

@@ -1,0 +1,221 @@
+"""Take-over and release: how a table goes from the file system to an owner and back, step by step.
+
+`take_over`: the owner promises, the client puts the commit that names the owner into the log, the owner is told. The
+put-if-absent is the commit point: whoever writes to the log at the same time comes before it, or meets it.
+
+`release`: the owner stops ratifying, everything is backfilled, the commit that drops the owner is put into the log, the
+owner is told. `finish_release` goes on from wherever a release stopped, and any client may call it.
+
+A crash between two steps leaves the table in a state that the next one who comes finishes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+
+from lakeseal.commit.attempts import Patience, Retry, attempt_on
+from lakeseal.commit.filesystem_owner import FilesystemOwner
+from lakeseal.commit.owner import Commits, Committed, Outcome, Unresolved
+from lakeseal.commit.proposal import Operation, Proposal
+from lakeseal.commit.rendering import Attempt
+from lakeseal.commit.transaction import OptimisticTransaction, now_ms
+from lakeseal.errors import (
+    AlreadyExists,
+    CommitOutcomeUnknown,
+    ConcurrentWriteException,
+    CorruptTable,
+    OwnedElsewhere,
+    TableNotFound,
+    UnknownOutcome,
+)
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner import enablement
+from lakeseal.owner.backfill import publish
+from lakeseal.owner.enablement import BATCH_SIZE
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.messages import TableCommits
+from lakeseal.owner.ownership import State
+from lakeseal.storage.base import Store
+
+TAKE_OVER = "TAKE OVER"
+RELEASE = "RELEASE"
+
+
+class _Tracked:
+    """What an owner told at one moment, as the log's source of commits."""
+
+    def __init__(self, told: TableCommits) -> None:
+        self._keys = {commit.version: commit.key for commit in told.commits}
+
+    def unbackfilled(self, start_version: int) -> Mapping[int, str]:
+        return {version: key for version, key in self._keys.items() if version >= start_version}
+
+
+def take_over(
+    endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Callable[[], int] = now_ms
+) -> int:
+    """The version that made `endpoint` the owner of the table, which is on the file system until then."""
+    table = endpoint.attach(store)
+    log, patience = DeltaLog(store), Patience(retry or Retry())
+    tries = 0
+    while True:
+        tries += 1
+        snapshot = log.update()
+        if snapshot is None:
+            raise TableNotFound("There is no table to take over", table=table)
+        _check_free(endpoint, snapshot)
+        takeover_id = str(uuid.uuid4())
+        attempt = _take_over_commit(endpoint, log, snapshot, takeover_id, patience, clock)
+        told = _known(lambda: endpoint.begin_takeover(table, takeover_id, attempt.version), patience)  # noqa: B023
+        if told.state is State.PENDING:
+            outcome = _put(store, attempt, takeover_id, patience, table)
+            if isinstance(outcome, Committed):
+                _known(lambda: endpoint.confirm_takeover(table, takeover_id), patience)  # noqa: B023
+                return attempt.version
+            _known(lambda: endpoint.withdraw_takeover(table, takeover_id), patience)  # noqa: B023
+        if not patience.wait(tries):
+            raise ConcurrentWriteException(
+                f"Other writers were faster than the take-over in all {tries} attempts", table=table
+            )
+
+
+def release(
+    endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Callable[[], int] = now_ms
+) -> int:
+    """The version that freed the table: everything before it is in the log, and what follows goes there too."""
+    table = endpoint.attach(store)
+    patience = Patience(retry or Retry())
+    told = _known(lambda: endpoint.begin_release(table, str(uuid.uuid4())), patience)
+    version = told.change_version
+    assert version is not None, "a table that is being released has a version to be released at"
+    finish_release(endpoint, store, patience=patience, clock=clock)
+    return version
+
+
+def finish_release(
+    endpoint: OwnerEndpoint,
+    store: Store,
+    *,
+    patience: Patience | None = None,
+    clock: Callable[[], int] = now_ms,
+) -> None:
+    """Does what is left of a release; nothing if there is none."""
+    table = endpoint.attach(store)
+    patience = patience or Patience(Retry())
+    told = endpoint.get_commits(table)
+    if told.state is not State.RELEASING or told.change_id is None or told.change_version is None:
+        return
+    for commit in told.commits:
+        patience.through(lambda: publish(store, commit))  # noqa: B023
+    _known(lambda: endpoint.backfill(table), patience)
+    log = DeltaLog(store, commit_source=_Tracked(told))
+    snapshot = patience.through(lambda: log.snapshot(told.latest))
+    attempt = _release_commit(log, snapshot, told.change_id, patience, clock)
+    outcome = _put(store, attempt, told.change_id, patience, table)
+    after = _known(lambda: endpoint.finish_release(table), patience)
+    if after.state is State.RELEASING and after.change_id == told.change_id:
+        raise CorruptTable(
+            "The table's release is in its log, but its owner does not see it",
+            table=table,
+            version=outcome.version,
+            hint="Check that the owner reads the same storage as this client",
+        )
+
+
+def _check_free(endpoint: OwnerEndpoint, snapshot: Snapshot) -> None:
+    named = snapshot.properties.managed_commit_owner_name
+    if named == endpoint.name:
+        told = endpoint.get_commits(snapshot.table)
+        if told.state is State.PENDING and told.change_id is not None:
+            told = endpoint.confirm_takeover(snapshot.table, told.change_id)
+        if told.state is State.ACTIVE:
+            raise AlreadyExists(
+                f"The owner {named!r} has the table already", table=snapshot.table, version=snapshot.version
+            )
+    if named is not None:
+        raise OwnedElsewhere(
+            f"The table is owned by {named!r}" + (", which this owner is not" if named == endpoint.name else ""),
+            table=snapshot.table,
+            version=snapshot.version,
+            hint="Let that owner release it first",
+        )
+    enablement.check(snapshot.protocol, snapshot.metadata, table=snapshot.table, version=snapshot.version)
+
+
+def _take_over_commit(
+    endpoint: OwnerEndpoint,
+    log: DeltaLog,
+    snapshot: Snapshot,
+    takeover_id: str,
+    patience: Patience,
+    clock: Callable[[], int],
+) -> Attempt:
+    metadata = enablement.managed(snapshot.metadata, owner=endpoint.name, conf={BATCH_SIZE: str(endpoint.batch_size)})
+    txn = OptimisticTransaction(log, FilesystemOwner(log.store), snapshot, clock=clock)
+    txn.txn_id = takeover_id
+    txn.update_metadata(metadata)
+    proposal = txn.close([], Operation(name=TAKE_OVER, parameters={"owner": endpoint.name}))
+    return attempt_on(snapshot, proposal, log=log, patience=patience, clock=clock)
+
+
+def _release_commit(
+    log: DeltaLog, snapshot: Snapshot, release_id: str, patience: Patience, clock: Callable[[], int]
+) -> Attempt:
+    protocol, metadata = enablement.released(snapshot.protocol, snapshot.metadata)
+    owner = snapshot.properties.managed_commit_owner_name
+    txn = OptimisticTransaction(log, _Nobody(), snapshot, clock=clock)
+    txn.txn_id = release_id
+    txn.update_metadata(metadata)
+    txn.update_protocol(protocol)
+    proposal: Proposal = txn.close([], Operation(name=RELEASE, parameters={"owner": owner}))
+    return attempt_on(snapshot, proposal, log=log, patience=patience, clock=clock)
+
+
+class _Nobody:
+    """A release is rendered like any commit, but no owner is asked for it."""
+
+    def commit(self, version: int, data: bytes, *, txn_id: str, in_commit_timestamp: int | None = None) -> Outcome:
+        raise NotImplementedError
+
+    def get_commits(self, start_version: int) -> Commits:
+        raise NotImplementedError
+
+    def backfill_to_version(self, version: int) -> None:
+        raise NotImplementedError
+
+
+def _put(store: Store, attempt: Attempt, txn_id: str, patience: Patience, table: str) -> Outcome:
+    """Until it is known whose the version is."""
+    tries = 0
+    while True:
+        tries += 1
+        outcome = patience.through(
+            lambda: FilesystemOwner(store).commit(
+                attempt.version, attempt.data, txn_id=txn_id, in_commit_timestamp=attempt.in_commit_timestamp
+            )
+        )
+        if not isinstance(outcome, Unresolved):
+            return outcome
+        if not patience.wait(tries, in_doubt=True):
+            error = CommitOutcomeUnknown(
+                f"It is not known whether version {attempt.version} was written: {outcome.reason}",
+                table=table,
+                version=attempt.version,
+                hint="Run it again: what was done is found and finished",
+            )
+            error.txn_id = txn_id
+            raise error
+
+
+def _known(ask: Callable[[], TableCommits], patience: Patience) -> TableCommits:
+    """Steps of an owner are safe to ask for again, so a lost answer is asked for until it comes."""
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return patience.through(ask)
+        except UnknownOutcome:
+            if not patience.wait(tries, in_doubt=True):
+                raise

@@ -1,0 +1,354 @@
+"""`LedgerOwner`: the commit owner itself, on the ledger. It serves any number of tables and keeps nothing in memory
+that matters, so any number of processes can be it at the same time.
+
+Used in process (`connect("sqlite:///…")`) it backfills after commits by itself, in batches; behind a service a
+`Publisher` does that. Every step is durable before it is answered, and interrupted work is taken up by whoever comes
+next: the first commit that reaches the table, `recover` at start, or a publisher.
+
+The order of a commit: policies, the file in `_commits`, one ledger transaction, the answer, and then backfilling, which
+can fail without anybody's harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from lakeseal.commit.filesystem_owner import txn_id_of
+from lakeseal.commit.transaction import now_ms
+from lakeseal.errors import (
+    CommitOutcomeUnknown,
+    ConcurrentWriteException,
+    CorruptTable,
+    InvalidArgument,
+    LakesealError,
+    ObjectNotFound,
+    OwnedElsewhere,
+    OwnerBusy,
+    PolicyRefused,
+    ReleaseUnderway,
+    VersionNotFound,
+    located,
+)
+from lakeseal.ledger import Ledger
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.owner import ownership
+from lakeseal.owner.admission import Gate
+from lakeseal.owner.backfill import look, publish
+from lakeseal.owner.book import Book
+from lakeseal.owner.messages import (
+    Answer,
+    Batch,
+    BatchAnswer,
+    CommitRequest,
+    Guard,
+    Ratified,
+    TableCommits,
+    Taken,
+    Undecided,
+)
+from lakeseal.owner.ownership import Ownership, State, Verdict
+from lakeseal.owner.policies import Policy
+from lakeseal.owner.ratification import Also, Decided, Denied, InTheLog
+from lakeseal.protocol.actions import Metadata
+from lakeseal.protocol.paths import LOG_DIR, commit_path
+from lakeseal.storage import open_store
+from lakeseal.storage.base import Store
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_NAME = "lakeseal"
+DEFAULT_BATCH_SIZE = 10
+INLINE_BYTES = 8192
+MOST_UNBACKFILLED = 1000
+_PUBLISHED_AT_ONCE = 100
+_TRIES = 8
+
+
+class LedgerOwner:
+    """An `OwnerEndpoint`."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        name: str = DEFAULT_NAME,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        stores: Callable[[str], Store] = open_store,
+        policies: Sequence[Policy] = (),
+        principal: str | None = None,
+        inline_bytes: int = INLINE_BYTES,
+        most_unbackfilled: int = MOST_UNBACKFILLED,
+        backfills: bool = True,
+        trusting: bool = True,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        """`stores` opens tables that were not attached. `principal` is who asks, where a call does not say. With
+        `backfills` commits are followed by their backfill. An owner that is not `trusting` reads each commit whole
+        before it ratifies it."""
+        if not name or batch_size < 1:
+            raise InvalidArgument("An owner needs a name and a batch size of at least 1")
+        self.name = name
+        self.batch_size = batch_size
+        self.inline_bytes = inline_bytes
+        self.book = Book(ledger, batch_size=batch_size, most_unbackfilled=most_unbackfilled, clock=clock)
+        self._open = stores
+        self._attached: dict[str, Store] = {}
+        self._principal = principal
+        self._most_unbackfilled = most_unbackfilled
+        self._backfills = backfills
+        self._gate = Gate(owner=name, policies=policies, trusting=trusting, metadata_at=self.metadata_at)
+        self._latest: dict[str, int] = {}
+        self._publishing: dict[str, threading.Lock] = {}
+
+    def __repr__(self) -> str:
+        return f"LedgerOwner({self.ledger.url.public!r}, name={self.name!r})"
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.book.ledger
+
+    def attach(self, store: Store) -> str:
+        self._attached[store.uri] = store
+        return store.uri
+
+    def store(self, table: str) -> Store:
+        found = self._attached.get(table)
+        if found is None:
+            found = self._attached[table] = self._open(table)
+        return found
+
+    def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
+        return self.book.told([table], start_version)[0]
+
+    def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
+        return self.book.told(tables)
+
+    def ratify(self, batch: Batch, *, principal: str | None = None, also: Sequence[Also] = ()) -> BatchAnswer:
+        """`also` runs in the same ledger transaction, and not again when an answer is only repeated."""
+        named = [request.table for request in batch.commits] + [guard.table for guard in batch.guards]
+        if not batch.commits or len(set(named)) != len(named):
+            raise InvalidArgument("A batch has at least one commit, and each table once")
+        for request in batch.commits:
+            answer = self._admit(request, principal or self._principal)
+            if answer is not None and len(batch.commits) == 1:
+                return BatchAnswer(commits=(answer,))
+        known: dict[str, Answer] = {}
+        for _ in range(_TRIES + len(batch.commits)):
+            decision = self.book.decide(batch, known, also)
+            match decision:
+                case Decided():
+                    self._after(batch, decision)
+                    return decision.answer
+                case InTheLog(request=request):
+                    known[request.table] = self._in_the_log(request)
+                case Denied(verdict=Verdict.UNSETTLED):
+                    if self.settle(decision.request.table).state is State.PENDING:
+                        raise self._error(decision)
+                case Denied(verdict=Verdict.NOT_BACKFILLED) if self._backfills:
+                    self.backfill(decision.request.table)
+                case Denied():
+                    raise self._error(decision)
+        raise OwnerBusy("The table changed hands again and again", table=batch.commits[0].table)
+
+    def backfill(self, table: str, version: int | None = None) -> TableCommits:
+        with self._publishing.setdefault(table, threading.Lock()), located(table=table):
+            self._publish_up_to(table, version)
+        return self.get_commits(table)
+
+    def begin_takeover(
+        self, table: str, takeover_id: str, version: int, *, principal: str | None = None
+    ) -> TableCommits:
+        self._gate.check_principal(table, principal or self._principal, "create" if version == 0 else "take over")
+        for _ in range(_TRIES):
+            verdict = self.book.step(table, lambda row: ownership.promise(row, takeover_id, version))
+            match verdict:
+                case Verdict.OWNED if version == 0 and not self.store(table).list_keys(LOG_DIR):
+                    self.book.step(table, ownership.drop)
+                case None | Verdict.OWNED:
+                    return self.get_commits(table)
+                case Verdict.RELEASING:
+                    raise _releasing(table)
+                case _:
+                    if self.settle(table).state is State.PENDING:
+                        break
+        raise ConcurrentWriteException(
+            f"A take-over of another version of the table than {version} is under way", table=table, version=version
+        )
+
+    def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
+        """A message that comes late names an id that nobody waits for any more, and changes nothing."""
+        return self.settle(table) if takeover_id in self.book.row(table).promises else self.get_commits(table)
+
+    def settle(self, table: str) -> TableCommits:
+        """Ends a pending take-over, if the log shows how it went."""
+        row = self.book.row(table)
+        if row.state is State.PENDING and row.change_version is not None:
+            logged = look(self.store(table), row.change_version)
+            if logged is not None:
+                self.book.settle(table, row.change_version, logged)
+        return self.get_commits(table)
+
+    def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits:
+        self.book.step(table, lambda row: ownership.withdraw(row, takeover_id))
+        return self.get_commits(table)
+
+    def begin_release(self, table: str, release_id: str, *, principal: str | None = None) -> TableCommits:
+        self._gate.check_principal(table, principal or self._principal, "release")
+        self.settle(table)
+        verdict = self.book.step(table, lambda row: ownership.begin_release(row, release_id))
+        if verdict is not None:
+            raise OwnedElsewhere(f"The owner {self.name!r} cannot release this table: {verdict}", table=table)
+        return self.get_commits(table)
+
+    def finish_release(self, table: str) -> TableCommits:
+        before = self.book.row(table)
+        if before.state is not State.RELEASING or before.change_version is None:
+            return self.get_commits(table)
+        if before.backfilled < before.latest:
+            self.backfill(table)
+        logged = look(self.store(table), before.change_version)
+        if logged is None:
+            return self.get_commits(table)
+        found = logged.found
+
+        def step(row: Ownership) -> Ownership | Verdict:
+            # What was looked at belongs to this release, and to no later one.
+            same = (row.epoch, row.promises) == (before.epoch, before.promises)
+            return ownership.finish_release(row, found) if same else row
+
+        if self.book.step(table, step) is Verdict.TAKEN:
+            raise CorruptTable(
+                f"Version {before.change_version} was to be the release and is something else",
+                table=table,
+                version=before.change_version,
+                file=commit_path(before.change_version),
+                hint="Somebody wrote to the log past the table's owner: find out who, and remove that file",
+            )
+        return self.get_commits(table)
+
+    def metadata_at(self, table: str, version: int) -> Metadata:
+        """The table's metadata at a ratified version."""
+        return DeltaLog(self.store(table), commit_source=_Source(self, table)).snapshot(version).metadata
+
+    def _admit(self, request: CommitRequest, principal: str | None) -> Ratified | Taken | None:
+        """The answer, where there is one before the file is looked at."""
+        if request.version <= self._latest.get(request.table, -1):
+            # Somebody was faster, as far as this process knows: spare the file.
+            answer = self.book.answered(request)
+            if answer is not None:
+                return answer
+        try:
+            self._gate.admit(request, self.store(request.table), principal=principal)
+        except PolicyRefused:
+            # What was ratified before a policy came is ratified.
+            answer = self.book.answered(request)
+            if not isinstance(answer, Ratified):
+                raise
+            return answer
+        return None
+
+    def _after(self, batch: Batch, decision: Decided) -> None:
+        for answer in decision.answer.commits:
+            if not isinstance(answer, Undecided):
+                self._latest[answer.table] = max(answer.version, self._latest.get(answer.table, -1))
+        if not self._backfills:
+            return
+        for request, row in zip(batch.commits, decision.tables, strict=False):
+            waiting = row.ownership.latest - row.ownership.backfilled
+            # One writer per batch does it; if that one died, the backlog grows and the next does.
+            if waiting >= row.batch_size and (request.version % row.batch_size == 0 or waiting >= 2 * row.batch_size):
+                try:
+                    self.backfill(request.table, request.version)
+                except LakesealError as error:
+                    _log.warning("backfill of %s failed; its commits stand: %s", request.table, error)
+
+    def _in_the_log(self, request: CommitRequest) -> Answer:
+        """Rows are forgotten only after the commit is in the log, and the log keeps whose it is."""
+        try:
+            there = self.store(request.table).get(commit_path(request.version))
+        except ObjectNotFound:
+            error = CommitOutcomeUnknown(
+                f"Version {request.version} is so old that neither the ledger nor the log tells who committed it",
+                table=request.table,
+                version=request.version,
+                hint="Look for the rows that this transaction wrote before writing them again",
+            )
+            error.txn_id = request.txn_id
+            raise error from None
+        if txn_id_of(there) == request.txn_id:
+            return Ratified(table=request.table, version=request.version, key=commit_path(request.version))
+        return Taken(table=request.table, version=request.version)
+
+    def _publish_up_to(self, table: str, version: int | None) -> None:
+        store = self.store(table)
+        while True:
+            row = self.book.row(table)
+            target = row.latest if version is None else version
+            if target > row.latest:
+                raise VersionNotFound(f"Version {target} is not ratified", version=target)
+            if row.backfilled >= target or not row.is_in_office:
+                return
+            first = row.backfilled + 1
+            stored = self.book.stored(table, first, limit=min(_PUBLISHED_AT_ONCE, target - row.backfilled))
+            if [one.commit.version for one in stored] != list(range(first, first + len(stored))) or not stored:
+                if self.book.row(table).backfilled != row.backfilled:
+                    continue  # another has published and forgotten them meanwhile
+                raise CorruptTable(
+                    f"The ledger has no row for version {first}, which is ratified and not backfilled",
+                    version=first,
+                    hint="The ledger was damaged or restored from an old backup",
+                )
+            for one in stored:
+                publish(store, one.commit, one.inline)
+            self.book.mark(table, stored[-1].commit.version, epoch=row.epoch)
+
+    def _error(self, denied: Denied) -> LakesealError:
+        table, verdict = denied.request.table, denied.verdict
+        version = denied.request.version + (1 if isinstance(denied.request, Guard) else 0)
+        match verdict:
+            case Verdict.BACKWARDS:
+                return InvalidArgument(
+                    "The commit's inCommitTimestamp is not after that of the version before it",
+                    table=table,
+                    version=version,
+                )
+            case Verdict.RELEASING:
+                return _releasing(table)
+            case Verdict.NOT_BACKFILLED:
+                return OwnerBusy(
+                    f"{self._most_unbackfilled} commits of this table wait for their backfill", table=table
+                )
+            case Verdict.GAP:
+                is_gap = True
+            case _:
+                # A version that does not follow from anything, or one that others decide on.
+                is_gap = version > 0 and look(self.store(table), version - 1) is None
+        if is_gap:
+            return VersionNotFound(
+                f"Version {version} cannot be ratified, because version {version - 1} is not there",
+                table=table,
+                version=version - 1,
+                hint="Open the table again",
+            )
+        return OwnedElsewhere(
+            f"The owner {self.name!r} does not decide on commits to this table: {verdict}",
+            table=table,
+            version=version,
+            hint="Open the table again: its log tells who does",
+        )
+
+
+class _Source:
+    def __init__(self, owner: LedgerOwner, table: str) -> None:
+        self._owner = owner
+        self._table = table
+
+    def unbackfilled(self, start_version: int) -> dict[int, str]:
+        commits = self._owner.get_commits(self._table, start_version).commits
+        return {commit.version: commit.key for commit in commits}
+
+
+def _releasing(table: str) -> ReleaseUnderway:
+    return ReleaseUnderway("The table is being released by its owner, which ratifies nothing more", table=table)

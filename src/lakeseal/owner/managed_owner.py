@@ -1,0 +1,174 @@
+"""`ManagedOwner`: a commit owner's side in the client, for one table. A `CommitOwner` over an `OwnerEndpoint`.
+
+A commit's file is durable in `_commits` before ratification is asked for. Version 0 is different: it creates the table,
+so it goes straight into the log by put-if-absent, with the owner's promise before and its confirmation after.
+
+It is bound to the table as it was when it was first asked for: if the table has been released since, and even if it was
+taken over again, commits are refused with `OwnedElsewhere`, and the table has to be opened anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from lakeseal.commit.filesystem_owner import FilesystemOwner
+from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, Unresolved
+from lakeseal.errors import LakesealError, OwnedElsewhere, PolicyRefused, Refused, ReleaseUnderway, UnknownOutcome
+from lakeseal.owner import enablement
+from lakeseal.owner.enablement import BATCH_SIZE, Content
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.handover import finish_release
+from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, file_name
+from lakeseal.owner.ownership import State
+from lakeseal.protocol.actions import Metadata
+from lakeseal.storage.base import Store
+
+_log = logging.getLogger(__name__)
+
+
+class ManagedOwner:
+    def __init__(self, endpoint: OwnerEndpoint, store: Store) -> None:
+        self.endpoint = endpoint
+        self.store = store
+        self.table = endpoint.attach(store)
+        self._epoch: int | None = None
+        self._files: dict[tuple[int, str], str] = {}
+
+    def __repr__(self) -> str:
+        return f"ManagedOwner({self.endpoint!r}, {self.table!r})"
+
+    def commit(self, version: int, data: bytes, *, txn_id: str, in_commit_timestamp: int | None = None) -> Outcome:
+        if version == 0:
+            return self._create(data, txn_id, in_commit_timestamp)
+        try:
+            request = self.request(version, data, txn_id=txn_id, in_commit_timestamp=in_commit_timestamp)
+            answer = self.endpoint.ratify(Batch(commits=(request,))).commits[0]
+        except UnknownOutcome as error:
+            return Unresolved(version=version, reason=str(error))
+        except ReleaseUnderway:
+            raise self.released() from None
+        except Refused:
+            self.answered(version, txn_id)
+            raise
+        self.answered(version, txn_id)
+        return _outcome(answer, txn_id, in_commit_timestamp)
+
+    def get_commits(self, start_version: int) -> Commits:
+        told = self.endpoint.get_commits(self.table, start_version)
+        self._learn(told.state, told.epoch)
+        return Commits(
+            commits=tuple(
+                Commit(
+                    version=commit.version,
+                    key=commit.key,
+                    txn_id=commit.txn_id,
+                    in_commit_timestamp=commit.in_commit_timestamp,
+                )
+                for commit in told.commits
+            ),
+            latest=told.latest,
+        )
+
+    def backfill_to_version(self, version: int) -> None:
+        self.endpoint.backfill(self.table, version)
+
+    def claim(self, metadata: Metadata, before: Metadata | None) -> Metadata:
+        """A new table's metadata names this owner; that of an owned table keeps whom it names."""
+        if before is None:
+            return enablement.managed(
+                metadata, owner=self.endpoint.name, conf={BATCH_SIZE: str(self.endpoint.batch_size)}
+            )
+        return enablement.kept(metadata, before) if enablement.owner_name(before) is not None else metadata
+
+    def request(
+        self, version: int, data: bytes, *, txn_id: str, in_commit_timestamp: int | None = None
+    ) -> CommitRequest:
+        """What to ask the owner for. Unless the owner writes it, the commit's file is durable when this returns; asked
+        for the same again, it is the same file."""
+        content = Content.of(data)
+        enablement.check_commit(content, owner=self.endpoint.name, table=self.table, version=version)
+        if in_commit_timestamp is None and content.info is not None:
+            in_commit_timestamp = content.info.in_commit_timestamp
+        if in_commit_timestamp is None:
+            error = PolicyRefused(
+                "A managed commit needs an inCommitTimestamp in its commitInfo", table=self.table, version=version
+            )
+            error.policy = enablement.OWNERSHIP_POLICY
+            raise error
+        request = CommitRequest(
+            table=self.table,
+            version=version,
+            txn_id=txn_id,
+            file=self._files.setdefault((version, txn_id), file_name(version, str(uuid.uuid4()))),
+            size=len(data),
+            in_commit_timestamp=in_commit_timestamp,
+            epoch=self.epoch(),
+            data=data if len(data) <= self.endpoint.inline_bytes else None,
+        )
+        if request.data is None:
+            # False says that it is there: a name is used for one content only, so it is this one.
+            self.store.put_if_absent(request.key, data)
+        return request
+
+    def answered(self, version: int, txn_id: str) -> None:
+        """The outcome is known, and nobody will ask for the same again."""
+        self._files.pop((version, txn_id), None)
+
+    def epoch(self) -> int:
+        if self._epoch is None:
+            told = self.endpoint.get_commits(self.table, _NO_COMMITS)
+            self._learn(told.state, told.epoch)
+            return told.epoch
+        return self._epoch
+
+    def released(self) -> OwnedElsewhere:
+        """Helps a release that is under way, and says what the caller has to do."""
+        finish_release(self.endpoint, self.store)
+        return OwnedElsewhere(
+            f"The owner {self.endpoint.name!r} has released this table",
+            table=self.table,
+            hint="Open the table again: commits go to its log now",
+        )
+
+    def _learn(self, state: State, epoch: int) -> None:
+        if self._epoch is None and state in (State.ACTIVE, State.RELEASING):
+            self._epoch = epoch
+
+    def _create(self, data: bytes, txn_id: str, in_commit_timestamp: int | None) -> Outcome:
+        try:
+            told = self.endpoint.begin_takeover(self.table, txn_id, 0)
+        except UnknownOutcome as error:
+            return Unresolved(version=0, reason=str(error))
+        outcome = FilesystemOwner(self.store).commit(0, data, txn_id=txn_id, in_commit_timestamp=in_commit_timestamp)
+        if told.state is State.PENDING:
+            self._settle_creation(txn_id, outcome)
+        return outcome
+
+    def _settle_creation(self, txn_id: str, outcome: Outcome) -> None:
+        try:
+            match outcome:
+                case Committed():
+                    self.endpoint.confirm_takeover(self.table, txn_id)
+                case Conflict():
+                    self.endpoint.withdraw_takeover(self.table, txn_id)
+        except LakesealError as error:
+            # The log has decided, and the first commit that reaches the owner makes it look there.
+            _log.warning("the owner of %s could not be told how its creation went: %s", self.table, error)
+
+
+_NO_COMMITS = 2**62
+"""A version from which there are none, for those who ask for the state alone."""
+
+
+def _outcome(answer: Answer, txn_id: str, in_commit_timestamp: int | None) -> Outcome:
+    if not isinstance(answer, Ratified):
+        return Conflict(version=answer.version)
+    return Committed(
+        commit=Commit(
+            version=answer.version,
+            key=answer.key,
+            txn_id=txn_id,
+            in_commit_timestamp=answer.in_commit_timestamp or in_commit_timestamp,
+        )
+    )

@@ -1,0 +1,178 @@
+"""What is said to a commit owner and what it answers: frozen values that travel as JSON.
+
+`to_json` and `from_json` of this module serve every type here; bytes travel as base64. Errors are not part of the
+answers: an owner raises them, and `error_to_json` and `error_from_json` carry them over a wire.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal import errors
+from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.owner.ownership import State
+from lakeseal.protocol.paths import COMMITS_DIR, LogFileKind, parse, staged_commit_path
+
+T = TypeVar("T")
+
+
+class TrackedCommit(Struct, frozen=True, kw_only=True):
+    """A ratified commit that is not backfilled yet."""
+
+    version: int
+    file: str
+    """Its name in `_commits`."""
+    txn_id: str
+    size: int
+    in_commit_timestamp: int
+
+    @property
+    def key(self) -> str:
+        return COMMITS_DIR + self.file
+
+
+class TableCommits(Struct, frozen=True, kw_only=True):
+    """What an owner knows of a table at one moment."""
+
+    table: str
+    state: State = State.NONE
+    epoch: int = 0
+    latest: int = -1
+    backfilled: int = -1
+    commits: tuple[TrackedCommit, ...] = ()
+    """Contiguous, ascending, from the version asked for or the first that is not backfilled."""
+    change_id: str | None = None
+    """Of the release, while there is one."""
+    change_version: int | None = None
+    """The version that it, or a pending take-over, is to be."""
+    batch_size: int = 1
+
+
+class CommitRequest(Struct, frozen=True, kw_only=True):
+    """Ratify this file as `version` of the table."""
+
+    table: str
+    version: int
+    txn_id: str
+    file: str
+    """Its name in `_commits`: `<version>.<uuid>.json`."""
+    size: int
+    in_commit_timestamp: int
+    epoch: int
+    data: bytes | None = None
+    """A small commit's content: then the owner writes the file. Otherwise it is there already, durable."""
+
+    def __post_init__(self) -> None:
+        found = parse(COMMITS_DIR + self.file)
+        if found is None or found.kind is not LogFileKind.STAGED_COMMIT or found.version != self.version:
+            raise InvalidArgument(
+                f"{self.file!r} does not name a commit file of version {self.version}",
+                hint="The name is <version, 20 digits>.<uuid>.json",
+                table=self.table,
+            )
+        if self.data is not None and len(self.data) != self.size:
+            raise InvalidArgument("A commit's size is not that of its data", table=self.table, version=self.version)
+        if not self.txn_id:
+            raise InvalidArgument("A commit needs a txnId", table=self.table, version=self.version)
+
+    @property
+    def key(self) -> str:
+        return COMMITS_DIR + self.file
+
+
+def file_name(version: int, uuid: str) -> str:
+    return staged_commit_path(version, uuid).removeprefix(COMMITS_DIR)
+
+
+class Guard(Struct, frozen=True, kw_only=True):
+    """A table that was read and is not written: it must still be at this version when the others are ratified."""
+
+    table: str
+    version: int
+    epoch: int
+
+
+class LedgerRecord(Struct, frozen=True, kw_only=True):
+    """A row that joins the same ledger transaction, such as a watermark.
+
+    With `expected` it is set only if the row is there and has these values, with `insert` only if there is none;
+    otherwise nothing at all is ratified."""
+
+    table: str
+    key: dict[str, Any]
+    values: dict[str, Any]
+    expected: dict[str, Any] | None = None
+    insert: bool = False
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """All of it is ratified, or nothing is."""
+
+    commits: tuple[CommitRequest, ...]
+    guards: tuple[Guard, ...] = ()
+    records: tuple[LedgerRecord, ...] = ()
+
+
+class Ratified(Struct, frozen=True, kw_only=True, tag="ratified"):
+    table: str
+    version: int
+    key: str
+    """Of the file that holds the commit, from the table's root."""
+    in_commit_timestamp: int | None = None
+
+
+class Taken(Struct, frozen=True, kw_only=True, tag="taken"):
+    """Another transaction has this version, or the table that was to be guarded has gone on to it."""
+
+    table: str
+    version: int
+
+
+class Undecided(Struct, frozen=True, kw_only=True, tag="undecided"):
+    """It could have been ratified, and was not because another of its batch could not."""
+
+    table: str
+    version: int
+
+
+Answer = Ratified | Taken | Undecided
+
+
+class BatchAnswer(Struct, frozen=True, kw_only=True):
+    commits: tuple[Answer, ...]
+    """In the order of the requests."""
+    guards: tuple[Taken, ...] = ()
+    """Those that did not hold."""
+
+
+def to_json(value: Struct) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def from_json(data: bytes, cls: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=cls)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"This is no {cls.__name__}: {error}") from None
+
+
+_BY_KIND: dict[str, type[LakesealError]] = {
+    cls.kind: cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, LakesealError)
+}
+
+
+def error_to_json(error: LakesealError) -> dict[str, object]:
+    return error.to_json()
+
+
+def error_from_json(value: dict[str, Any]) -> LakesealError:
+    """The error that `error_to_json` told of; an unknown kind becomes the root of the tree."""
+    known = {name: value[name] for name in ("hint", "table", "version", "file", "column") if name in value}
+    error = _BY_KIND.get(str(value.get("kind")), LakesealError)(str(value.get("message", "")), **known)
+    if isinstance(error, errors.PolicyRefused):
+        error.policy = str(value.get("policy", ""))
+    return error

@@ -1,0 +1,179 @@
+"""Who may commit to a table: the state machine, as pure functions of one value.
+
+    none ──promise──► pending ──settle: the file is there, with a promised id──► active
+     ▲  ◄──withdraw, settle: the file is another's──┘                              │ begin_release
+     └───────────────finish_release: everything backfilled, epoch + 1────────── releasing
+
+Each function takes the ledger's row of a table and what was seen in the files, and gives the row afterwards (the same
+one where nothing changes) or a `Verdict` that says why not. A step of the protocol is one such function inside one
+ledger transaction, or one file operation; `tests/owner/test_exploration.py` walks through all interleavings of them.
+
+A promise binds the owner until the version that it was made for is taken: by the promised id (then the owner is in
+office and never refuses), or by another commit (then the promise is void). So several take-overs of one version can be
+promised at once, nobody has to wait for a client that died, and no clock decides anything.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class State(StrEnum):
+    NONE = "none"
+    PENDING = "pending"
+    ACTIVE = "active"
+    RELEASING = "releasing"
+
+
+class Verdict(StrEnum):
+    """Why a step was not taken."""
+
+    TAKEN = "the version is ratified already"
+    GAP = "the version before it is not there"
+    BACKWARDS = "its timestamp is not after that of the version before it"
+    UNSETTLED = "a take-over is pending and must be settled first"
+    RELEASING = "the table is being released"
+    NOT_OWNED = "the table is not owned here"
+    OWNED = "the table is owned here already"
+    OTHER_EPOCH = "the table was released and taken over again since it was opened"
+    OTHER_VERSION = "a take-over of another version is pending"
+    NOT_BACKFILLED = "not everything is backfilled"
+
+
+class Ownership(Struct, frozen=True, kw_only=True):
+    """What the ledger knows of a table, apart from its commits."""
+
+    state: State = State.NONE
+    epoch: int = 0
+    """Grows with each release."""
+    promises: tuple[str, ...] = ()
+    """Pending: the ids of the take-overs that may land. Releasing: the id of the release."""
+    change_version: int | None = None
+    """The version that the take-over or the release wants."""
+    latest: int = -1
+    latest_timestamp: int | None = None
+    backfilled: int = -1
+
+    @property
+    def is_in_office(self) -> bool:
+        return self.state in (State.ACTIVE, State.RELEASING)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What is in the log at a version. Its absence is None."""
+
+    txn_id: str | None
+    timestamp: int | None = None
+
+
+def promise(row: Ownership, takeover_id: str, version: int) -> Ownership | Verdict:
+    """The owner will own the table if the take-over's commit becomes `version`."""
+    match row.state:
+        case State.NONE:
+            return replace(row, state=State.PENDING, promises=(takeover_id,), change_version=version)
+        case State.PENDING if takeover_id in row.promises and row.change_version == version:
+            return row
+        case State.PENDING if row.change_version == version:
+            return replace(row, promises=(*row.promises, takeover_id))
+        case State.PENDING:
+            return Verdict.OTHER_VERSION
+        case State.RELEASING:
+            return Verdict.RELEASING
+        case State.ACTIVE:
+            return Verdict.OWNED
+
+
+def withdraw(row: Ownership, takeover_id: str) -> Ownership:
+    """For the client of the take-over alone, once its commit can no longer land."""
+    if row.state is not State.PENDING or takeover_id not in row.promises:
+        return row
+    left = tuple(promised for promised in row.promises if promised != takeover_id)
+    return replace(row, promises=left) if left else _none(row)
+
+
+def settle(row: Ownership, found: Found | None) -> Ownership:
+    """`found` is the commit at `change_version`: the commit point of a take-over is in the files, so they decide."""
+    if row.state is not State.PENDING or found is None:
+        return row
+    if found.txn_id not in row.promises:
+        return _none(row)
+    assert row.change_version is not None
+    return replace(
+        row,
+        state=State.ACTIVE,
+        promises=(),
+        change_version=None,
+        latest=row.change_version,
+        latest_timestamp=found.timestamp,
+        backfilled=row.change_version,
+    )
+
+
+def ratify(row: Ownership, version: int, *, epoch: int, timestamp: int) -> Ownership | Verdict:
+    """For a transaction that has no version yet: whoever asks again is answered from its row, before this."""
+    if version <= row.latest:
+        return Verdict.TAKEN
+    match row.state:
+        case State.NONE:
+            return Verdict.NOT_OWNED
+        case State.PENDING:
+            return Verdict.UNSETTLED
+        case State.RELEASING:
+            return Verdict.RELEASING
+        case State.ACTIVE if row.epoch != epoch:
+            return Verdict.OTHER_EPOCH
+    if version > row.latest + 1:
+        return Verdict.GAP
+    if row.latest_timestamp is not None and timestamp <= row.latest_timestamp:
+        return Verdict.BACKWARDS
+    return replace(row, latest=version, latest_timestamp=timestamp)
+
+
+def mark_backfilled(row: Ownership, version: int, *, epoch: int) -> Ownership:
+    """After every version up to `version` is durable in the log under its own name."""
+    if not row.is_in_office or row.epoch != epoch or not row.backfilled < version <= row.latest:
+        return row
+    return replace(row, backfilled=version)
+
+
+def begin_release(row: Ownership, release_id: str) -> Ownership | Verdict:
+    """From here on nothing is ratified. A release that is under way is joined."""
+    match row.state:
+        case State.ACTIVE:
+            return replace(row, state=State.RELEASING, promises=(release_id,), change_version=row.latest + 1)
+        case State.RELEASING:
+            return row
+        case State.PENDING:
+            return Verdict.UNSETTLED
+        case State.NONE:
+            return Verdict.NOT_OWNED
+
+
+def finish_release(row: Ownership, found: Found | None) -> Ownership | Verdict:
+    """`found` is the commit at `change_version`; the release is over once that is the release's own."""
+    if row.state is not State.RELEASING or found is None:
+        return row
+    if row.backfilled < row.latest:
+        return Verdict.NOT_BACKFILLED
+    if found.txn_id not in row.promises:
+        return Verdict.TAKEN
+    assert row.change_version is not None
+    return replace(
+        _none(row),
+        epoch=row.epoch + 1,
+        latest=row.change_version,
+        latest_timestamp=found.timestamp,
+        backfilled=row.change_version,
+    )
+
+
+def drop(row: Ownership) -> Ownership:
+    """Only when the table's log is empty: whoever deleted the table took its versions along."""
+    return Ownership(epoch=row.epoch + 1)
+
+
+def _none(row: Ownership) -> Ownership:
+    return replace(row, state=State.NONE, promises=(), change_version=None)

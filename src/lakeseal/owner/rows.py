@@ -1,0 +1,216 @@
+"""The owner's rows in the ledger, to and from values. Every function runs inside a ledger transaction.
+
+A table's row stands for its commits: writers lock it first (`read_table` in a write does).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec import Struct
+
+from lakeseal.ledger import Row, Tx, key
+from lakeseal.ledger.schema import commits, tables
+from lakeseal.owner.messages import CommitRequest, TrackedCommit
+from lakeseal.owner.ownership import Ownership, State
+
+_PROMISES = "promises"
+_BATCH_SIZE = "batchSize"
+
+
+class TableRow(Struct, frozen=True, kw_only=True):
+    ownership: Ownership
+    batch_size: int
+
+    @classmethod
+    def from_row(cls, row: Row) -> TableRow:
+        promises = row.conf.get(_PROMISES) or ((row.takeover_id,) if row.takeover_id is not None else ())
+        ownership = Ownership(
+            state=State(row.state),
+            epoch=row.epoch,
+            promises=tuple(promises),
+            change_version=row.takeover_version,
+            latest=-1 if row.latest_version is None else row.latest_version,
+            latest_timestamp=row.latest_timestamp,
+            backfilled=-1 if row.backfilled_version is None else row.backfilled_version,
+        )
+        return cls(ownership=ownership, batch_size=row.conf.get(_BATCH_SIZE, 1))
+
+    def to_row(self) -> dict[str, Any]:
+        own = self.ownership
+        conf: dict[str, Any] = {_BATCH_SIZE: self.batch_size}
+        if len(own.promises) > 1:
+            conf[_PROMISES] = list(own.promises)
+        return {
+            "state": own.state.value,
+            "epoch": own.epoch,
+            "takeover_id": own.promises[-1] if own.promises else None,
+            "takeover_version": own.change_version,
+            "latest_version": own.latest if own.latest >= 0 else None,
+            "latest_timestamp": own.latest_timestamp,
+            "backfilled_version": own.backfilled if own.backfilled >= 0 else None,
+            "conf": conf,
+        }
+
+
+class StoredCommit(Struct, frozen=True, kw_only=True):
+    commit: TrackedCommit
+    inline: bytes | None
+    backfilled: bool
+
+    @classmethod
+    def from_row(cls, row: Row) -> StoredCommit:
+        commit = TrackedCommit(
+            version=row.version,
+            file=row.file,
+            txn_id=row.txn_id,
+            size=row.size,
+            in_commit_timestamp=row.in_commit_timestamp,
+        )
+        return cls(commit=commit, inline=row.inline, backfilled=row.backfilled)
+
+
+def read_table(tx: Tx, table: str) -> TableRow | None:
+    row = tx.get(tables, table_id=table)
+    return None if row is None else TableRow.from_row(row)
+
+
+def write_table(tx: Tx, table: str, row: TableRow, *, now: int) -> None:
+    tx.put(tables, table_id=table, **row.to_row(), updated=now)
+
+
+def insert_table(tx: Tx, table: str, row: TableRow, *, now: int) -> bool:
+    return tx.insert(tables, table_id=table, **row.to_row(), updated=now)
+
+
+def write_latest(tx: Tx, table: str, ownership: Ownership, *, now: int) -> None:
+    """What a ratification changes, and nothing else."""
+    values = {
+        "latest_version": ownership.latest,
+        "latest_timestamp": ownership.latest_timestamp,
+        "updated": now,
+    }
+    tx.update(tables, {"table_id": table}, values)
+
+
+def insert_commit(tx: Tx, request: CommitRequest, *, now: int) -> bool:
+    return tx.insert(
+        commits,
+        table_id=request.table,
+        version=request.version,
+        txn_id=request.txn_id,
+        file=request.file,
+        size=request.size,
+        in_commit_timestamp=request.in_commit_timestamp,
+        inline=request.data,
+        ratified=now,
+        backfilled=False,
+        backfilled_at=None,
+    )
+
+
+def commit_of(tx: Tx, table: str, txn_id: str) -> StoredCommit | None:
+    row = tx.get(commits, table_id=table, txn_id=txn_id)
+    return None if row is None else StoredCommit.from_row(row)
+
+
+def commit_at(tx: Tx, table: str, version: int) -> StoredCommit | None:
+    row = tx.get(commits, table_id=table, version=version)
+    return None if row is None else StoredCommit.from_row(row)
+
+
+_tracked = (
+    sa.select(commits)
+    .where(commits.c.table_key == sa.bindparam("table"), commits.c.version >= sa.bindparam("start"))
+    .order_by(commits.c.version)
+)
+# Without the bytes, which only a backfill needs.
+_listed = _tracked.with_only_columns(
+    commits.c.version,
+    commits.c.file,
+    commits.c.txn_id,
+    commits.c.size,
+    commits.c.in_commit_timestamp,
+)
+
+
+def tracked_from(tx: Tx, table: str, start: int) -> tuple[TrackedCommit, ...]:
+    rows = tx.rows(_listed.params(table=key(table), start=start), lock=False)
+    return tuple(
+        TrackedCommit(
+            version=row.version,
+            file=row.file,
+            txn_id=row.txn_id,
+            size=row.size,
+            in_commit_timestamp=row.in_commit_timestamp,
+        )
+        for row in rows
+    )
+
+
+def stored_from(tx: Tx, table: str, start: int, *, limit: int) -> list[StoredCommit]:
+    rows = tx.rows(_tracked.params(table=key(table), start=start).limit(limit), lock=False)
+    return [StoredCommit.from_row(row) for row in rows]
+
+
+def mark_commits(tx: Tx, table: str, up_to: int) -> None:
+    """Their copies are durable: from here on the row only answers those who ask again."""
+    statement = (
+        sa.update(commits)
+        .where(
+            commits.c.table_key == key(table),
+            commits.c.version <= up_to,
+            commits.c.backfilled.is_(False),
+        )
+        .values(backfilled=True, backfilled_at=tx.now(), inline=None)
+    )
+    tx.run(statement)
+
+
+def forget_commits(tx: Tx, table: str, *, grace_ms: int) -> int:
+    """How many rows are gone."""
+    statement = sa.delete(commits).where(
+        commits.c.table_key == key(table),
+        commits.c.backfilled.is_(True),
+        commits.c.backfilled_at <= tx.now() - grace_ms,
+    )
+    return tx.run(statement)
+
+
+def drop_commits_above(tx: Tx, table: str, version: int) -> None:
+    """Rows of a former life of the table, which another one took the place of."""
+    tx.run(sa.delete(commits).where(commits.c.table_key == key(table), commits.c.version > version))
+
+
+def first_kept(tx: Tx, table: str) -> int | None:
+    query = sa.select(sa.func.min(commits.c.version)).where(commits.c.table_key == key(table))
+    found = tx.rows(query, lock=False)
+    return found[0][0] if found else None
+
+
+_open_work = sa.select(tables.c.table_id).where(
+    sa.or_(
+        tables.c.state.in_([State.PENDING.value, State.RELEASING.value]),
+        tables.c.latest_version > tables.c.backfilled_version,
+    )
+)
+
+
+def tables_with_work(tx: Tx) -> list[str]:
+    """Tables with something pending, releasing or not yet backfilled."""
+    return [row.table_id for row in tx.rows(_open_work, lock=False)]
+
+
+def tables_to_forget(tx: Tx, *, grace_ms: int) -> list[str]:
+    query = (
+        sa.select(tables.c.table_id)
+        .join(commits, commits.c.table_key == tables.c.table_key)
+        .where(commits.c.backfilled.is_(True), commits.c.backfilled_at <= tx.now() - grace_ms)
+        .distinct()
+    )
+    return [row.table_id for row in tx.rows(query, lock=False)]
+
+
+def all_tables(tx: Tx) -> list[tuple[str, TableRow]]:
+    return [(row.table_id, TableRow.from_row(row)) for row in tx.rows(sa.select(tables), lock=False)]

@@ -1,0 +1,91 @@
+"""Owners of every kind, and tables of every kind of storage."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lakeseal import ledger
+from lakeseal.ledger import Ledger
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.postgres import postgres_server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    # These tests kill clients, not the server: what the server has accepted need not reach the disk.
+    with postgres_server(fsync="off", full_page_writes="off") as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> str:
+    """A database without a ledger."""
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
+    return postgres
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """A ledger that several processes can open."""
+    return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def any_url(request: pytest.FixtureRequest) -> str:
+    match request.param:
+        case "memory":
+            return "sqlite://"
+        case "sqlite":
+            return str(request.getfixturevalue("sqlite_url"))
+        case _:
+            return str(request.getfixturevalue("postgres_url"))
+
+
+OpenOwner = Callable[..., LedgerOwner]
+
+
+@pytest.fixture
+def open_owner() -> Iterator[OpenOwner]:
+    """Opens owners; their ledgers are closed at the end."""
+    with ExitStack() as stack:
+
+        def open_one(url: str = "sqlite://", **options: object) -> LedgerOwner:
+            opened: Ledger = stack.enter_context(ledger.open(url, patience=10))
+            return LedgerOwner(opened, **options)  # type: ignore[arg-type]
+
+        yield open_one
+
+
+@pytest.fixture
+def owner(open_owner: OpenOwner) -> LedgerOwner:
+    """The quick one."""
+    return open_owner(batch_size=100)
+
+
+@pytest.fixture
+def memory() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/table")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    return open_store(tmp_path / "table")
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest) -> Store:
+    found: Store = request.getfixturevalue(request.param)
+    return found
