@@ -1,8 +1,11 @@
 """Errors of ours on their way through Spark.
 
-Spark turns what a task raises into text. `noted` writes the error's parts under that text, and `recovered` finds them
-again in whatever Spark raises on the driver, so that the caller catches what the task raised. Errors that are not ours
-(a user's function that raised, a lost executor) stay Spark's.
+Spark turns what is raised in one of its Python processes into text. `noted` writes the error's parts under that text,
+and `recovered` finds them again in whatever Spark raises on the driver, so that the caller catches what was raised.
+Errors that are not ours (a user's function that raised, a lost executor) stay Spark's.
+
+`Table.write` does both. Around `df.write.format("lakeseal")` it is for the user to say `with recovered():`, as there it
+is Spark who is called; without it the error's text is still in Spark's.
 """
 
 from __future__ import annotations
@@ -20,17 +23,18 @@ _MARK = "lakeseal-error: "
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Around a task."""
+    """Around what Spark runs in a process of its own."""
     try:
         yield
     except LakesealError as error:
         error.add_note(_MARK + msgspec.json.encode(error.to_json()).decode())
-        raise
+        # The error says what happened; where in our code is for whoever looks at its cause.
+        raise error.with_traceback(None) from error.__cause__
 
 
 @contextmanager
 def recovered() -> Iterator[None]:
-    """Around a job."""
+    """Around what makes Spark run it."""
     try:
         yield
     except Exception as error:
