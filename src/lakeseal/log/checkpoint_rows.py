@@ -80,7 +80,10 @@ class CheckpointRows:
         self._stats_type = self._partitions = None
         if properties.checkpoint_stats_as_struct:
             self._stats_type, self._partitions = _stats_type(snapshot), _typed_partitions(snapshot)
-        self._as_json = properties.checkpoint_stats_as_json
+        # A deletion vector asks for the number of records, so its file's statistics are never left out altogether.
+        has_vectors = self.adds["deletionVector"].null_count < self.adds.num_rows
+        wanted = properties.checkpoint_stats_as_struct or has_vectors
+        self._as_json = properties.checkpoint_stats_as_json or (wanted and self._stats_type is None)
         self._add_type = pa.struct(self._add_fields())
         self._remove_type = pa.struct([*_REMOVE_FIELDS, *_unknown_field(self.removes)])
 
