@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import pickle
 import subprocess
@@ -114,6 +115,27 @@ class TestTask:
         with pytest.raises(ConstraintViolation, match=r"\{id: -5, p: 'x'\}") as caught:
             read_report(run(-5))
         assert caught.value.table == job.store.uri
+
+    def test_logs_at_the_level_of_the_driver_in_a_process_of_its_own(self, tmp_path: Path) -> None:
+        script = (
+            "import sys\n"
+            "from lakeseal.write.file_commit_protocol import TaskContext\n"
+            "from lakeseal.write.job import WriteJobSpec, run_task\n"
+            "for text in sys.stdin:\n"
+            "    run_task(WriteJobSpec.from_json(text), TaskContext(job_id='delta', split=0), [])\n"
+        )
+
+        def logged(*levels: int | None) -> str:
+            jobs = "\n".join(spec(tmp_path, log_level=level).to_json() for level in levels)
+            command = [sys.executable, "-c", script]
+            return subprocess.run(command, input=jobs, capture_output=True, text=True, check=True).stderr
+
+        assert logged(None) == ""
+        assert logged(logging.WARNING) == ""
+        once = logged(logging.DEBUG)
+        assert "task 0 commits 0 files" in once
+        # Engines keep processes for later jobs.
+        assert logged(logging.DEBUG, logging.WARNING).count("\n") == once.count("\n")
 
 
 class TestFailure:

@@ -70,7 +70,8 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True):
     constraints: tuple[Constraint, ...] = ()
     now: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     """What `current_timestamp()` stands for in all tasks."""
-    log_level: int = 30
+    log_level: int | None = None
+    """What tasks log, in processes of their own; None leaves it as it is there."""
     buffer_bytes: int = BUFFER_BYTES
     spill_directory: str | None = None
 
@@ -108,7 +109,8 @@ def new_protocol(spec: WriteJobSpec) -> FileCommitProtocol:
 
 
 def run_task(spec: WriteJobSpec, task: TaskContext, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
-    configure_task(spec.log_level)
+    if spec.log_level is not None:
+        configure_task(spec.log_level)
     protocol = new_protocol(spec)
     protocol.setup_task(task)
     writer: TaskWriter | None = None
