@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,13 +33,15 @@ RESULTS = HERE / "results"
 
 class Timer:
     seconds = 0.0
+    cpu_seconds = 0.0
 
     def __enter__(self) -> Timer:
-        self._start = time.perf_counter()
+        self._start = time.perf_counter(), time.process_time()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - self._start
+        self.seconds += time.perf_counter() - self._start[0]
+        self.cpu_seconds += time.process_time() - self._start[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +55,18 @@ class Subject:
 class Measured:
     subject: str
     seconds: list[float]
+    cpu_seconds: list[float]
+    """Of all threads: what is left of a comparison when the machine is busy with something else."""
     peak_mb: list[float]
     facts: Any
 
     @property
     def median_seconds(self) -> float:
         return statistics.median(self.seconds)
+
+    @property
+    def median_cpu_seconds(self) -> float:
+        return statistics.median(self.cpu_seconds)
 
     @property
     def median_peak_mb(self) -> float:
@@ -86,6 +95,7 @@ class Report:
             Measured(
                 subject=name,
                 seconds=[run["seconds"] for run in runs],
+                cpu_seconds=[run["cpu_seconds"] for run in runs],
                 peak_mb=[run["peak_mb"] for run in runs],
                 facts=runs[0]["facts"],
             )
@@ -104,7 +114,7 @@ class Report:
 
     def close(self) -> Path:
         table = Table(title=f"{self.name}: medians of {self.repeats}, in turns", header_style="bold")
-        for heading in ("case", "who", "seconds", "ours / peer", "peak MB"):
+        for heading in ("case", "who", "seconds", "ours / peer", "CPU s", "peak MB"):
             table.add_column(heading, justify="left" if heading in ("case", "who") else "right")
         for case, measured in self.cases:
             ours = measured[0]
@@ -115,6 +125,7 @@ class Report:
                     one.subject,
                     f"{one.median_seconds:.3f}",
                     ratio,
+                    f"{one.median_cpu_seconds:.3f}",
                     f"{one.median_peak_mb:,.0f}",
                     end_section=one is measured[-1],
                 )
@@ -151,7 +162,10 @@ def data_folder(name: str, build: Callable[..., None], **arguments: Any) -> Path
                 name=name, function=_build, arguments={"build": _name(build), "folder": str(unfinished)} | arguments
             )
         )
-        unfinished.rename(folder)
+        try:
+            unfinished.rename(folder)
+        except OSError:  # another run was faster
+            shutil.rmtree(unfinished)
     return folder
 
 
@@ -191,7 +205,8 @@ def _peak_mb() -> float:
 def _child(asked: dict[str, Any]) -> None:
     timer = Timer()
     facts = _resolve(asked["function"])(timer, **asked["arguments"])
-    print(json.dumps({"seconds": timer.seconds, "peak_mb": _peak_mb(), "facts": facts}))
+    measured = {"seconds": timer.seconds, "cpu_seconds": timer.cpu_seconds, "peak_mb": _peak_mb(), "facts": facts}
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

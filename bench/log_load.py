@@ -19,6 +19,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,10 +61,10 @@ def main(report: Report) -> None:
 
 
 def open_lakeseal(timer: Timer, uri: str) -> dict[str, int]:
-    import lakeseal
+    from lakeseal import Table
 
     with timer:
-        files = lakeseal.Table(uri).snapshot().files
+        files = Table(uri).snapshot().files
         files = files.select(["path", "size", "partitionValues", "stats"])
     return _facts(files.column("path"), files.column("size"))
 
@@ -75,10 +78,10 @@ def open_deltalake(timer: Timer, uri: str) -> dict[str, int]:
 
 
 def paths_lakeseal(timer: Timer, uri: str) -> int:
-    import lakeseal
+    from lakeseal import Table
 
     with timer:
-        paths = lakeseal.Table(uri).snapshot().files.column("path").to_pylist()
+        paths = Table(uri).snapshot().files.column("path").to_pylist()
     return len(paths)
 
 
@@ -91,23 +94,27 @@ def paths_deltalake(timer: Timer, uri: str) -> int:
 
 
 def refresh_lakeseal(timer: Timer, uri: str) -> dict[str, int]:
-    import lakeseal
+    from lakeseal import Table
 
-    table = lakeseal.Table(uri)
-    assert table.snapshot().files.num_rows
-    with one_more_commit(uri, table.version() + 1), timer:
-        files = table.snapshot().files
+    with own_copy(uri) as copy:
+        table = Table(copy)
+        assert table.snapshot().files.num_rows
+        commit_one_more(copy, table.version() + 1)
+        with timer:
+            files = table.snapshot().files
     return _facts(files.column("path"), files.column("size"))
 
 
 def refresh_deltalake(timer: Timer, uri: str) -> dict[str, int]:
     import deltalake
 
-    table = deltalake.DeltaTable(uri)
-    assert len(table.get_add_actions())
-    with one_more_commit(uri, table.version() + 1), timer:
-        table.update_incremental()
-        files = table.get_add_actions()
+    with own_copy(uri) as copy:
+        table = deltalake.DeltaTable(copy)
+        assert len(table.get_add_actions())
+        commit_one_more(copy, table.version() + 1)
+        with timer:
+            table.update_incremental()
+            files = table.get_add_actions()
     return _facts(files["path"], files["size_bytes"])
 
 
@@ -118,13 +125,16 @@ def _facts(paths: Any, sizes: Any) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def one_more_commit(uri: str, version: int) -> Iterator[None]:
+def own_copy(uri: str) -> Iterator[str]:
+    """The same files under other names, so that a new commit is in nobody else's way."""
+    with tempfile.TemporaryDirectory(dir=Path(uri).parent, prefix="refresh-") as folder:
+        shutil.copytree(Path(uri) / "_delta_log", Path(folder) / "_delta_log", copy_function=os.link)
+        yield folder
+
+
+def commit_one_more(uri: str, version: int) -> None:
     path = Path(uri) / "_delta_log" / f"{version:020d}.json"
     path.write_text(_commit_info(version) + _add_line(_columns(10**7, 1), 0))
-    try:
-        yield
-    finally:
-        path.unlink()
 
 
 def build(folder: Path, commits: int, adds: int, checkpoint_every: int = 0, oldest_commit: int = 0) -> None:
