@@ -218,7 +218,7 @@ def append(files: pa.Table, more: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _codes(values: pa.ChunkedArray) -> np.ndarray:
-    encoded = values.dictionary_encode().unify_dictionaries()
+    encoded = values.dictionary_encode()  # one dictionary for all chunks
     if encoded.num_chunks == 0:
         return np.empty(0, dtype=np.int64)
     return np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks]).astype(np.int64)

@@ -103,19 +103,49 @@ class _Remove(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fiel
     default_row_commit_version: Long | None = None
 
 
+_ABSENT = Raw()
+_NULL = Raw(b"null")
+_OTHERS = {
+    "cdc": b"cdc",
+    "commit_info": b"commitInfo",
+    "txn": b"txn",
+    "meta_data": b"metaData",
+    "protocol": b"protocol",
+    "domain_metadata": b"domainMetadata",
+}
+
+
 class _Line(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
     add: _Add | None = None
     remove: _Remove | None = None
-    cdc: Raw | None = None
-    commit_info: Raw | None = None
-    txn: Raw | None = None
-    meta_data: Raw | None = None
-    protocol: Raw | None = None
-    domain_metadata: Raw | None = None
+    cdc: Raw = _ABSENT
+    commit_info: Raw = _ABSENT
+    txn: Raw = _ABSENT
+    meta_data: Raw = _ABSENT
+    protocol: Raw = _ABSENT
+    domain_metadata: Raw = _ABSENT
+
+    def is_one_file_action(self) -> bool:
+        return (
+            (self.add is None) != (self.remove is None)
+            and self.cdc is _ABSENT
+            and self.commit_info is _ABSENT
+            and self.txn is _ABSENT
+            and self.meta_data is _ABSENT
+            and self.protocol is _ABSENT
+            and self.domain_metadata is _ABSENT
+        )
+
+    def other_action(self) -> Action | None:
+        """The action of a line that is about no file of the table; None for change files, no part of its state."""
+        found = [(name, raw) for name in _OTHERS if (raw := getattr(self, name))]
+        if len(found) != 1 or found[0][1] == _NULL:
+            raise msgspec.ValidationError("a line holds no action, or two")
+        name, raw = found[0]
+        return None if name == "cdc" else codec.decode_line(b'{"%b":%b}' % (_OTHERS[name], raw))
 
 
 _decoder = msgspec.json.Decoder(_Line)
-_RAW = {"txn": "txn", "meta_data": "metaData", "protocol": "protocol", "domain_metadata": "domainMetadata"}
 
 
 def replay(base: TableState | None, commits: Iterable[LogCommit], *, with_removes: bool = False) -> TableState:
@@ -153,17 +183,10 @@ class _Replayer:
         lines = _decoder.decode_lines(chunk)
         adds = [n for n, line in enumerate(lines) if line.add is not None]
         removes = [n for n, line in enumerate(lines) if line.remove is not None]
-        infos = [line.commit_info for line in lines if line.commit_info is not None]
-        others = {
-            key: found for name, key in _RAW.items() if (found := [r for line in lines if (r := getattr(line, name))])
-        }
-        changes = sum(line.cdc is not None for line in lines)
-        if len(adds) + len(removes) + len(infos) + changes + sum(map(len, others.values())) != len(lines):
-            raise msgspec.ValidationError("a line holds no action, or two")
-        actions = [
-            codec.decode_line(b'{"%b":%b}' % (key.encode(), raw)) for key, raws in others.items() for raw in raws
-        ]
-        actions += [codec.decode_line(b'{"commitInfo":%b}' % bytes(raw)) for raw in infos]
+        rest = [line for line in lines if line.add is None and line.remove is None]
+        if not all(line.is_one_file_action() for line in lines if line.add is not None or line.remove is not None):
+            raise msgspec.ValidationError("a line holds two actions")
+        actions = [action for line in rest if (action := line.other_action()) is not None]
         # Nothing has changed up to here, so whatever is wrong can be looked at again line by line.
         self._tail.adds.actions += [lines[n].add for n in adds]
         self._tail.adds.places += [self._tail.lines + n for n in adds]
