@@ -9,7 +9,8 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     ├── InvalidInput            the call is wrong: mend it and call again
     │   ├── InvalidUri · InvalidExpression · InvalidArgument · SchemaMismatch · ConstraintViolation
     │   ├── UnsupportedExpression   understood, but not evaluated outside Spark
-    │   └── EvaluationError         an expression failed on a value: overflow, division by zero, a cast
+    │   ├── EvaluationError         an expression failed on a value: overflow, division by zero, a cast
+    │   └── SourceChanged           a stream's source changed in a way that the stream does not follow by itself
     ├── NotFound                what was named is not there
     │   ├── TableNotFound · VersionNotFound · ObjectNotFound
     ├── AlreadyExists           what was to be made is there already
@@ -153,6 +154,11 @@ class UnsupportedExpression(InvalidInput):
 class EvaluationError(InvalidInput):
     kind = "evaluation"
     default_hint = "Leave such rows out by a condition, or use try_cast"
+
+
+class SourceChanged(InvalidInput):
+    kind = "source-changed"
+    default_hint = "Start the query again with a new checkpoint"
 
 
 class SchemaMismatch(InvalidInput):

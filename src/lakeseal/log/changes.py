@@ -110,7 +110,7 @@ def _first_from(log: DeltaLog, moment: int) -> int:
 
 def changes(log: DeltaLog, first: int, last: int) -> Iterator[VersionChanges]:
     """What each version changed, ascending; refused where the feed was off."""
-    times = _Times(log)
+    times = CommitTimes(log)
     enabled = log.snapshot(first).properties.change_data_feed
     for version in range(first, last + 1):
         actions = log.commit_actions(version)
@@ -180,7 +180,7 @@ class _Vector:
         return np.isin(positions.astype(np.uint64), self._hidden)
 
 
-class _Times:
+class CommitTimes:
     """Times of versions; file times are listed once, and only if a commit does not say its own."""
 
     def __init__(self, log: DeltaLog) -> None:
