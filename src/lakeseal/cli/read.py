@@ -57,10 +57,11 @@ def history(
 ) -> None:
     """Show the commits, newest first."""
     out: Output = ctx.obj
-    out.rows(
-        open_table(uri, option).history(limit),
-        ["version", "timestamp", "operation", "operationParameters", "userMetadata"],
-    )
+    table = open_table(uri, option)
+    commits = table.history(limit)
+    if not commits and limit != 0:
+        table.version()  # says what is wrong with a place that has no commits
+    out.rows(commits, ["version", "timestamp", "operation", "operationParameters", "userMetadata"])
 
 
 @commands.command()

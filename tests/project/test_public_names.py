@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import lakeseal
+
+NAMES = ["LakesealError", "Table", "convert", "create", "register"]
+TABLE = [
+    "add_columns",
+    "add_constraint",
+    "changes",
+    "changes_spark",
+    "checkpoint",
+    "drop_column",
+    "drop_constraint",
+    "exists",
+    "files",
+    "history",
+    "rename_column",
+    "schema",
+    "set_properties",
+    "snapshot",
+    "to_arrow",
+    "to_batches",
+    "to_spark",
+    "uri",
+    "version",
+    "write",
+]
+
+
+def test_the_package_offers_exactly_these_names() -> None:
+    assert sorted(lakeseal.__all__) == NAMES
+    assert set(NAMES) <= set(dir(lakeseal))
+
+
+def test_a_table_offers_exactly_these_names() -> None:
+    assert [name for name, _ in inspect.getmembers(lakeseal.Table) if not name.startswith("_")] == TABLE
+
+
+def test_reading_imports_neither_pyspark_nor_a_database() -> None:
+    code = "import sys, lakeseal; lakeseal.Table; print(sorted({'pyspark', 'sqlalchemy'} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
