@@ -92,7 +92,7 @@ def _data_file(action: AddFile | RemoveFile | AddCDCFile, like: AddFile | None =
 def version_range(log: DeltaLog, start: int | Timestamp, end: int | Timestamp | None) -> tuple[int, int]:
     """First and last version: numbers are versions, everything else is a moment."""
     latest = log.snapshot().version
-    first = start if isinstance(start, int) else _first_from(log, to_ms(start))
+    first = start if isinstance(start, int) else first_version_from(log, start)
     last = latest if end is None else end if isinstance(end, int) else version_at(log, end)
     if first > latest:
         raise VersionNotFound(f"Version {first} is not there yet", table=log.table, hint=f"The newest is {latest}")
@@ -101,9 +101,10 @@ def version_range(log: DeltaLog, start: int | Timestamp, end: int | Timestamp | 
     return first, min(last, latest)
 
 
-def _first_from(log: DeltaLog, moment: int) -> int:
+def first_version_from(log: DeltaLog, moment: Timestamp) -> int:
+    """The first version at or after a moment; it may be one that is yet to come."""
     try:
-        return version_at(log, moment - 1) + 1
+        return version_at(log, to_ms(moment) - 1) + 1
     except VersionNotFound:
         return min(log.listing().commits)
 

@@ -11,10 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from lakeseal.spark.batch_read import BatchRead, BatchReader
 from lakeseal.spark.batch_write import BatchWriter
 from lakeseal.spark.failures import noted
+from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.stream_sink import StreamSink
+from lakeseal.spark.stream_source import StreamSource
 
 NAME = "lakeseal"
 
@@ -22,10 +25,26 @@ NAME = "lakeseal"
 class LakesealDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = dict(options)
+        self._pinned: ReadOptions | None = None
+        """What a batch reads, once its schema was asked for: a DataFrame has the same rows whenever it is used."""
 
     @classmethod
     def name(cls) -> str:
         return NAME
+
+    def schema(self) -> StructType:
+        with noted():
+            batch = BatchRead(ReadOptions.from_options(self._options))
+            self._pinned = batch.options
+            return batch.task().schema
+
+    def reader(self, schema: StructType) -> BatchReader:
+        with noted():
+            return BatchReader(self._pinned or ReadOptions.from_options(self._options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802  Spark's name
+        with noted():
+            return StreamSource(ReadOptions.from_options(self._options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         with noted():

@@ -186,7 +186,7 @@ def _read_alike(texts: pa.Array, data_type: DataType) -> bool:
     # A string that is called as the null directory is would be taken for null.
     if not is_simple or NULL_DIRECTORY in texts.to_pylist():
         return False
-    return texts.equals(format_partition_values(parse_partition_values(texts, data_type), data_type))
+    return bool(texts.equals(format_partition_values(parse_partition_values(texts, data_type), data_type)))
 
 
 def _moments(data_type: DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

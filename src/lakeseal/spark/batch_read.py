@@ -1,0 +1,114 @@
+"""`spark.read.format("lakeseal")`: a version of a table, or a range of its change feed, read by tasks as Arrow.
+
+The options are pinned to versions when the DataFrame is made, so that it has the same rows whenever it is used. A
+schema that the user gives selects columns. Filters that Spark pushes leave out files and rows early; all of them go
+back to Spark, which applies them exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from lakeseal.errors import InvalidArgument, located
+from lakeseal.log.changes import changes
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.scan import read_spec
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.spark.failures import noted
+from lakeseal.spark.filters import pushed
+from lakeseal.spark.read_options import ReadOptions
+from lakeseal.spark.read_task import ChangeTask, ScanTask, change_splits, file_splits
+
+
+class BatchRead:
+    """A batch as its options say it, against the log as it is."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.log = options.open_log()
+        with located(table=self.log.table):
+            self.options = options.pinned(self.log)
+            self.snapshot: Snapshot = self.log.snapshot(
+                self.options.ending_version if options.read_change_feed else self.options.version_as_of
+            )
+
+    def task(self) -> ScanTask | ChangeTask:
+        kind = ChangeTask if self.options.read_change_feed else ScanTask
+        return kind(store=self.options.store, spec=read_spec(self.snapshot))
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        with noted():
+            batch = BatchRead(options)
+            self._options = batch.options
+            self._log: DeltaLog = batch.log
+            self._snapshot = batch.snapshot
+            self._task: ScanTask | ChangeTask = selected(batch.task(), schema, table=self._log.table)
+        self.pushFilters: Any = _PushFilters(self._push)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks need to know what to read, not how it was planned.
+        return {"_task": self._task}
+
+    def partitions(self) -> list[InputPartition]:
+        with noted(), located(table=self._log.table, version=self._snapshot.version):
+            return [InputPartition(split) for split in self._splits()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return rows_of(self._task, partition)
+
+    def _splits(self) -> list[bytes]:
+        options, task = self._options, self._task
+        if isinstance(task, ChangeTask):
+            assert options.starting_version is not None
+            assert options.ending_version is not None
+            return change_splits(changes(self._log, options.starting_version, options.ending_version))
+        files = self._snapshot.files
+        return file_splits(files if task.where is None else files.filter(self._snapshot.match(task.where).may))
+
+    def _push(self, filters: list[Filter]) -> list[Filter]:
+        if isinstance(self._task, ScanTask):
+            where = pushed(filters, self._snapshot.schema)
+            self._task = msgspec.structs.replace(self._task, where=where)
+        return filters
+
+
+class _PushFilters:
+    """Spark refuses a reader that takes filters in a session where pushing is off, which is the default: it might rely
+    on them. Ours does not, so it must not look like one that does."""
+
+    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._push = push
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)
+
+
+def rows_of(task: ScanTask | ChangeTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Where there are no splits, Spark makes a partition of its own.
+    if partition.value is not None:
+        with noted():
+            yield from task.read(partition.value)
+
+
+def selected(task: ScanTask | ChangeTask, schema: StructType, *, table: str) -> ScanTask | ChangeTask:
+    """The task for the columns of a schema, which may be fewer than the table's."""
+    given = [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
+    offered = [(field.name, field.dataType.simpleString(), True) for field in task.schema.fields]
+    if given == offered:
+        return task
+    if isinstance(task, ChangeTask) or not all(column in offered for column in given) or not given:
+        raise InvalidArgument(
+            f"The schema {schema.simpleString()} is not the table's, {task.schema.simpleString()}",
+            table=table,
+            hint="Leave .schema() out, or name columns of the table with their types; the table may have changed too",
+        )
+    spec = msgspec.structs.replace(task.spec, columns=tuple(schema.fieldNames()))
+    return msgspec.structs.replace(task, spec=spec)

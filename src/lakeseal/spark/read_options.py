@@ -1,0 +1,157 @@
+"""What a user may say to `format("lakeseal")` when reading, as one value; for batches and for streams.
+
+Timestamps are ISO texts; without a zone they are in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.log.changes import version_range
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.timestamps import version_at
+from lakeseal.spark.options import GivenOptions
+from lakeseal.storage import StoreSpec
+
+_NAMES = (
+    "path",
+    "owner",
+    "versionAsOf",
+    "timestampAsOf",
+    "readChangeFeed",
+    "startingVersion",
+    "startingTimestamp",
+    "endingVersion",
+    "endingTimestamp",
+    "maxFilesPerTrigger",
+    "maxBytesPerTrigger",
+    "ignoreDeletes",
+    "skipChangeCommits",
+    "failOnDataLoss",
+)
+LATEST = "latest"
+_BYTES = re.compile(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class ReadOptions(Struct, frozen=True, kw_only=True):
+    uri: str
+    storage_options: dict[str, str] = {}
+    owner: str | None = None
+    version_as_of: int | None = None
+    timestamp_as_of: str | None = None
+    read_change_feed: bool = False
+    starting_version: int | None = None
+    starts_at_latest: bool = False
+    """`startingVersion=latest`: only what is committed after the stream has started."""
+    starting_timestamp: str | None = None
+    ending_version: int | None = None
+    ending_timestamp: str | None = None
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    ignore_deletes: bool = False
+    skip_change_commits: bool = False
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> ReadOptions:
+        given = GivenOptions.of(options, _NAMES)
+        uri = given.text("path")
+        if not uri:
+            raise InvalidArgument("The table's location is missing", hint="Give it to load(uri)")
+        latest = (given.text("startingVersion") or "").strip().lower() == LATEST
+        found = cls(
+            uri=uri,
+            storage_options=dict(given.storage),
+            owner=given.text("owner"),
+            version_as_of=given.number("versionAsOf"),
+            timestamp_as_of=given.text("timestampAsOf"),
+            read_change_feed=given.flag("readChangeFeed"),
+            starting_version=None if latest else given.number("startingVersion"),
+            starts_at_latest=latest,
+            starting_timestamp=given.text("startingTimestamp"),
+            ending_version=given.number("endingVersion"),
+            ending_timestamp=given.text("endingTimestamp"),
+            max_files_per_trigger=given.number("maxFilesPerTrigger", least=1),
+            max_bytes_per_trigger=_bytes("maxBytesPerTrigger", given.text("maxBytesPerTrigger")),
+            ignore_deletes=given.flag("ignoreDeletes"),
+            skip_change_commits=given.flag("skipChangeCommits"),
+            fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        )
+        for version, timestamp, names in (
+            (found.version_as_of, found.timestamp_as_of, "versionAsOf or timestampAsOf"),
+            (given.text("startingVersion"), found.starting_timestamp, "startingVersion or startingTimestamp"),
+            (found.ending_version, found.ending_timestamp, "endingVersion or endingTimestamp"),
+        ):
+            if version is not None and timestamp is not None:
+                raise InvalidArgument(f"Give {names}, not both")
+        return found
+
+    @property
+    def store(self) -> StoreSpec:
+        return StoreSpec(uri=self.uri, storage_options=self.storage_options)
+
+    def open_log(self) -> DeltaLog:
+        if self.owner is not None:
+            raise InvalidArgument(
+                f"There is no commit owner {self.owner!r}", hint="Leave the option out: the file system owns the table"
+            )
+        return DeltaLog(self.store.open())
+
+    def pinned(self, log: DeltaLog) -> ReadOptions:
+        """The same for a batch, with versions for moments and for "newest": what is read no longer depends on when."""
+        self._check_batch()
+        if self.read_change_feed:
+            if self.starting_version is None and self.starting_timestamp is None:
+                raise InvalidArgument(
+                    "The change feed needs a start", hint="Give startingVersion or startingTimestamp", table=log.table
+                )
+            start = self.starting_version if self.starting_timestamp is None else self.starting_timestamp
+            end = self.ending_version if self.ending_timestamp is None else self.ending_timestamp
+            first, last = version_range(log, 0 if start is None else start, end)
+            return msgspec.structs.replace(
+                self, starting_version=first, starting_timestamp=None, ending_version=last, ending_timestamp=None
+            )
+        version = self.version_as_of
+        if version is None:
+            moment = self.timestamp_as_of
+            version = log.snapshot().version if moment is None else version_at(log, moment)
+        return msgspec.structs.replace(self, version_as_of=version, timestamp_as_of=None)
+
+    def _check_batch(self) -> None:
+        if self.starts_at_latest:
+            raise InvalidArgument("startingVersion=latest is for streams", hint="Give a number")
+        travels = self.version_as_of is not None or self.timestamp_as_of is not None
+        if self.read_change_feed and travels:
+            raise InvalidArgument(
+                "The change feed has no versionAsOf or timestampAsOf", hint="Give startingVersion and endingVersion"
+            )
+        bounds = (self.starting_version, self.starting_timestamp, self.ending_version, self.ending_timestamp)
+        if not self.read_change_feed and any(bound is not None for bound in bounds):
+            raise InvalidArgument(
+                "A range of versions is for the change feed and for streams",
+                hint="Set readChangeFeed=true, or give versionAsOf",
+            )
+
+    def check_stream(self) -> None:
+        bounds = (self.version_as_of, self.timestamp_as_of, self.ending_version, self.ending_timestamp)
+        if any(bound is not None for bound in bounds):
+            raise InvalidArgument(
+                "A stream has no end: versionAsOf, timestampAsOf, endingVersion and endingTimestamp are for batches",
+                hint="Say where it starts by startingVersion or startingTimestamp",
+            )
+
+
+def _bytes(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = _BYTES.fullmatch(text)
+    size = 0 if found is None else int(found[1]) * _UNITS[found[2].lower()]
+    if not size:
+        raise InvalidArgument(f"The option {name} cannot be {text!r}", hint="For instance 500m, 10g or 1048576")
+    return size

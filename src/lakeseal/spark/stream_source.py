@@ -1,0 +1,296 @@
+"""`spark.readStream.format("lakeseal")`: the rows that a table has, then those that are added to it, each once.
+
+A stream starts with the snapshot of the version that it finds, oldest files first, and goes on with the commits after
+it, one after the other; or at a version or moment that the user names. With `readChangeFeed` it gives changes instead:
+the rows of the snapshot as inserts, then what each commit did.
+
+Offsets say exactly which files have been read, and the pages that they count in never change, so a query that is
+started again reads what it has not read yet, and no more. What a stream cannot follow (rows that were taken away,
+another schema, another table, commits that are no longer in the log) stops it with `SourceChanged` or
+`VersionNotFound`. Files are read by tasks; the driver reads the log only.
+
+Spark asks for the newest offset with a start and a limit since 4.2. Before that it gives neither: the stream then goes
+on from where `partitions` was last called for, and only limits that the user set are kept, because a trigger that is to
+read everything could not say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lakeseal.errors import LakesealError, LogGap, SourceChanged, VersionNotFound, located
+from lakeseal.log.changes import CommitTimes, first_version_from
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.scan import read_spec
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.log.timestamps import timestamp_of
+from lakeseal.protocol.actions import Metadata
+from lakeseal.spark.batch_read import rows_of, selected
+from lakeseal.spark.failures import noted
+from lakeseal.spark.read_options import ReadOptions
+from lakeseal.spark.read_task import ChangeTask, ScanTask
+from lakeseal.spark.stream_offsets import ReadLimits, StreamOffset
+from lakeseal.spark.stream_pages import Page, Part, added_page, changes_page, snapshot_page, splits
+from lakeseal.spark.stream_schema import check_metadata
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # Spark 4.1
+
+    class ReadAllAvailable:  # type: ignore[no-redef]
+        pass
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        pass
+
+
+DEFAULT_MAX_FILES = 1000
+# After so many commits without rows the offset moves on by itself: a batch without rows now and then is cheaper than a
+# stream whose next commit was cleaned up while it waited.
+_IDLE_VERSIONS = 100
+_KEPT_PAGES = 64
+
+
+class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        with noted():
+            options.check_stream()
+            log = options.open_log()
+            snapshot = log.snapshot()
+            kind = ChangeTask if options.read_change_feed else ScanTask
+            self._task = selected(kind(store=options.store, spec=read_spec(snapshot)), schema, table=log.table)
+        self._pages = _Pages(options, log, snapshot)
+        self._options = options
+        self._last: int | None = None
+        self._position: StreamOffset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks need to know what to read, not how it was planned.
+        return {"_task": self._task}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        with noted():
+            self._position = self._pages.first()
+            return self._position.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        with noted():
+            self._last = self._pages.latest().version
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name
+        limits = self._limits()
+        if limits.max_files is not None:
+            return ReadMaxFiles(limits.max_files)
+        assert limits.max_bytes is not None
+        return ReadMaxBytes(limits.max_bytes)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        with noted():
+            return self._pages.end().to_json()
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802  Spark's name
+        with noted():
+            if start is None:
+                given = self._options.max_files_per_trigger or self._options.max_bytes_per_trigger
+                return self._advance(self._position or self._pages.first(), given is None)
+            return self._advance(StreamOffset.from_json(start), isinstance(limit, ReadAllAvailable))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        with noted():
+            first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
+            self._position = last
+            return [InputPartition(split) for split in splits(self._pages.between(first, last))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return rows_of(self._task, partition)
+
+    def _advance(self, start: StreamOffset, unlimited: bool) -> dict[str, Any]:
+        limits = ReadLimits() if unlimited else self._limits()
+        return self._pages.advance(start, limits, self._last).to_json()
+
+    def _limits(self) -> ReadLimits:
+        files, size = self._options.max_files_per_trigger, self._options.max_bytes_per_trigger
+        return ReadLimits(max_files=DEFAULT_MAX_FILES if files is None and size is None else files, max_bytes=size)
+
+
+class _Pages:
+    """The pages of a table's versions, read when they are needed, a few of them kept."""
+
+    def __init__(self, options: ReadOptions, log: DeltaLog, started: Snapshot) -> None:
+        self._options = options
+        self._log = log
+        self._started = started
+        self._times = CommitTimes(log)
+        self._kept: dict[tuple[int, bool], Page] = {}
+        self._known: tuple[int, Metadata] | None = None
+        """The last version whose metadata was looked at, and what was in force then."""
+        self._idle: tuple[StreamOffset, int] | None = None
+        """An offset from which on there was nothing, up to a version."""
+
+    def latest(self) -> Snapshot:
+        snapshot = self._log.snapshot()
+        if snapshot.metadata.id != self._started.metadata.id:
+            raise SourceChanged("The table was dropped and made anew", table=self._log.table)
+        return snapshot
+
+    def end(self) -> StreamOffset:
+        return self._offset(self.latest().version + 1)
+
+    def first(self) -> StreamOffset:
+        options, latest = self._options, self.latest().version
+        if options.starting_timestamp is not None:
+            return self._offset(first_version_from(self._log, options.starting_timestamp))
+        if options.starts_at_latest:
+            return self._offset(latest + 1)
+        if options.starting_version is None:
+            return StreamOffset(table_id=self._started.metadata.id, version=latest, is_initial=True)
+        if options.starting_version > latest + 1:
+            raise VersionNotFound(
+                f"Version {options.starting_version} is not there yet",
+                table=self._log.table,
+                hint=f"The newest is {latest}; startingVersion=latest waits for the next one",
+            )
+        return self._offset(options.starting_version)
+
+    def _offset(self, version: int) -> StreamOffset:
+        return StreamOffset(table_id=self._started.metadata.id, version=version)
+
+    def advance(self, start: StreamOffset, limits: ReadLimits, last: int | None) -> StreamOffset:
+        """How far a batch that starts at `start` goes; `start` itself if there is nothing to read."""
+        self._check(start)
+        latest = self.latest().version
+        last = latest if last is None else min(last, latest)
+        position, files, size = start, 0, 0
+        try:
+            for page_start, page in self._from(start, last, skip_idle=True):
+                sizes = page.sizes[page_start.index :]
+                count = limits.admitted(sizes, files, size)
+                position = page_start.behind(page_start.index + count, len(page.sizes))
+                files, size = files + count, size + int(sizes[:count].sum())
+                if count < len(sizes):
+                    break
+        except LakesealError:
+            if not files:
+                raise
+            # What comes before the trouble is still read; the next batch will start at it.
+        if files:
+            return position
+        self._idle = (start, position.version - 1)
+        return position if position.version - start.version > _IDLE_VERSIONS else start
+
+    def between(self, start: StreamOffset, end: StreamOffset) -> list[Part]:
+        """What a batch from `start` to `end` has to read."""
+        if start == end:
+            return []
+        self._check(start)
+        parts = []
+        for page_start, page in self._from(start, end.version if end.is_initial or end.index else end.version - 1):
+            is_last = page_start.page == end.page
+            stop = end.index if is_last else len(page.sizes)
+            if page_start.index < stop:
+                parts.append(page.take(page_start.index, stop))
+            if is_last:
+                break
+        return parts
+
+    def _from(self, start: StreamOffset, last: int, skip_idle: bool = False) -> Iterator[tuple[StreamOffset, Page]]:
+        """Pages with the offsets at which reading of them starts."""
+        version, at = start.version, start
+        if start.is_initial:
+            page = self._initial(version)
+            if page is not None:
+                yield start, page
+            version, at = version + 1, self._offset(version + 1)
+        if skip_idle and self._idle is not None and self._idle[0] == start and self._idle[1] >= version:
+            version, at = self._idle[1] + 1, self._offset(self._idle[1] + 1)
+        while version <= last:
+            found = self._commit(version)
+            if found is None:
+                version = min((v for v in self._log.listing().commits if v > version), default=last + 1)
+            else:
+                yield at, found
+                version += 1
+            at = self._offset(version)
+
+    def _initial(self, version: int) -> Page | None:
+        key = (version, True)
+        if key not in self._kept:
+            try:
+                snapshot = self._log.snapshot(version)
+            except (VersionNotFound, LogGap) as error:
+                self._lost(version, error)
+                return None
+            self._check_metadata(snapshot.metadata, version)
+            time = timestamp_of(self._log, snapshot) if self._options.read_change_feed else None
+            self._keep(key, snapshot_page(snapshot, time))
+        return self._kept[key]
+
+    def _commit(self, version: int) -> Page | None:
+        """None if the log no longer has it."""
+        key = (version, False)
+        if key not in self._kept:
+            with located(table=self._log.table, version=version):
+                try:
+                    actions = self._log.commit_actions(version)
+                    metadata = self._metadata_at(version, [a for a in actions if isinstance(a, Metadata)])
+                except (VersionNotFound, LogGap) as error:
+                    self._lost(version, error)
+                    return None
+                if self._options.read_change_feed:
+                    page = changes_page(version, self._times.of(version, actions), actions, metadata)
+                else:
+                    page = added_page(actions, self._options)
+            self._keep(key, page)
+        return self._kept[key]
+
+    def _keep(self, key: tuple[int, bool], page: Page) -> None:
+        while len(self._kept) >= _KEPT_PAGES:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = page
+
+    def _metadata_at(self, version: int, stated: list[Metadata]) -> Metadata:
+        """The metadata in force at a version, checked where it is new to us."""
+        if stated:
+            metadata = stated[-1]
+        elif self._known is not None and self._known[0] == version - 1:
+            metadata = self._known[1]
+        else:
+            metadata = self._log.snapshot(version).metadata
+        if self._known is None or self._known[1] is not metadata:
+            self._check_metadata(metadata, version)
+        self._known = (version, metadata)
+        return metadata
+
+    def _check_metadata(self, metadata: Metadata, version: int) -> None:
+        own = self._started
+        with located(table=self._log.table):
+            check_metadata(metadata, version, own=own.metadata, own_version=own.version, latest=self.latest().metadata)
+
+    def _check(self, offset: StreamOffset) -> None:
+        latest = self.latest()
+        if offset.table_id != latest.metadata.id:
+            raise SourceChanged("The table is not the one that the checkpoint is of", table=self._log.table)
+        if offset.version > latest.version + 1:
+            raise SourceChanged(
+                f"The table's log ends at version {latest.version}, before the checkpoint's {offset.version - 1}",
+                table=self._log.table,
+            )
+
+    def _lost(self, version: int, error: Exception) -> None:
+        if self._options.fail_on_data_loss:
+            raise VersionNotFound(
+                "The log no longer has a version that the stream has not read",
+                table=self._log.table,
+                version=version,
+                hint="Start with a new checkpoint, or set failOnDataLoss=false to go on without its rows",
+            ) from error
