@@ -17,8 +17,9 @@ import pyarrow as pa
 from lakeseal.commit import alter
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
+from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.owner import CommitOwner
-from lakeseal.commit.post_commit import FreshCommit, PostCommit
+from lakeseal.commit.post_commit import PostCommit
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, ConstraintViolation, InvalidArgument, TableNotFound
@@ -26,7 +27,6 @@ from lakeseal.log import changes as change_feed
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.history import history
-from lakeseal.log.maintenance import maintain
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp, version_at
@@ -290,19 +290,7 @@ def convert(
     return table
 
 
-class _Maintenance:
-    """Checksums, checkpoints and log clean-up, after commits and off their path."""
-
-    name = "maintenance"
-
-    def wants(self, commit: FreshCommit) -> bool:
-        return True
-
-    def run(self, commit: FreshCommit) -> None:
-        maintain(commit.log, commit.snapshot, now_ms=now_ms())
-
-
-_HOOKS: tuple[PostCommit, ...] = (_Maintenance(),)
+_HOOKS: tuple[PostCommit, ...] = (Maintenance(),)
 
 
 def _runner_for(data: Any) -> WriteRunner:

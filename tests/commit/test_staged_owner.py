@@ -7,14 +7,15 @@ import uuid
 
 import pytest
 
+from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, OwnedCommits
-from lakeseal.commit.post_commit import CheckpointEvery, flush
+from lakeseal.commit.post_commit import flush
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import VersionNotFound
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.protocol.actions import AddFile, Metadata
-from lakeseal.protocol.paths import commit_path, staged_commit_path
+from lakeseal.protocol.paths import checkpoint_path, commit_path, staged_commit_path
 from lakeseal.storage import Store
 from lakeseal.testing.history import check_history
 from lakeseal.testing.owner_contract import CommitOwnerContract, OwnedTable
@@ -110,9 +111,9 @@ def test_field_bug_6_a_conflict_with_a_winner_that_is_not_backfilled_is_rebased(
 def test_a_checkpoint_is_written_only_of_what_is_backfilled(memory: Store) -> None:
     owner = StagedOwner(memory)
     log = create(memory, owner, checkpointInterval="2")
-    backfilled = []
-    hook = CheckpointEvery(lambda log, snapshot: backfilled.append(memory.head(commit_path(snapshot.version)).key))
     for number in range(4):
-        OptimisticTransaction.begin(log, owner, hooks=[hook]).commit([add(f"f{number}")], WRITE)
+        OptimisticTransaction.begin(log, owner, hooks=[Maintenance()]).commit([add(f"f{number}")], WRITE)
         assert flush(timeout=10)
-    assert backfilled == [commit_path(2), commit_path(4)]
+    for version in (2, 4):
+        assert memory.head(commit_path(version))
+        assert memory.head(checkpoint_path(version))

@@ -4,19 +4,19 @@ import logging
 import threading
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from lakeseal.commit import post_commit
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
-from lakeseal.commit.post_commit import CheckpointEvery, FreshCommit
+from lakeseal.commit.maintenance import Maintenance
+from lakeseal.commit.post_commit import FreshCommit
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, OptimisticTransaction
 from lakeseal.errors import AppendOnlyTable, ConcurrentTransactionException, InvalidArgument, OwnedElsewhere
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddFile, CommitInfo, Metadata, RemoveFile
+from lakeseal.protocol.paths import LOG_DIR, parse
 from lakeseal.storage import Store
 
 SCHEMA = (
@@ -274,13 +274,8 @@ def test_work_that_has_not_started_is_replaced_by_newer_work(memory: Store) -> N
 
 def test_checkpoints_come_at_the_tables_interval(memory: Store) -> None:
     create(memory, checkpointInterval="3")
-    written: list[int] = []
-
-    def write(log: DeltaLog, snapshot: Snapshot) -> None:
-        assert isinstance(snapshot.files, pa.Table)
-        written.append(snapshot.version)
-
     for number in range(1, 8):
-        begin(memory, hooks=[CheckpointEvery(write)]).commit([add(f"f{number}")], WRITE)
+        begin(memory, hooks=[Maintenance()]).commit([add(f"f{number}")], WRITE)
         assert post_commit.flush(timeout=10)
-    assert written == [3, 6]
+    written = [file for key in memory.list_keys(LOG_DIR) if (file := parse(key)) is not None and file.is_checkpoint]
+    assert [file.version for file in written] == [3, 6]

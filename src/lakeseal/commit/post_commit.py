@@ -47,25 +47,6 @@ class PostCommit(Protocol):
     def run(self, commit: FreshCommit) -> None: ...
 
 
-class CheckpointEvery:
-    """Writes a checkpoint whenever the table's checkpoint interval has passed.
-
-    Only what is in the log under its own name may be checkpointed, so the owner is asked to backfill first.
-    """
-
-    name = "checkpoint"
-
-    def __init__(self, write: Callable[[DeltaLog, Snapshot], object]) -> None:
-        self._write = write
-
-    def wants(self, commit: FreshCommit) -> bool:
-        return commit.version > 0 and commit.version % commit.snapshot.properties.checkpoint_interval == 0
-
-    def run(self, commit: FreshCommit) -> None:
-        commit.owner.backfill_to_version(commit.version)
-        self._write(commit.log, commit.snapshot)
-
-
 class Background:
     """Jobs one after the other, on a thread that goes away when there has been no work for a while."""
 
