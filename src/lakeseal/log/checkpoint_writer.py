@@ -36,6 +36,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import keys
 from lakeseal.log.last_checkpoint import LastCheckpoint
 from lakeseal.log.replay import TableState
+from lakeseal.log.segment import sort_out
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import CheckpointMetadata, KnownAction, SidecarFile
@@ -237,7 +238,7 @@ def _pointer_may_move(store: Store, version: int) -> bool:
     if current is None or current.version <= version:
         return True
     # A pointer beyond the end of the log is a left-over of another table, and would send every reader astray.
-    return not store.list_keys(LOG_DIR, after=version_prefix(current.version))
+    return sort_out(store.list_keys(LOG_DIR, after=version_prefix(current.version))).is_empty()
 
 
 def _pointer(info: CheckpointInfo) -> LastCheckpoint:
