@@ -105,7 +105,9 @@ class _Table:
         for kind in dict.fromkeys(kinds) if kinds.count("other") > 1 else kinds:
             match kind:
                 case "add":
-                    actions.append(self._new_file())
+                    added = self._new_file()
+                    touched.add(added.path)
+                    actions.append(added)
                 case "remove":
                     actions += self._removed(version, touched)
                 case "again":
