@@ -86,6 +86,11 @@ def check(protocol: Protocol, metadata: Metadata, *, table: str | None = None, v
         )
 
 
+def is_managed(protocol: Protocol, metadata: Metadata) -> bool:
+    """Both halves are there."""
+    return owner_name(metadata) is not None and supports(protocol, FEATURE)
+
+
 class Content(msgspec.Struct, frozen=True, kw_only=True):
     """The actions of a commit file that an owner looks at, whatever else it holds."""
 

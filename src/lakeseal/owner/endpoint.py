@@ -60,3 +60,6 @@ class OwnerEndpoint(Protocol):
 
     def finish_release(self, table: str) -> TableCommits:
         """None, if the release's commit is in the log; still releasing otherwise."""
+
+    def drop(self, table: str) -> TableCommits:
+        """Forgets a table that was deleted. `AlreadyExists` if its log is there."""

@@ -12,7 +12,7 @@ A crash between two steps leaves the table in a state that the next one who come
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from lakeseal.commit.attempts import Patience, Retry, attempt_on
 from lakeseal.commit.filesystem_owner import FilesystemOwner
@@ -37,20 +37,11 @@ from lakeseal.owner.enablement import BATCH_SIZE
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
+from lakeseal.owner.sources import ToldCommits
 from lakeseal.storage.base import Store
 
 TAKE_OVER = "TAKE OVER"
 RELEASE = "RELEASE"
-
-
-class _Tracked:
-    """What an owner told at one moment, as the log's source of commits."""
-
-    def __init__(self, told: TableCommits) -> None:
-        self._keys = {commit.version: commit.key for commit in told.commits}
-
-    def unbackfilled(self, start_version: int) -> Mapping[int, str]:
-        return {version: key for version, key in self._keys.items() if version >= start_version}
 
 
 def take_over(
@@ -110,7 +101,7 @@ def finish_release(
     for commit in told.commits:
         patience.through(lambda: publish(store, commit))  # noqa: B023
     _known(lambda: endpoint.backfill(table), patience)
-    log = DeltaLog(store, commit_source=_Tracked(told))
+    log = DeltaLog(store, commit_source=ToldCommits(told))
     snapshot = patience.through(lambda: log.snapshot(told.latest))
     attempt = _release_commit(log, snapshot, told.change_id, patience, clock)
     outcome = _put(store, attempt, told.change_id, patience, table)

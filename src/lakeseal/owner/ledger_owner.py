@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from lakeseal.commit.filesystem_owner import txn_id_of
 from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import (
+    AlreadyExists,
     CommitOutcomeUnknown,
     ConcurrentWriteException,
     CorruptTable,
@@ -165,7 +166,7 @@ class LedgerOwner:
             verdict = self.book.step(table, lambda row: ownership.promise(row, takeover_id, version))
             match verdict:
                 case Verdict.OWNED if version == 0 and not self.store(table).list_keys(LOG_DIR):
-                    self.book.step(table, ownership.drop)
+                    self.drop(table)
                 case None | Verdict.OWNED:
                     return self.get_commits(table)
                 case Verdict.RELEASING:
@@ -226,6 +227,12 @@ class LedgerOwner:
                 file=commit_path(before.change_version),
                 hint="Somebody wrote to the log past the table's owner: find out who, and remove that file",
             )
+        return self.get_commits(table)
+
+    def drop(self, table: str) -> TableCommits:
+        if self.store(table).list_keys(LOG_DIR):
+            raise AlreadyExists("The table is there, so its owner cannot forget it", table=table)
+        self.book.step(table, ownership.drop)
         return self.get_commits(table)
 
     def metadata_at(self, table: str, version: int) -> Metadata:
@@ -322,9 +329,11 @@ class LedgerOwner:
                 )
             case Verdict.GAP:
                 is_gap = True
-            case _:
+            case Verdict.NOT_OWNED | Verdict.UNSETTLED:
                 # A version that does not follow from anything, or one that others decide on.
                 is_gap = version > 0 and look(self.store(table), version - 1) is None
+            case _:
+                is_gap = False
         if is_gap:
             return VersionNotFound(
                 f"Version {version} cannot be ratified, because version {version - 1} is not there",

@@ -1,0 +1,187 @@
+"""From what a user configures to an owner that can be asked.
+
+    connect("sqlite:///ledger.db")                      the ledger in a file, used in this process
+    connect("postgresql://user@host/database")          the ledger of a team, used in this process
+    connect("memory://name")                            for tests: lives as long as this process
+    connect("https://owner.example.com", token="…")     a service
+    connect("team")                                     by the name of an owner in LAKESEAL_OWNERS
+
+`LAKESEAL_OWNERS` is a JSON object from names to URLs, or to the fields of `OwnerConfig`. Nothing that stands in a table
+is ever part of a connection: a table only names its owner, and the name is looked up among those configured here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal import ledger
+from lakeseal.errors import InvalidArgument, Unsupported
+from lakeseal.owner import policies
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.ledger_owner import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_NAME,
+    INLINE_BYTES,
+    MOST_UNBACKFILLED,
+    LedgerOwner,
+)
+from lakeseal.storage import StoreSpec
+
+OWNERS_VARIABLE = "LAKESEAL_OWNERS"
+_LEDGERS = ("sqlite", "postgresql", "postgres", "postgresql+psycopg")
+
+
+class OwnerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An owner as its user configures it. `repr` shows no secret."""
+
+    url: str
+    name: str = DEFAULT_NAME
+    batch_size: int = DEFAULT_BATCH_SIZE
+    """For tables that are created or taken over: how many commits wait for their backfill. 1 backfills each."""
+    principal: str | None = None
+    """Who this is, to policies of an owner in this process."""
+    policies: tuple[dict[str, Any], ...] = ()
+    """Of an owner in this process, as `policies.from_json` reads them."""
+    storage_options: dict[str, str] = {}
+    """For tables that the owner opens by itself."""
+    inline_bytes: int = INLINE_BYTES
+    most_unbackfilled: int = MOST_UNBACKFILLED
+    token: str | None = None
+    """Of a service."""
+
+    def __post_init__(self) -> None:
+        if not self.name or self.batch_size < 1 or self.most_unbackfilled < 1:
+            raise InvalidArgument("An owner needs a name, and a batch size and a limit of at least 1")
+
+    @property
+    def scheme(self) -> str:
+        return self.url.partition("://")[0].lower()
+
+    def __repr__(self) -> str:
+        shown = self.url if "@" not in self.url else f"{self.scheme}://***@{self.url.rpartition('@')[2]}"
+        return f"OwnerConfig(name={self.name!r}, url={shown!r})"
+
+
+Connector = Callable[[OwnerConfig], OwnerEndpoint]
+
+_connectors: dict[str, Connector] = {}
+_lock = threading.Lock()
+_memory: dict[str, LedgerOwner] = {}
+_open: weakref.WeakValueDictionary[bytes, LedgerOwner] = weakref.WeakValueDictionary()
+
+
+def connect(owner: str | OwnerConfig | OwnerEndpoint, **options: Any) -> OwnerEndpoint:
+    """`options` are further fields of `OwnerConfig`. An owner that is connected already is returned as it is."""
+    if not isinstance(owner, str | OwnerConfig):
+        if options:
+            raise InvalidArgument("An owner that is connected takes no further options")
+        return owner
+    config = _config(owner, options)
+    if config.scheme == "memory":
+        with _lock:
+            if config.url not in _memory:
+                _memory[config.url] = _ledger_owner(config, "sqlite://")
+            return _memory[config.url]
+    if config.scheme in _LEDGERS:
+        key = msgspec.json.encode(config, order="deterministic")
+        with _lock:
+            found = _open.get(key)
+            if found is None:
+                found = _open[key] = _ledger_owner(config, config.url)
+            return found
+    if config.scheme in _connectors:
+        return _connectors[config.scheme](config)
+    if config.scheme in ("http", "https"):
+        raise Unsupported(
+            "An owner behind a service cannot be reached: its client is not installed",
+            hint="pip install 'lakeseal[server]', or use the ledger's own URL",
+        )
+    raise InvalidArgument(
+        f"An owner cannot be reached by {config.scheme!r}",
+        hint="Use sqlite:///…, postgresql://…, https://…, memory://… or a name from " + OWNERS_VARIABLE,
+    )
+
+
+def register(scheme: str, connector: Connector) -> None:
+    """Another way to reach owners."""
+    _connectors[scheme] = connector
+
+
+class Owners(Mapping[str, OwnerEndpoint]):
+    """The owners that a user configured, by name; each is connected when it is first needed."""
+
+    def __init__(self, *configured: str | OwnerConfig | OwnerEndpoint) -> None:
+        """These, and those of `LAKESEAL_OWNERS`."""
+        self._configs = dict(_from_environment())
+        self._connected: dict[str, OwnerEndpoint] = {}
+        for one in configured:
+            if isinstance(one, str | OwnerConfig):
+                config = _config(one, {})
+                self._configs[config.name] = config
+            else:
+                self._connected[one.name] = one
+
+    def __getitem__(self, name: str) -> OwnerEndpoint:
+        if name not in self._connected:
+            self._connected[name] = connect(self._configs[name])
+        return self._connected[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._configs.keys() | self._connected.keys())
+
+    def __len__(self) -> int:
+        return len(self._configs.keys() | self._connected.keys())
+
+
+def _config(owner: str | OwnerConfig, options: Mapping[str, Any]) -> OwnerConfig:
+    if isinstance(owner, str) and "://" not in owner:
+        named = _from_environment()
+        if owner not in named:
+            known = ", ".join(sorted(named)) or "none"
+            raise InvalidArgument(
+                f"There is no owner {owner!r}", hint=f"Give its URL, or name it in {OWNERS_VARIABLE}, which has {known}"
+            )
+        owner = named[owner]
+    fields = {"url": owner} if isinstance(owner, str) else msgspec.structs.asdict(owner)
+    try:
+        return msgspec.convert({**fields, **options}, OwnerConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"This is no configuration of an owner: {error}") from None
+
+
+def _from_environment() -> dict[str, OwnerConfig]:
+    text = os.environ.get(OWNERS_VARIABLE)
+    if not text:
+        return {}
+    try:
+        found = msgspec.json.decode(text, type=dict[str, str | dict[str, Any]])
+        return {
+            name: msgspec.convert({**({"url": one} if isinstance(one, str) else one), "name": name}, OwnerConfig)
+            for name, one in found.items()
+        }
+    except msgspec.MsgspecError as error:
+        # Not the text itself, which may hold passwords.
+        raise InvalidArgument(f"{OWNERS_VARIABLE} is not a JSON object of owners: {error}") from None
+
+
+def _ledger_owner(config: OwnerConfig, url: str) -> LedgerOwner:
+    opened = ledger.open(url)
+    owner = LedgerOwner(
+        opened,
+        name=config.name,
+        batch_size=config.batch_size,
+        stores=lambda table: StoreSpec(uri=table, storage_options=config.storage_options).open(),
+        policies=policies.from_json(config.policies),
+        principal=config.principal,
+        inline_bytes=config.inline_bytes,
+        most_unbackfilled=config.most_unbackfilled,
+    )
+    weakref.finalize(owner, opened.close)
+    return owner

@@ -1,0 +1,201 @@
+"""The publisher: what an owner does by itself. It backfills, settles take-overs, finishes releases, and tidies up.
+
+Everything that it does can be done twice, by two publishers at once, or be cut off at any point: the next round goes on
+from the ledger. A table that fails is left alone for a while, longer each time, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+
+from lakeseal.errors import LakesealError
+from lakeseal.ledger import Tx
+from lakeseal.ledger.schema import leases
+from lakeseal.owner.backfill import look, publish, tidy
+from lakeseal.owner.handover import finish_release
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.ownership import State
+
+_log = logging.getLogger(__name__)
+
+GRACE_MS = 3_600_000
+"""How long a reader may take between asking the owner and reading a file in `_commits`."""
+_LEASE = "owner/publisher"
+_LONGEST_PAUSE_S = 60.0
+_WORKERS = 4
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """What one round came to."""
+
+    tables: int = 0
+    failed: dict[str, LakesealError] = {}
+    tidied: int = 0
+
+
+def recover(owner: LedgerOwner) -> Round:
+    """At the start of an owner: everything that was interrupted is taken up, and what a power cut took from the log is
+    put back."""
+    tables = owner.book.open_work()
+    tables += [table for table in owner.book.forgettable(grace_ms=0) if table not in tables]
+    failed: dict[str, LakesealError] = {}
+    for table in tables:
+        try:
+            heal(owner, table)
+            advance(owner, table)
+        except LakesealError as error:
+            failed[table] = error
+    return Round(tables=len(tables), failed=failed)
+
+
+def advance(owner: LedgerOwner, table: str) -> None:
+    """One table as far as it goes."""
+    told = owner.settle(table)
+    if told.state is State.RELEASING:
+        finish_release(owner, owner.store(table))
+    elif told.state is State.ACTIVE and told.backfilled < told.latest:
+        owner.backfill(table)
+
+
+def heal(owner: LedgerOwner, table: str) -> None:
+    """A copy that another process had put, and that was marked before its directory entry had reached the disk, is
+    gone after a power cut. As long as the row is kept, the commit can be put back."""
+    row, store = owner.book.row(table), owner.store(table)
+    if not row.is_in_office or look(store, row.backfilled) is not None:
+        return
+    for one in owner.book.stored(table, 0, limit=10_000):
+        if one.backfilled and look(store, one.commit.version) is None:
+            publish(store, one.commit, one.inline)
+
+
+def forget(owner: LedgerOwner, table: str, *, grace_ms: int = GRACE_MS) -> int:
+    """Rows and files of commits that have been in the log for longer than the grace go; how many files that were."""
+    below = owner.book.forget(table, grace_ms=grace_ms)
+    return tidy(owner.store(table), below) if below > 0 else 0
+
+
+class Publisher:
+    """Rounds of the above on a thread of its own. Several processes may run one; by a lease, one works at a time."""
+
+    def __init__(
+        self,
+        owner: LedgerOwner,
+        *,
+        every_s: float = 1.0,
+        tidy_every_s: float = 60.0,
+        grace_ms: int = GRACE_MS,
+        alone: bool = False,
+    ) -> None:
+        """`alone`: no other process publishes for this ledger, so that there is no need for the lease."""
+        self._owner = owner
+        self._every_s = every_s
+        self._tidy_every_s = tidy_every_s
+        self._grace_ms = grace_ms
+        self._alone = alone
+        self._holder = uuid.uuid4().hex
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pauses: dict[str, tuple[float, float]] = {}
+        self._tidied_at = 0.0
+
+    def notify(self) -> None:
+        """There is something to publish: do not wait for the next round."""
+        self._wake.set()
+
+    def run_once(self) -> Round:
+        now = time.monotonic()
+        tables = [t for t in self._owner.book.open_work() if self._pauses.get(t, (0.0, 0.0))[0] <= now]
+        failed: dict[str, LakesealError] = {}
+
+        def work(table: str) -> None:
+            try:
+                advance(self._owner, table)
+            except LakesealError as error:
+                failed[table] = error
+
+        if len(tables) > 1:
+            with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakeseal-publisher") as pool:
+                list(pool.map(work, tables))
+        elif tables:
+            work(tables[0])
+        for table in tables:
+            self._note(table, failed.get(table), now)
+        return Round(tables=len(tables), failed=failed, tidied=self._tidy(now))
+
+    def start(self) -> Self:
+        assert self._thread is None, "a publisher runs once"
+        self._thread = threading.Thread(target=self._run, name="lakeseal-publisher", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends after the table that is under way."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._alone or self._has_lease():
+                    self.run_once()
+            except LakesealError as error:
+                _log.warning("a round of the publisher failed, the next one follows: %s", error)
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+
+    def _has_lease(self) -> bool:
+        """Spares useless work, nothing more: without it two publishers would do the same twice."""
+        term_ms = int(self._every_s * 1000) * 10 + 5000
+
+        def do(tx: Tx) -> bool:
+            now = tx.now()
+            found = tx.get(leases, name=_LEASE)
+            if found is None:
+                values = {"holder": self._holder, "epoch": 1, "expires": now + term_ms, "info": {}}
+                return tx.insert(leases, name=_LEASE, **values)
+            if found.holder != self._holder and found.expires > now:
+                return False
+            epoch = found.epoch + (found.holder != self._holder)
+            values = {"holder": self._holder, "epoch": epoch, "expires": now + term_ms}
+            return tx.update(leases, {"name": _LEASE}, values)
+
+        return self._owner.ledger.write(do, idempotent=True)
+
+    def _note(self, table: str, error: LakesealError | None, now: float) -> None:
+        if error is None:
+            self._pauses.pop(table, None)
+            return
+        pause = min(_LONGEST_PAUSE_S, max(self._every_s, 2 * self._pauses.get(table, (0.0, 0.0))[1]))
+        self._pauses[table] = (now + pause, pause)
+        _log.warning("publishing %s failed, next try in %.0f s: %s", table, pause, error)
+
+    def _tidy(self, now: float) -> int:
+        if now - self._tidied_at < self._tidy_every_s:
+            return 0
+        self._tidied_at = now
+        tidied = 0
+        for table in self._owner.book.forgettable(grace_ms=self._grace_ms):
+            try:
+                tidied += forget(self._owner, table, grace_ms=self._grace_ms)
+            except LakesealError as error:
+                _log.warning("tidying up %s failed: %s", table, error)
+        return tidied

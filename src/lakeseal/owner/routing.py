@@ -1,0 +1,157 @@
+"""Finding out who decides on a table's commits, and following the table when that changes.
+
+A table names its owner; which owners there are, the user says. A name that the user has not configured is never looked
+up anywhere, and whatever else the table's metadata holds (endpoints, say) is never used to reach anybody. Such a table
+can be read as far as it is backfilled, with a `StaleReadWarning`, and not written to.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TypeVar
+
+from msgspec import Struct
+
+from lakeseal.commit.filesystem_owner import FilesystemOwner
+from lakeseal.commit.owner import CommitOwner, OwnedCommits
+from lakeseal.errors import AlreadyExists, OwnedElsewhere
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner import enablement
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.managed_owner import ManagedOwner
+from lakeseal.owner.ownership import State
+from lakeseal.storage.base import Store
+
+T = TypeVar("T")
+_MOVES = 20
+
+
+class StaleReadWarning(UserWarning):
+    """What is read may be behind: the table's owner, who knows of newer commits, is not configured."""
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """How a table is read and written while `owner_name` is its owner (None: the file system)."""
+
+    log: DeltaLog
+    owner: CommitOwner
+    owner_name: str | None
+
+    def leads_to(self, snapshot: Snapshot | None) -> bool:
+        """False once the table has another owner, so that others know of newer commits."""
+        return snapshot is None or snapshot.properties.managed_commit_owner_name == self.owner_name
+
+
+class Router:
+    """One table, wherever it goes. May be shared by threads."""
+
+    def __init__(self, store: Store, owners: Mapping[str, OwnerEndpoint], *, creator: OwnerEndpoint | None = None):
+        """`owners` by name; `creator` is the owner of a table that is not there yet and is created through this."""
+        self._store = store
+        self._owners = owners
+        self._creator = creator
+        self._route: Route | None = None
+        self._has_warned = False
+
+    def route(self) -> Route:
+        found = self._route
+        if found is None:
+            found = self._route = self._find()
+        return found
+
+    def reopen(self) -> Route:
+        self._route = None
+        return self.route()
+
+    def snapshot(self) -> Snapshot | None:
+        """The newest version that this client can know of; None where there is no table."""
+        for _ in range(_MOVES):
+            route = self.route()
+            newest = route.log.update()
+            if route.leads_to(newest) and (newest is not None or route.owner_name is None or self._creator is not None):
+                return newest
+            self.reopen()
+        raise _restless(self._store.uri)
+
+    def run(self, do: Callable[[Route], T]) -> T:
+        """`do` with the route as it is now, and again if the table changed hands while it ran.
+
+        `OwnedElsewhere` says that nothing was committed, so `do` can run again from its beginning."""
+        for _ in range(_MOVES):
+            route = self.route()
+            try:
+                return do(route)
+            except OwnedElsewhere:
+                again = self.reopen()
+                if again.owner_name == route.owner_name and not self._is_new_term(route, again):
+                    raise
+        raise _restless(self._store.uri)
+
+    @staticmethod
+    def _is_new_term(before: Route, after: Route) -> bool:
+        """The same owner, after a release and another take-over."""
+        one, other = before.owner, after.owner
+        return isinstance(one, ManagedOwner) and isinstance(other, ManagedOwner) and one.epoch() != other.epoch()
+
+    def _find(self) -> Route:
+        for _ in range(_MOVES):
+            log = DeltaLog(self._store)
+            snapshot = log.update()
+            if snapshot is None:
+                return self._to_new() if self._creator is not None else self._to_files(log, None)
+            name = snapshot.properties.managed_commit_owner_name
+            endpoint = None
+            if name is not None and enablement.is_managed(snapshot.protocol, snapshot.metadata):
+                endpoint = self._owners.get(name)
+            if endpoint is None:
+                if name is not None:
+                    self._warn(snapshot)
+                return self._to_files(log, name)
+            route = self._to(endpoint)
+            if route.leads_to(route.log.update()):
+                return route
+        raise _restless(self._store.uri)
+
+    def _to(self, endpoint: OwnerEndpoint) -> Route:
+        owner = ManagedOwner(endpoint, self._store)
+        log = DeltaLog(self._store, commit_source=OwnedCommits(owner))
+        return Route(log=log, owner=owner, owner_name=endpoint.name)
+
+    def _to_new(self) -> Route:
+        """There is no table; if the owner still knows one, that was deleted."""
+        assert self._creator is not None
+        table = self._creator.attach(self._store)
+        if self._creator.get_commits(table).state in (State.ACTIVE, State.RELEASING):
+            with suppress(AlreadyExists):
+                self._creator.drop(table)
+        return self._to(self._creator)
+
+    def _to_files(self, log: DeltaLog, name: str | None) -> Route:
+        return Route(log=log, owner=FilesystemOwner(self._store), owner_name=name)
+
+    def _warn(self, snapshot: Snapshot) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            warn_stale(snapshot, stacklevel=5)
+
+
+def warn_stale(snapshot: Snapshot, *, stacklevel: int = 2) -> None:
+    """Warns if the snapshot is of a table whose owner was not asked, so that it may be stale."""
+    name = snapshot.properties.managed_commit_owner_name
+    if name is not None:
+        warnings.warn(
+            f"The commits of {snapshot.table} are managed by {name!r}, which is not configured here: version "
+            f"{snapshot.version} is the newest that is backfilled, and there may be newer ones. Configure the owner "
+            "to read them",
+            StaleReadWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _restless(table: str) -> OwnedElsewhere:
+    return OwnedElsewhere(
+        f"The table changed its owner {_MOVES} times while it was being opened", table=table, hint="Run it again"
+    )
