@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,29 +31,19 @@ def shared_tables() -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark session for the whole process. LAKESEAL_SPARK_UI=1 shows its web pages while tests run."""
-    from pyspark.sql import SparkSession
+    from lakeseal.spark.local_session import local_session
 
-    # Workers are started by name; without this they would be some other Python that lacks our packages.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     scratch = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[2]").appName("lakeseal tests")
-    for name, value in {
-        "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.python.unix.domain.socket.enabled": "true",
+    settings = {
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
         "spark.ui.enabled": "true" if os.environ.get("LAKESEAL_SPARK_UI") else "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -Duser.timezone=UTC",
-    }.items():
-        builder = builder.config(name, value)
+    }
     with warnings.catch_warnings():
         # A socket to the JVM that py4j leaves to the garbage collector.
         warnings.filterwarnings("ignore", category=ResourceWarning)
-        session = builder.getOrCreate()
+        session = local_session("lakeseal tests", settings=settings)
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
+from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson
 from lakeseal.cli.output import Output
 from lakeseal.errors import SchemaMismatch
@@ -24,6 +27,7 @@ _DAYS = 3
 _ORDERS = 10_000
 _WRITERS = 4
 _APPENDS = 5
+_SPARK_ORDERS = 200_000
 
 
 @commands.command()
@@ -117,10 +121,39 @@ def _travel(uri: str) -> dict[str, Any]:
     }
 
 
+def _spark(uri: str) -> dict[str, Any]:
+    java = find_java()
+    if java is None or importlib.util.find_spec("pyspark") is None:
+        return {"left out": f"Spark needs Java {OLDEST} or newer and pip install 'lakeseal[spark]'"}
+    os.environ["JAVA_HOME"] = str(java.home)
+    from lakeseal.spark.local_session import local_session  # pyspark is an extra
+
+    table = Table(uri)
+    before = table.version()
+    spark = local_session("lakeseal demo", log=Path(uri).parent / "spark.log")
+    try:
+        orders = spark.range(_SPARK_ORDERS).selectExpr(
+            f"id + {10 * _ORDERS} AS id",
+            f"date_add(DATE'2026-03-01', CAST(id % {_DAYS} AS INT)) AS day",
+            "concat('item ', id % 97) AS item",
+            "100 + id * 37 % 9000 AS cents",
+        )
+        table.write(orders)
+        sums = table.to_spark(spark).groupBy("day").count().orderBy("day").collect()
+    finally:
+        spark.stop()
+    return {
+        "commits": table.version() - before,
+        "rows written": _SPARK_ORDERS,
+        "Spark counts": {str(row["day"]): row["count"] for row in sums},
+    }
+
+
 _STORY: tuple[tuple[str, Callable[[str], dict[str, Any]]], ...] = (
     (f"Write {_ORDERS:,} orders, partitioned by day: one commit, all of it or nothing", _write),
     ("Write rows that do not fit: refused, and nothing of them is visible", _refuse),
     (f"{_WRITERS} writers append {_APPENDS} times each, all at once: every commit counts, once", _race),
     ("Read with a condition: only the partition and the files that can match are opened", _query),
     ("Read an older version: what was committed stays as it was", _travel),
+    (f"Spark writes {_SPARK_ORDERS:,} orders: executors write files, one commit makes them count", _spark),
 )
