@@ -1,1 +1,1 @@
-"""Tools to test what is built on Lakeseal, shipped to its users: they stand beside the rooms, and no room imports them."""
+"""Tools to test what is built on Lakeseal, for its users too: they stand beside the rooms, and no room imports them."""
