@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeseal import LakesealError, Table
@@ -64,13 +67,15 @@ damages = st.lists(
 )
 
 
-def damage(folder: Path, what: str, where: int, how: int) -> None:
+def damage(folder: Path, what: str, where: int, how: int) -> list[Path]:
+    """Damages one file, or two that change places, and says which."""
     log = sorted(p for p in (folder / "_delta_log").iterdir() if p.is_file())
-    data = sorted(folder.rglob("day=*/*.parquet"))
+    data = sorted(folder.glob("day=*/*.parquet"))
     # Three of four hits go to the log: that is where a wrong answer could come from.
     files = data if where % 4 == 0 and data else log
     file = files[(where // 4) % len(files)]
     content = file.read_bytes()
+    touched = [file]
     at = how % max(len(content), 1)
     lines = content.split(b"\n")
     line = how % len(lines)
@@ -91,16 +96,29 @@ def damage(folder: Path, what: str, where: int, how: int) -> None:
             other = files[how % len(files)]
             content, swapped = other.read_bytes(), content
             other.write_bytes(swapped)
+            touched.append(other)
     if what == "delete":
         file.unlink()
     else:
         file.write_bytes(content)
+    return touched
 
 
-def plain_reader(folder: Path) -> Counter[Any]:
-    """Every JSON commit in turn with the standard library, every file with pyarrow: slow, but nothing to get wrong."""
-    live: dict[str, dict[str, Any]] = {}
-    version = 0
+def plain_readers(folder: Path) -> Iterator[Counter[Any]]:
+    """What the plainest readers find: all JSON commits in turn, or those above a checkpoint. Where damage is valid by
+    itself but makes the two differ (commits changed places, say), nobody can tell which of them is right."""
+    log = folder / "_delta_log"
+    for first, start in ((0, None), (11, log / f"{10:020d}.checkpoint.parquet")):
+        # A damaged log may be beyond these readers.
+        with suppress(Exception):
+            live: dict[str, dict[str, Any]] = {}
+            if start is not None:
+                adds = pq.read_table(start, columns=["add"])["add"].drop_null().to_pylist(maps_as_pydicts="lossy")
+                live = {add["path"]: add for add in adds}
+            yield _plain_rows(folder, live, first)
+
+
+def _plain_rows(folder: Path, live: dict[str, dict[str, Any]], version: int) -> Counter[Any]:
     while (commit := folder / "_delta_log" / f"{version:020d}.json").exists():
         for text in commit.read_text().splitlines():
             action = json.loads(text)
@@ -117,22 +135,35 @@ def plain_reader(folder: Path) -> Counter[Any]:
     return found
 
 
-@settings(max_examples=2000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(hits=damages)
-def test_a_damaged_table_gives_the_right_rows_or_a_typed_error(
-    sound: Path, tmp_path_factory: pytest.TempPathFactory, hits: list[Damage]
-) -> None:
-    folder = sound.parent / "damaged"
-    shutil.rmtree(folder, ignore_errors=True)
+@pytest.fixture(scope="module")
+def copy(sound: Path) -> Path:
+    """Where damage is done, and mended after each case."""
+    folder = sound.parent / "copy"
     shutil.copytree(sound, folder)
-    for hit in hits:
-        damage(folder, *hit)
+    return folder
+
+
+@settings(max_examples=2000)
+@given(hits=damages)
+def test_a_damaged_table_gives_the_right_rows_or_a_typed_error(sound: Path, copy: Path, hits: list[Damage]) -> None:
+    touched = [file for hit in hits for file in damage(copy, *hit)]
     try:
-        found = rows(Table(folder).to_arrow())
+        _check(sound, copy)
+    finally:
+        for file in touched:
+            shutil.copyfile(sound / file.relative_to(copy), file)
+
+
+def _check(sound: Path, copy: Path) -> None:
+    try:
+        found = rows(Table(copy).to_arrow())
     except LakesealError as error:
-        assert error.table or "table" in str(error).lower()
-        assert str(error)
+        assert error.table
+        assert error.hint
         return
-    if found == rows(Table(sound).to_arrow()):
-        return
-    assert found == plain_reader(folder)
+    assert found == _expected(sound) or found in list(plain_readers(copy))
+
+
+@cache
+def _expected(sound: Path) -> Counter[Any]:
+    return rows(Table(sound).to_arrow())
