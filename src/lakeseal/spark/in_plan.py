@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 from lakeseal.errors import InvalidExpression
 from lakeseal.expr.render import quote_name
 from lakeseal.protocol.schema import BINARY, STRING, ArrayType, DataType, MapType, StructField, StructType
+from lakeseal.spark.schema import spark_type
 from lakeseal.spark.tasks import VIOLATED
 from lakeseal.write.constraints import generation_expression
 from lakeseal.write.file_schema import CHANGE_TYPE
@@ -35,9 +36,10 @@ def planned(frame: DataFrame, data: StructType, spec: WriteJobSpec, in_plan: InP
             *(_given(field, data, spec) for field in table.fields),
             *([F.col(CHANGE_TYPE)] if spec.cdc and CHANGE_TYPE in data.names else []),
         )
-        whole = given.withColumns(
-            {f.name: F.expr(sql).cast(str(f.type)) for f in table.fields if (sql := _generated(f, data)) is not None}
-        )
+        generated = {
+            f.name: _cast(F.expr(sql), f.type) for f in table.fields if (sql := _generated(f, data)) is not None
+        }
+        whole = given.withColumns(generated) if generated else given
         if in_plan.checks:
             whole = whole.withColumn(VIOLATED, _violated([refused.check.sql for refused in in_plan.checks]))
         _ = whole.schema
@@ -64,9 +66,9 @@ def _given(field: StructField, data: StructType, spec: WriteJobSpec) -> Column:
     if source is not None:
         column = _assigned(F.col(quote_name(source.name)), source.type, field.type)
     elif isinstance(default := field.metadata.get(CURRENT_DEFAULT), str) and not generation_expression(field):
-        column = F.expr(default).cast(str(field.type))
+        column = _cast(F.expr(default), field.type)
     else:
-        column = F.lit(None).cast(str(field.type))
+        column = _cast(F.lit(None), field.type)
     if field.type in (STRING, BINARY) and field.name.lower() in {name.lower() for name in spec.partition_columns}:
         column = F.when(F.length(column) != 0, column)
     return column.alias(field.name)
@@ -86,12 +88,16 @@ def _assigned(column: Column, source: DataType, target: DataType) -> Column:
             keyed = F.transform_keys(column, lambda key, _: _assigned(key, source.key, target.key))
             return F.transform_values(keyed, lambda _, value: _assigned(value, source.value, target.value))
         case _:
-            return column.cast(str(target))
+            return _cast(column, target)
+
+
+def _cast(column: Column, target: DataType) -> Column:
+    return column.cast(spark_type(target))
 
 
 def _part(struct: Column, source: StructField | None, target: StructField) -> Column:
     if source is None:
-        return F.lit(None).cast(str(target.type)).alias(target.name)
+        return _cast(F.lit(None), target.type).alias(target.name)
     return _assigned(struct.getField(source.name), source.type, target.type).alias(target.name)
 
 

@@ -47,6 +47,10 @@ def to_spark(schema: StructType) -> spark.StructType:
     return spark.StructType.fromJson(type_to_json(schema))
 
 
+def spark_type(data_type: DataType) -> spark.DataType:
+    return to_spark(StructType((StructField("it", data_type),))).fields[0].dataType
+
+
 def data_schema(schema: spark.StructType) -> StructType:
     own = _bare(from_spark(schema))
     assert isinstance(own, StructType)

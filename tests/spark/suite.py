@@ -1,0 +1,445 @@
+"""What writing through Spark must do, wherever Spark runs.
+
+Every function in `SUITE` takes a session and an empty directory, and asserts. pytest runs them on the shared session;
+as a script this module runs them on a session of its own and prints one JSON object: what became of each.
+
+    python suite.py '{"root": "/tmp/x", "remote": "local[2]", "conf": {…}, "names": […]}'
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
+from pyspark.sql.types import CharType, StructField, StructType, VarcharType
+
+import lakeseal
+from lakeseal import Table
+from lakeseal.errors import (
+    AlreadyExists,
+    ConstraintViolation,
+    InvalidArgument,
+    LakesealError,
+    SchemaMismatch,
+    UnsupportedExpression,
+)
+from lakeseal.spark.failures import recovered
+
+Scenario = Callable[[SparkSession, Path], None]
+SUITE: dict[str, Scenario] = {}
+
+
+def scenario(function: Scenario) -> Scenario:
+    SUITE[function.__name__] = function
+    return function
+
+
+def numbers(spark: SparkSession, start: int, end: int, tasks: int = 2) -> DataFrame:
+    return spark.range(start, end, 1, tasks).selectExpr("id", "id % 3 AS k", "concat('row ', id) AS s")
+
+
+def ids(table: Table, where: str | None = None) -> list[int]:
+    return sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist())
+
+
+def state(table: Table) -> tuple[int, list[str]]:
+    """What readers can see of a table."""
+    return table.version(), sorted(map(str, table.to_arrow().to_pylist()))
+
+
+def data_files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+@scenario
+def appends_add_rows_and_overwrites_replace_them(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 10))
+    table.write(numbers(spark, 10, 15), user_metadata="five more")
+    assert ids(table) == list(range(15))
+    table.write(numbers(spark, 3, 5), mode="overwrite")
+    assert ids(table) == [3, 4]
+    assert ids(Table(root / "t")) == [3, 4]
+    newest, before, _ = table.history()
+    assert (newest["operation"], newest["operationParameters"]["mode"]) == ("WRITE", "Overwrite")
+    assert (before["userMetadata"], before["operationMetrics"]["numOutputRows"]) == ("five more", "5")
+    assert set(table.to_arrow(version=1)["id"].to_pylist()) == set(range(15))
+
+
+@scenario
+def error_and_ignore_leave_a_table_that_is_there_alone(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 4), mode="error")
+    before = state(table)
+    with pytest.raises(AlreadyExists):
+        table.write(numbers(spark, 4, 8), mode="error")
+    table.write(numbers(spark, 4, 8), mode="ignore")
+    assert state(table) == before
+
+
+@scenario
+def replace_where_replaces_matching_rows_and_keeps_the_others_of_their_files(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 30), partition_by=["k"])
+    files = table.files().num_rows
+    new = numbers(spark, 0, 30).where("id BETWEEN 10 AND 14").withColumn("s", F.lit("new"))
+    table.write(new, mode="overwrite", replace_where="id >= 10 AND id < 20")
+    assert ids(table) == [*range(15), *range(20, 30)]
+    assert ids(table, "s = 'new'") == list(range(10, 15))
+    table.write(new.where("k = 1"), mode="overwrite", replace_where="k = 1")
+    assert ids(table, "k = 1") == [10, 13]
+    assert ids(table, "k <> 1") == [n for n in [*range(15), *range(20, 30)] if n % 3 != 1]
+    assert files
+
+
+@scenario
+def replace_where_refuses_rows_outside_and_changes_nothing(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 10))
+    before = state(table)
+    with pytest.raises(ConstraintViolation, match=r"id: 7\b"):
+        table.write(numbers(spark, 7, 8), mode="overwrite", replace_where="id < 5")
+    assert state(table) == before
+
+
+@scenario
+def dynamic_partition_overwrite_replaces_the_partitions_of_its_rows(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 12), partition_by=["k"])
+    table.write(numbers(spark, 100, 101), mode="overwrite", partition_overwrite="dynamic")
+    assert ids(table) == sorted([n for n in range(12) if n % 3 != 1] + [100])
+
+
+@scenario
+def schemas_merge_or_are_replaced_when_asked_for(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 2))
+    wider = numbers(spark, 2, 4).withColumn("extra", F.struct(F.lit(1).alias("a")))
+    with pytest.raises(SchemaMismatch) as caught:
+        table.write(wider)
+    assert caught.value.column == "extra"
+    table.write(wider, merge_schema=True)
+    assert table.to_arrow(where="id < 2")["extra"].null_count == 2
+    assert table.to_arrow(where="id = 2")["extra"].to_pylist() == [{"a": 1}]
+    table.write(spark.range(1).selectExpr("cast(id AS string) AS id"), mode="overwrite", overwrite_schema=True)
+    assert table.to_arrow().to_pylist() == [{"id": "0"}]
+
+
+@scenario
+def columns_match_by_name_in_any_case_and_are_cast_as_spark_would(spark: SparkSession, root: Path) -> None:
+    lakeseal.create(root / "t", pa.schema({"id": pa.int32(), "price": pa.decimal128(10, 2), "text": pa.string()}))
+    table = Table(root / "t")
+    table.write(spark.sql("SELECT 7 AS PRICE, CAST(1 AS BIGINT) AS Id, 2.5D AS text"))
+    table.write(spark.sql("SELECT 2 AS id"))
+    rows = sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert rows == [
+        {"id": 1, "price": Decimal("7.00"), "text": "2.5"},
+        {"id": 2, "price": None, "text": None},
+    ]
+    before = state(table)
+    with pytest.raises(SchemaMismatch) as caught:
+        table.write(spark.sql("SELECT 'x' AS id"))
+    assert caught.value.column == "id"
+    with pytest.raises(LakesealError) as overflow:
+        table.write(spark.sql("SELECT 3000000000 AS id"))
+    assert overflow.value.column == "id"
+    assert state(table) == before
+
+
+@scenario
+def a_transaction_that_the_table_has_seen_is_not_written_again(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    for version in (1, 1, 2, 1):
+        table.write(numbers(spark, version * 10, version * 10 + 2), txn=("nightly", version))
+    assert ids(table) == [10, 11, 20, 21]
+    assert table.version() == 1
+
+
+@scenario
+def every_type_comes_back_as_it_was(spark: SparkSession, root: Path) -> None:
+    one = spark.sql(
+        """SELECT 1L AS l, 2 AS i, 3S AS s, 4Y AS b, 1.5F AS f, CAST('NaN' AS DOUBLE) AS d,
+        CAST('-12345678901234567890.123456789' AS DECIMAL(38,9)) AS big, CAST(-0.05 AS DECIMAL(5,2)) AS small,
+        'né' AS t, X'00FF' AS bin, true AS yes, DATE'1582-10-15' AS day, TIMESTAMP'1969-12-31 23:59:59.999999Z' AS ts,
+        TIMESTAMP_NTZ'9999-12-31 23:59:59.999999' AS ntz, array(array(1, NULL), NULL, array()) AS nested,
+        map('a', named_struct('x', 1.5BD, 'y', array(true))) AS m, named_struct('a b', NULL, 'c.d', X'') AS st,
+        CAST(NULL AS STRING) AS nothing"""
+    )
+    table = Table(root / "t")
+    table.write(one)
+    table.write(one.select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in one.schema.fields)))
+    (row,) = table.to_arrow(where="l IS NOT NULL").to_pylist()
+    assert math.isnan(row.pop("d"))
+    wanted = {
+        "l": 1,
+        "i": 2,
+        "s": 3,
+        "b": 4,
+        "f": 1.5,
+        "big": Decimal("-12345678901234567890.123456789"),
+        "small": Decimal("-0.05"),
+        "t": "né",
+        "bin": b"\x00\xff",
+        "yes": True,
+        "day": datetime.date(1582, 10, 15),
+        "ts": datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, datetime.UTC),
+        "ntz": datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
+        "nested": [[1, None], None, []],
+        "m": [("a", {"x": Decimal("1.5"), "y": [True]})],
+        "st": {"a b": None, "c.d": b""},
+        "nothing": None,
+    }
+    assert {name: row[name] for name in wanted if row[name] != wanted[name]} == {}, f"{row} is not {wanted}"
+    (nulls,) = table.to_arrow(where="l IS NULL").to_pylist()
+    assert set(nulls.values()) == {None}
+
+
+@scenario
+def strings_of_limited_length_are_padded_and_measured(spark: SparkSession, root: Path) -> None:
+    lakeseal.create(root / "t", StructType([StructField("c", CharType(5)), StructField("v", VarcharType(3))]))
+    table = Table(root / "t")
+    table.write(spark.sql("SELECT 'né' AS c, 'abc  ' AS v"))
+    assert table.to_arrow().to_pylist() == [{"c": "né   ", "v": "abc"}]
+    with pytest.raises(ConstraintViolation, match="'abcd'") as caught:
+        table.write(spark.sql("SELECT 'x' AS c, 'abcd' AS v"))
+    assert caught.value.column == "v"
+    assert table.version() == 1
+
+
+AWKWARD = ["a/b", "a?b", "100%", "%3A", "10:30", "a=b", "#", "é", " ", "x y ", "", None, "z" * 256, "{'\"}", "..", "~"]
+
+
+@scenario
+def partition_values_may_hold_anything(spark: SparkSession, root: Path) -> None:
+    rows = [(n, text, datetime.datetime(2024, 1, 1, 10, n)) for n, text in enumerate(AWKWARD)]
+    table = Table(root / "t")
+    table.write(
+        spark.createDataFrame(rows, "id int, p string, at timestamp_ntz").repartition(1), partition_by=["p", "at"]
+    )
+    found = {row["id"]: (row["p"], row["at"]) for row in table.to_arrow().to_pylist()}
+    # The format cannot tell an empty string from null.
+    assert found == {n: (text or None, at) for n, text, at in rows}
+    assert ids(table, "p = 'a/b' OR p = '%3A'") == [0, 3]
+
+
+@scenario
+def a_constraint_is_checked_in_the_task_and_the_error_shows_the_row(spark: SparkSession, root: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("k", pa.int64()), pa.field("s", pa.string())]
+    )
+    lakeseal.create(root / "t", schema, properties={"delta.constraints.small": "k < 2"})
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 2))
+    before = state(table)
+    with pytest.raises(ConstraintViolation, match=r"CHECK constraint small \(k < 2\).*id: 2, k: 2, s: 'row 2'"):
+        table.write(numbers(spark, 0, 10, tasks=4))
+    with pytest.raises(ConstraintViolation, match="NOT NULL") as caught:
+        table.write(spark.sql("SELECT CAST(NULL AS BIGINT) AS id, 1L AS k, '' AS s"))
+    assert caught.value.column == "id"
+    assert state(table) == before
+
+
+@scenario
+def what_only_spark_can_evaluate_is_evaluated_in_its_plan(spark: SparkSession, root: Path) -> None:
+    generated = {"delta.generationExpression": "soundex(name)"}
+    schema = pa.schema(
+        [
+            pa.field("name", pa.string()),
+            pa.field("sound", pa.string(), metadata=generated),
+            pa.field("score", pa.string()),
+            pa.field("inner", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ]
+    )
+    lakeseal.create(root / "t", schema, properties={"delta.constraints.near": "levenshtein(name, 'Robert') < 4"})
+    table = Table(root / "t")
+    # A double as a string has the digits of Java, and the fields of a struct come in another order.
+    table.write(spark.sql("SELECT 'Rupert' AS name, 1e21D AS score, named_struct('b', 0.1F, 'A', 2L) AS inner"))
+    assert table.to_arrow().to_pylist() == [
+        {"name": "Rupert", "sound": "R163", "score": "1.0E21", "inner": {"a": 2, "b": "0.1"}}
+    ]
+    before = state(table)
+    with pytest.raises(ConstraintViolation, match=r"CHECK constraint near .*name: 'somebody else'"):
+        table.write(spark.sql("SELECT explode(array('Robert', 'somebody else')) AS name, 'x' AS score"))
+    assert state(table) == before
+
+
+@scenario
+def a_task_that_raises_changes_nothing(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 4))
+    before, files = state(table), data_files(root)
+
+    def fails(value):  # type: ignore[no-untyped-def]  # Spark takes hints for a choice of kinds of functions
+        if value == 77:
+            raise ValueError("no such number as 77")
+        return value
+
+    bad = numbers(spark, 0, 100, tasks=4).withColumn("id", F.udf(fails, "long")("id"))
+    with pytest.raises(PySparkException, match="no such number as 77"):
+        table.write(bad)
+    assert state(table) == before
+    table.write(numbers(spark, 4, 6))
+    assert ids(table) == list(range(6))
+    assert set(files) <= set(data_files(root))
+
+
+@scenario
+def an_empty_frame_makes_a_table_without_files(spark: SparkSession, root: Path) -> None:
+    table = Table(root / "t")
+    table.write(numbers(spark, 0, 0), partition_by=["k"])
+    assert table.to_arrow().num_rows == table.files().num_rows == 0
+    assert table.snapshot().partition_columns == ("k",)
+    assert [field.nullable for field in table.schema()] == [True, True, True]
+
+
+@scenario
+def the_data_source_appends_and_overwrites(spark: SparkSession, root: Path) -> None:
+    lakeseal.register(spark)
+    uri = str(root / "t")
+    numbers(spark, 0, 6).write.format("lakeseal").mode("append").option("partitionBy", "k").option(
+        "delta.columnMapping.mode", "name"
+    ).save(uri)
+    table = Table(uri)
+    assert table.snapshot().partition_columns == ("k",)
+    assert table.snapshot().properties.column_mapping_mode == "name"
+    for _ in range(2):
+        numbers(spark, 6, 9).write.format("lakeseal").mode("append").option("txnAppId", "job").option(
+            "txnVersion", 4
+        ).option("userMetadata", "more").save(uri)
+    assert (ids(table), table.version()) == (list(range(9)), 1)
+    assert table.history()[0]["userMetadata"] == "more"
+    new = numbers(spark, 0, 4).withColumn("s", F.lit("new"))
+    new.write.format("lakeseal").mode("overwrite").option("replaceWhere", "id < 5").save(uri)
+    assert (ids(table), ids(table, "s = 'new'")) == ([0, 1, 2, 3, 5, 6, 7, 8], [0, 1, 2, 3])
+    numbers(spark, 30, 31).write.format("lakeseal").mode("overwrite").option("partitionOverwriteMode", "dynamic").save(
+        uri
+    )
+    assert ids(table) == [1, 2, 5, 7, 8, 30]
+    wider = numbers(spark, 31, 32).withColumn("extra", F.lit(1))
+    wider.write.format("lakeseal").mode("append").option("mergeSchema", "true").save(uri)
+    assert table.to_arrow(where="id = 31")["extra"].to_pylist() == [1]
+    numbers(spark, 0, 1).select("id").write.format("lakeseal").mode("overwrite").option(
+        "overwriteSchema", "true"
+    ).option("partitionBy", "").save(uri)
+    assert table.to_arrow().to_pylist() == [{"id": 0}]
+
+
+@scenario
+def the_data_source_refuses_with_errors_of_ours(spark: SparkSession, root: Path) -> None:
+    lakeseal.register(spark)
+    uri = str(root / "t")
+    writer = numbers(spark, 0, 3).write.format("lakeseal").mode("append")
+    with pytest.raises(InvalidArgument, match="Did you mean mergeSchema"), recovered():
+        writer.option("mergeShema", "true").save(uri)
+    assert not Table(uri).exists()
+    lakeseal.create(uri, pa.schema({"id": pa.int64(), "k": pa.int64(), "s": pa.string()}))
+    table = Table(uri)
+    table.set_properties({"delta.constraints.small": "k < 2"})
+    before = state(table)
+    with pytest.raises(PySparkException, match=r"CHECK constraint small .*id: 2, k: 2") as caught:
+        numbers(spark, 0, 3).write.format("lakeseal").mode("append").save(uri)
+    assert "Traceback" in str(caught.value)
+    with pytest.raises(ConstraintViolation, match="id: 2, k: 2"), recovered():
+        numbers(spark, 0, 3).write.format("lakeseal").mode("append").save(uri)
+    with pytest.raises(SchemaMismatch) as mismatch, recovered():
+        numbers(spark, 0, 1).withColumn("x", F.lit(1)).write.format("lakeseal").mode("append").save(uri)
+    assert mismatch.value.column == "x"
+    table.set_properties({"delta.constraints.near": "levenshtein(s, 'row 1') < 9"})
+    with pytest.raises(UnsupportedExpression, match="levenshtein"), recovered():
+        numbers(spark, 0, 1).write.format("lakeseal").mode("append").save(uri)
+    assert state(table)[1] == before[1]
+
+
+@scenario
+def a_stream_writes_every_row_once_however_often_it_is_started(spark: SparkSession, root: Path) -> None:
+    lakeseal.register(spark)
+    source, checkpoint, uri = root / "source", root / "checkpoint", str(root / "t")
+
+    def run(**options: str) -> None:
+        stream = (
+            spark.readStream.schema("id long, k long, s string").option("maxFilesPerTrigger", 1).parquet(str(source))
+        )
+        writer = stream.writeStream.format("lakeseal").option("checkpointLocation", str(checkpoint)).options(**options)
+        writer.trigger(availableNow=True).start(uri).awaitTermination()
+
+    numbers(spark, 0, 10, tasks=2).write.parquet(str(source))
+    run(partitionBy="k")
+    run()
+    table = Table(uri)
+    assert (ids(table), table.version()) == (list(range(10)), 1)
+    numbers(spark, 10, 15, tasks=1).write.mode("append").parquet(str(source))
+    run()
+    assert ids(table) == list(range(15))
+    assert [entry["operation"] for entry in table.history()] == ["STREAMING UPDATE"] * 3
+    (seen,) = table.snapshot().txns.values()
+    assert seen.version == 2
+    # As if the machine had stopped after our commit and before Spark's own.
+    for name in ("2", ".2.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    run()
+    assert (ids(table), table.version()) == (list(range(15)), 2)
+
+
+@scenario
+def a_stream_in_complete_mode_replaces_all_rows(spark: SparkSession, root: Path) -> None:
+    lakeseal.register(spark)
+    source, uri = root / "source", str(root / "t")
+    numbers(spark, 0, 9, tasks=2).write.parquet(str(source))
+    stream = spark.readStream.schema("id long, k long, s string").option("maxFilesPerTrigger", 1).parquet(str(source))
+    counts = stream.groupBy("k").count()
+    counts.writeStream.format("lakeseal").outputMode("complete").option(
+        "checkpointLocation", str(root / "checkpoint")
+    ).option("txnAppId", "counts").trigger(availableNow=True).start(uri).awaitTermination()
+    table = Table(uri)
+    assert Counter(map(tuple, (row.values() for row in table.to_arrow().to_pylist()))) == Counter(
+        [(0, 3), (1, 3), (2, 3)]
+    )
+    assert table.snapshot().txns["counts"].version == table.version() == 1
+
+
+def new_session(remote: str | None, conf: dict[str, str]) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("lakeseal suite")
+    if remote is not None:
+        builder = builder.remote(remote)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def main(asked: dict[str, Any]) -> dict[str, str]:
+    warnings.simplefilter("ignore")
+    spark = new_session(asked.get("remote"), asked.get("conf", {}))
+    outcomes: dict[str, str] = {}
+    for name in asked.get("names") or SUITE:
+        root = Path(asked["root"]) / name
+        root.mkdir(parents=True)
+        started = time.perf_counter()
+        try:
+            SUITE[name](spark, root)
+            outcomes[name] = "passed"
+        except BaseException:
+            outcomes[name] = traceback.format_exc()
+        print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
+    spark.stop()
+    return outcomes
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))
