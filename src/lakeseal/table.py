@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakeseal.commit import alter
-from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.maintenance import Maintenance
-from lakeseal.commit.owner import CommitOwner
 from lakeseal.commit.post_commit import PostCommit
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
@@ -30,31 +28,48 @@ from lakeseal.log.history import history
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp, version_at
+from lakeseal.owner import handover
+from lakeseal.owner.connect import OwnerConfig, Owners, connect
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.routing import Route, Router
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.write import convert as conversion
-from lakeseal.write import write_command
+from lakeseal.write import delete_command, update_command, write_command
+from lakeseal.write.delete_command import DeleteCommand
+from lakeseal.write.engine import Engine, InProcessEngine
 from lakeseal.write.runner import InProcessRunner, WriteRunner
 from lakeseal.write.transactional_write import WriteOptions
+from lakeseal.write.update_command import UpdateCommand
 from lakeseal.write.write_command import NothingToDo, WriteCommand
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Owner = str | OwnerConfig | OwnerEndpoint
+"""A commit owner: its URL (`sqlite:///…`, `postgresql://…`, `https://…`), its name in LAKESEAL_OWNERS, or itself."""
 
 
 class Table:
     def __init__(
         self,
         uri: str | os.PathLike[str],
-        owner: CommitOwner | None = None,
+        owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
+        """`owner` manages the commits of a table that is created here, and of one that names it. A table that names an
+        owner which is not configured can be read, as far as it is backfilled, and not written."""
         self._spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
         self._store = self._spec.open()
-        self._owner = owner or FilesystemOwner(self._store)
-        self._log = DeltaLog(self._store)
+        endpoint = None if owner is None else connect(owner)
+        owners = Owners() if endpoint is None else Owners(endpoint)
+        self._router = Router(self._store, owners, creator=endpoint)
+
+    @property
+    def _log(self) -> DeltaLog:
+        return self._router.route().log
 
     @property
     def uri(self) -> str:
@@ -64,7 +79,7 @@ class Table:
         return f"Table({self.uri!r})"
 
     def exists(self) -> bool:
-        return self._log.update() is not None
+        return self._router.snapshot() is not None
 
     def version(self) -> int:
         return self.snapshot().version
@@ -82,8 +97,11 @@ class Table:
 
     def snapshot(self, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
         """The table at its newest version, at a version, or as a moment saw it."""
+        newest = self._router.snapshot()
+        if newest is None:
+            raise TableNotFound("There is no table here", table=self.uri)
         if timestamp is None:
-            return self._log.snapshot(version)
+            return newest if version is None else self._log.snapshot(version)
         if version is not None:
             raise InvalidArgument("Ask for a version or for a timestamp, not for both")
         return self._log.snapshot(version_at(self._log, timestamp))
@@ -172,9 +190,38 @@ class Table:
                 target_file_size=target_file_size,
             ),
         )
-        return write_command.run(
-            command, self._begin(isolation_level), data, runner=_runner_for(data), store=self._spec
-        )
+        runner = _runner_for(data)
+
+        def write(route: Route) -> CommitResult | NothingToDo:
+            return write_command.run(command, _begin(route, isolation_level), data, runner=runner, store=self._spec)
+
+        # What can be read only once cannot be written again to where the table went.
+        return self._router.run(write) if _can_be_read_again(data) else write(self._router.route())
+
+    def delete(
+        self,
+        where: str | None = None,
+        *,
+        spark: SparkSession | None = None,
+        user_metadata: str | None = None,
+        isolation_level: str | None = None,
+    ) -> CommitResult | NothingToDo:
+        """Delete the rows for which a SQL condition is true; all rows without one."""
+        command = DeleteCommand(where=where, user_metadata=user_metadata)
+        return delete_command.run(command, self._begin(isolation_level), engine=_engine(spark), store=self._spec)
+
+    def update(
+        self,
+        values: Mapping[str, Any],
+        where: str | None = None,
+        *,
+        spark: SparkSession | None = None,
+        user_metadata: str | None = None,
+        isolation_level: str | None = None,
+    ) -> CommitResult | NothingToDo:
+        """Set columns of the rows that match. `values` are SQL texts over the row as it was, or constants."""
+        command = UpdateCommand(values=values, where=where, user_metadata=user_metadata)
+        return update_command.run(command, self._begin(isolation_level), engine=_engine(spark), store=self._spec)
 
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
         """Set table properties; None removes one."""
@@ -228,6 +275,22 @@ class Table:
         write_checkpoint(self._log, version, now_ms=now_ms())
         return version
 
+    def take_over(self, owner: Owner) -> int:
+        """Hand the table's commits from the file system to an owner; the version that did it."""
+        endpoint = connect(owner)
+        version = handover.take_over(endpoint, self._store)
+        self._router = Router(self._store, Owners(endpoint), creator=endpoint)
+        return version
+
+    def release(self) -> int:
+        """Hand the table's commits back to the file system; the version that did it."""
+        name = self._router.reopen().owner_name
+        if name is None:
+            raise InvalidArgument("The table has no owner", table=self.uri)
+        version = handover.release(self._router.owner(name), self._store)
+        self._router.reopen()
+        return version
+
     def _scan(
         self, version: int | None, timestamp: Timestamp | None, columns: Sequence[str] | None, where: str | None
     ) -> Scan:
@@ -237,25 +300,20 @@ class Table:
         """The store of a file that the log names by an absolute URI outside of the table, as shallow clones do."""
         return open_store(uri, self._spec.storage_options if _scheme(uri) == _scheme(self.uri) else None)
 
-    def _begin(self, isolation_level: str | None = None) -> OptimisticTransaction:
-        return OptimisticTransaction.begin(
-            self._log,
-            self._owner,
-            isolation_level=None if isolation_level is None else IsolationLevel.parse(isolation_level),
-            hooks=_HOOKS,
-        )
-
     def _alter(
         self, operation: str, change: Any, parameters: Mapping[str, Any], *, reads_everything: bool = False
     ) -> CommitResult:
-        txn = self._begin()
-        if txn.snapshot is None:
-            raise TableNotFound("There is no table here", table=self.uri)
-        if reads_everything:
-            txn.read_whole_table()
-        changed: Metadata = change(txn.metadata)
-        txn.update_metadata(changed)
-        return txn.commit([], Operation(name=operation, parameters=parameters))
+        def run(route: Route) -> CommitResult:
+            txn = _begin(route)
+            if txn.snapshot is None:
+                raise TableNotFound("There is no table here", table=self.uri)
+            if reads_everything:
+                txn.read_whole_table()
+            changed: Metadata = change(txn.metadata)
+            txn.update_metadata(changed)
+            return txn.commit([], Operation(name=operation, parameters=parameters))
+
+        return self._router.run(run)
 
 
 def create(
@@ -263,12 +321,12 @@ def create(
     schema: Any,
     partition_by: Sequence[str] | str = (),
     properties: Mapping[str, Any] | None = None,
-    owner: CommitOwner | None = None,
+    owner: Owner | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already."""
     table = Table(uri, owner=owner, storage_options=storage_options)
-    txn = table._begin()
+    txn = _begin(table._router.route())
     if txn.snapshot is not None:
         raise AlreadyExists("The table is there already", table=table.uri, hint="Open it with lakeseal.Table(uri)")
     names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -286,11 +344,26 @@ def convert(
     """Make a table of a directory of Parquet files, where they are. `partition_by` names the columns that only the
     directories have, with their types if they are not strings."""
     table = Table(uri, storage_options=storage_options)
-    conversion.convert(table._begin(), table._store, partition_by=partition_by, properties=properties or {})
+    conversion.convert(
+        _begin(table._router.route()), table._store, partition_by=partition_by, properties=properties or {}
+    )
     return table
 
 
 _HOOKS: tuple[PostCommit, ...] = (Maintenance(),)
+
+
+def _begin(route: Route, isolation_level: str | None = None) -> OptimisticTransaction:
+    return OptimisticTransaction.begin(
+        route.log,
+        route.owner,
+        isolation_level=None if isolation_level is None else IsolationLevel.parse(isolation_level),
+        hooks=_HOOKS,
+    )
+
+
+def _can_be_read_again(data: Any) -> bool:
+    return _is_spark(data) or isinstance(data, pa.Table | pa.RecordBatch) or hasattr(data, "scanner")
 
 
 def _runner_for(data: Any) -> WriteRunner:
@@ -299,6 +372,14 @@ def _runner_for(data: Any) -> WriteRunner:
     from lakeseal.spark.runner import SparkRunner  # pyspark is an extra
 
     return SparkRunner(data.sparkSession)
+
+
+def _engine(spark: SparkSession | None) -> Engine:
+    if spark is None:
+        return InProcessEngine()
+    from lakeseal.spark.engine import SparkEngine  # pyspark is an extra
+
+    return SparkEngine(spark)
 
 
 def _schema(schema: Any) -> StructType:

@@ -62,6 +62,17 @@ class Router:
             found = self._route = self._find()
         return found
 
+    def owner(self, name: str) -> OwnerEndpoint:
+        """A configured owner."""
+        endpoint = self._owners.get(name)
+        if endpoint is None:
+            raise OwnedElsewhere(
+                f"The table's owner {name!r} is not configured here",
+                table=self._store.uri,
+                hint="Open the table with its owner: lakeseal.Table(uri, owner=…)",
+            )
+        return endpoint
+
     def reopen(self) -> Route:
         self._route = None
         return self.route()
