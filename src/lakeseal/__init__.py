@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakeseal.errors import LakesealError
     from lakeseal.spark.datasource import register
     from lakeseal.table import Table, convert, create
+    from lakeseal.transactions import snapshots, transaction
 
 _HOMES = {
     "LakesealError": "lakeseal.errors",
@@ -20,9 +21,11 @@ _HOMES = {
     "convert": "lakeseal.table",
     "create": "lakeseal.table",
     "register": "lakeseal.spark.datasource",
+    "snapshots": "lakeseal.transactions",
+    "transaction": "lakeseal.transactions",
 }
 
-__all__ = ["LakesealError", "Table", "convert", "create", "register"]
+__all__ = ["LakesealError", "Table", "convert", "create", "register", "snapshots", "transaction"]
 
 
 def __getattr__(name: str) -> Any:

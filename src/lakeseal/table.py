@@ -9,8 +9,8 @@ A location without a table is fine to open: the first write creates one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -48,6 +48,8 @@ from lakeseal.write.write_command import NothingToDo, WriteCommand
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
+
 Owner = str | OwnerConfig | OwnerEndpoint
 """A commit owner: its URL (`sqlite:///…`, `postgresql://…`, `https://…`), its name in LAKESEAL_OWNERS, or itself."""
 
@@ -61,8 +63,8 @@ class Table:
     ) -> None:
         """`owner` manages the commits of a table that is created here, and of one that names it. A table that names an
         owner which is not configured can be read, as far as it is backfilled, and not written."""
-        self._spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
-        self._store = self._spec.open()
+        self.spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
+        self._store = self.spec.open()
         endpoint = None if owner is None else connect(owner)
         owners = Owners() if endpoint is None else Owners(endpoint)
         self._router = Router(self._store, owners, creator=endpoint)
@@ -73,7 +75,7 @@ class Table:
 
     @property
     def uri(self) -> str:
-        return self._spec.uri
+        return self.spec.uri
 
     def __repr__(self) -> str:
         return f"Table({self.uri!r})"
@@ -137,7 +139,7 @@ class Table:
     ) -> DataFrame:
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
-        return to_spark(spark, self.snapshot(version, timestamp), self._spec, where=where, columns=columns)
+        return to_spark(spark, self.snapshot(version, timestamp), self.spec, where=where, columns=columns)
 
     def changes(self, start: int | Timestamp, end: int | Timestamp | None = None) -> pa.Table:
         """The change feed from `start` to `end`, both included: numbers are versions, everything else a moment."""
@@ -151,7 +153,7 @@ class Table:
     ) -> DataFrame:
         from lakeseal.spark.scan import changes_spark  # pyspark is an extra
 
-        return changes_spark(spark, self._log, self._spec, start, end)
+        return changes_spark(spark, self._log, self.spec, start, end)
 
     def write(
         self,
@@ -190,10 +192,10 @@ class Table:
                 target_file_size=target_file_size,
             ),
         )
-        runner = _runner_for(data)
+        runner = runner_for(data)
 
         def write(route: Route) -> CommitResult | NothingToDo:
-            return write_command.run(command, _begin(route, isolation_level), data, runner=runner, store=self._spec)
+            return write_command.run(command, _begin(route, isolation_level), data, runner=runner, store=self.spec)
 
         # What can be read only once cannot be written again to where the table went.
         return self._router.run(write) if _can_be_read_again(data) else write(self._router.route())
@@ -208,7 +210,10 @@ class Table:
     ) -> CommitResult | NothingToDo:
         """Delete the rows for which a SQL condition is true; all rows without one."""
         command = DeleteCommand(where=where, user_metadata=user_metadata)
-        return delete_command.run(command, self._begin(isolation_level), engine=_engine(spark), store=self._spec)
+        engine = _engine(spark)
+        return self._change(
+            lambda txn: delete_command.run(command, txn, engine=engine, store=self.spec), isolation_level
+        )
 
     def update(
         self,
@@ -221,7 +226,10 @@ class Table:
     ) -> CommitResult | NothingToDo:
         """Set columns of the rows that match. `values` are SQL texts over the row as it was, or constants."""
         command = UpdateCommand(values=values, where=where, user_metadata=user_metadata)
-        return update_command.run(command, self._begin(isolation_level), engine=_engine(spark), store=self._spec)
+        engine = _engine(spark)
+        return self._change(
+            lambda txn: update_command.run(command, txn, engine=engine, store=self.spec), isolation_level
+        )
 
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
         """Set table properties; None removes one."""
@@ -298,7 +306,10 @@ class Table:
 
     def _outside(self, uri: str) -> Store:
         """The store of a file that the log names by an absolute URI outside of the table, as shallow clones do."""
-        return open_store(uri, self._spec.storage_options if _scheme(uri) == _scheme(self.uri) else None)
+        return open_store(uri, self.spec.storage_options if _scheme(uri) == _scheme(self.uri) else None)
+
+    def _change(self, run: Callable[[OptimisticTransaction], T], isolation_level: str | None = None) -> T:
+        return self._router.run(lambda route: run(_begin(route, isolation_level)))
 
     def _alter(
         self, operation: str, change: Any, parameters: Mapping[str, Any], *, reads_everything: bool = False
@@ -350,7 +361,7 @@ def convert(
     return table
 
 
-_HOOKS: tuple[PostCommit, ...] = (Maintenance(),)
+HOOKS: tuple[PostCommit, ...] = (Maintenance(),)
 
 
 def _begin(route: Route, isolation_level: str | None = None) -> OptimisticTransaction:
@@ -358,7 +369,7 @@ def _begin(route: Route, isolation_level: str | None = None) -> OptimisticTransa
         route.log,
         route.owner,
         isolation_level=None if isolation_level is None else IsolationLevel.parse(isolation_level),
-        hooks=_HOOKS,
+        hooks=HOOKS,
     )
 
 
@@ -366,7 +377,7 @@ def _can_be_read_again(data: Any) -> bool:
     return _is_spark(data) or isinstance(data, pa.Table | pa.RecordBatch) or hasattr(data, "scanner")
 
 
-def _runner_for(data: Any) -> WriteRunner:
+def runner_for(data: Any) -> WriteRunner:
     if not _is_spark(data):
         return InProcessRunner()
     from lakeseal.spark.runner import SparkRunner  # pyspark is an extra
