@@ -1,0 +1,115 @@
+"""Managed tables through `Table`: created, taken over, released, several at once."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import lakeseal
+from lakeseal import Table, errors
+from lakeseal.owner.routing import StaleReadWarning
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64())})
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+def test_a_table_is_created_with_an_owner_and_written_through_it(tmp_path: Path, owner: str) -> None:
+    table = lakeseal.create(tmp_path / "table", numbers().schema, owner=owner)
+    for number in range(5):
+        table.write(numbers(number))
+    assert table.version() == 5
+    assert ids(table) == [0, 1, 2, 3, 4]
+    assert ids(Table(tmp_path / "table", owner=owner)) == [0, 1, 2, 3, 4]
+    properties = table.snapshot().properties
+    assert properties.managed_commit_owner_name
+    assert properties.in_commit_timestamps
+
+
+def test_without_its_owner_a_managed_table_is_read_as_far_as_it_is_backfilled(tmp_path: Path, owner: str) -> None:
+    table = lakeseal.create(tmp_path / "table", numbers().schema, owner=owner)
+    for number in range(5):
+        table.write(numbers(number))
+    stranger = Table(tmp_path / "table")
+    with pytest.warns(StaleReadWarning, match="newer"):
+        seen = stranger.version()
+    assert seen <= 5
+    assert seen == DeltaTable(str(tmp_path / "table")).version()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StaleReadWarning)
+        with pytest.raises(errors.OwnedElsewhere):
+            stranger.write(numbers(9))
+    assert table.version() == 5
+
+
+def test_a_table_is_taken_over_and_released_and_others_follow_it(tmp_path: Path, owner: str) -> None:
+    table = Table(tmp_path / "table")
+    table.write(numbers(1))
+    other = Table(tmp_path / "table", owner=owner)
+    assert other.version() == 0
+    assert table.take_over(owner) == 1
+    table.write(numbers(2))
+    assert ids(other) == [1, 2]
+    other.write(numbers(3))
+    released = table.release()
+    assert ids(Table(tmp_path / "table")) == [1, 2, 3]
+    other.write(numbers(4))
+    assert ids(Table(tmp_path / "table")) == [1, 2, 3, 4]
+    assert DeltaTable(str(tmp_path / "table")).version() == released + 1
+    assert table.snapshot().properties.managed_commit_owner_name is None
+    with pytest.raises(errors.InvalidArgument):
+        table.release()
+
+
+def test_two_tables_are_written_together_or_not_at_all(tmp_path: Path, owner: str) -> None:
+    a = lakeseal.create(tmp_path / "a", numbers().schema, owner=owner)
+    b = lakeseal.create(tmp_path / "b", numbers().schema, owner=owner)
+    with lakeseal.transaction(owner) as txn:
+        txn.table(a).write(numbers(1))
+        txn.table(tmp_path / "b").write(numbers(2))
+        assert (ids(a), ids(b)) == ([], [])
+    assert (ids(a), ids(b)) == ([1], [2])
+    assert txn.result is not None
+    assert len(txn.result.tables) == 2
+    with pytest.raises(RuntimeError, match="stop"), lakeseal.transaction(owner) as txn:
+        txn.table(a).write(numbers(3))
+        raise RuntimeError("stop")
+    with pytest.raises(errors.SchemaMismatch), lakeseal.transaction(owner) as txn:
+        txn.table(a).write(numbers(3))
+        txn.table(b).write(pa.table({"other": [1]}))
+    assert (ids(a), ids(b)) == ([1], [2])
+
+
+def test_a_transaction_over_tables_fails_if_one_of_them_changed_in_the_way(tmp_path: Path, owner: str) -> None:
+    a = lakeseal.create(tmp_path / "a", numbers().schema, owner=owner)
+    b = lakeseal.create(tmp_path / "b", numbers().schema, owner=owner)
+    a.write(numbers(1))
+    with pytest.raises(errors.ConcurrentModification), lakeseal.transaction(owner) as txn:
+        txn.table(b).write(numbers(10))
+        txn.table(a).write(numbers(2), mode="overwrite")
+        a.write(numbers(3), mode="overwrite")
+    assert (ids(a), ids(b)) == ([3], [])
+
+
+def test_snapshots_of_several_tables_are_of_one_moment(tmp_path: Path, owner: str) -> None:
+    tables = [lakeseal.create(tmp_path / name, numbers().schema, owner=owner) for name in "abc"]
+    with lakeseal.transaction(owner) as txn:
+        for table in tables:
+            txn.table(table).write(numbers(1))
+    found = lakeseal.snapshots(owner, tables)
+    assert [snapshot.version for snapshot in found] == [1, 1, 1]
+    tables[0].write(numbers(2))
+    assert [snapshot.version for snapshot in lakeseal.snapshots(owner, tables)] == [2, 1, 1]
