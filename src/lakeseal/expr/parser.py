@@ -47,6 +47,7 @@ _FIELDS = {
     **{name: name for name in ("year", "quarter", "month", "day", "hour", "minute")},
     **{"week": "weekofyear", "doy": "dayofyear", "dow": "dayofweek", "years": "year", "months": "month", "days": "day"},
 }
+_WITH_UNIT = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
 _FLAT = ("and", "or", "||")
 _OPERATORS = {"==": "=", "!=": "<>", "!<": ">=", "!>": "<="}
 
@@ -321,6 +322,8 @@ class _Parser(Cursor):
         if self.at_op("*"):
             self.refuse(f"{name}(*)", token)
         args = () if self.take_op(")") else self.arguments(substring=name in ("substring", "substr"))
+        if len(args) == 3 and name in _WITH_UNIT:
+            self.unsupported(f"{name} with a unit", token)
         if self.at_word("OVER"):
             self.refuse(f"A window function ({name})", token)
         if self.at_word("FILTER", "WITHIN", "IGNORE", "RESPECT"):
