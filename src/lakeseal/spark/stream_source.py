@@ -80,7 +80,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         with noted():
-            self._position = self._pages.first()
+            self._position = self._pages.first(self._last)
             return self._position.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
@@ -102,7 +102,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with noted():
             if start is None:
                 given = self._options.max_files_per_trigger or self._options.max_bytes_per_trigger
-                return self._advance(self._position or self._pages.first(), given is None)
+                return self._advance(self._position or self._pages.first(self._last), given is None)
             return self._advance(StreamOffset.from_json(start), isinstance(limit, ReadAllAvailable))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -146,8 +146,10 @@ class _Pages:
     def end(self) -> StreamOffset:
         return self._offset(self.latest().version + 1)
 
-    def first(self) -> StreamOffset:
+    def first(self, last: int | None) -> StreamOffset:
+        """Where a stream starts that has no checkpoint yet, and must not go beyond `last`."""
         options, latest = self._options, self.latest().version
+        latest = latest if last is None else last
         if options.starting_timestamp is not None:
             return self._offset(first_version_from(self._log, options.starting_timestamp))
         if options.starts_at_latest:
