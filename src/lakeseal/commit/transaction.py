@@ -23,6 +23,7 @@ from lakeseal.commit.post_commit import FreshCommit, PostCommit, run_after
 from lakeseal.commit.proposal import FileActions, Operation, Proposal
 from lakeseal.commit.read_set import ReadSet
 from lakeseal.commit.validation import validate
+from lakeseal.commit.winner import WinningCommit
 from lakeseal.errors import (
     ConcurrentModification,
     InvalidArgument,
@@ -259,18 +260,18 @@ class OptimisticTransaction:
     def owner_changed(self, error: ConcurrentModification) -> LakesealError:
         """`OwnedElsewhere` if what `error` met was a change of the table's owner: then opening the table again and
         writing once more goes to whom it belongs now. Otherwise `error` itself."""
-        newest = None if self._snapshot is None else self._log.update()
-        if self._snapshot is None or newest is None:
+        if self._snapshot is None or error.version is None:
             return error
+        winner = WinningCommit.from_actions(error.version, self._log.commit_actions(error.version))
         before = self._snapshot.properties.managed_commit_owner_name
-        now = newest.properties.managed_commit_owner_name
+        now = before if winner.metadata is None else TableProperties.of(winner.metadata).managed_commit_owner_name
         if before == now:
             return error
         return OwnedElsewhere(
             f"While this was written, the table's owner changed from {before or 'the file system'} to "
             f"{now or 'the file system'}",
             table=self.table,
-            version=newest.version,
+            version=error.version,
             hint="Nothing was committed. Open the table again and write once more",
         )
 

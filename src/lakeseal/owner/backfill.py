@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from lakeseal.commit.filesystem_owner import txn_id_of
-from lakeseal.errors import BackfillMismatch, BrokenCommit, CorruptTable, ObjectNotFound
+from lakeseal.errors import BackfillMismatch, BrokenCommit, CorruptTable, ObjectNotFound, StorageError
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import Found
@@ -44,9 +44,18 @@ def ratified_bytes(store: Store, commit: TrackedCommit, inline: bytes | None) ->
 def publish(store: Store, commit: TrackedCommit, inline: bytes | None = None) -> None:
     """Returns when `<version>.json` holds exactly the commit. The versions before it must be published already."""
     data = ratified_bytes(store, commit, inline)
-    if store.put_if_absent(commit_path(commit.version), data):
-        return
-    if store.get(commit_path(commit.version)) != data:
+    key = commit_path(commit.version)
+    try:
+        if store.put_if_absent(key, data):
+            return
+        there = store.get(key)
+    except StorageError as error:
+        # The reply may be lost, or we may not write where others have written for us: what is there tells.
+        try:
+            there = store.get(key)
+        except ObjectNotFound:
+            raise error from None
+    if there != data:
         raise _mismatch(store, commit.version, commit.key)
 
 

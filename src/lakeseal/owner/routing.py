@@ -26,7 +26,7 @@ from lakeseal.owner.ownership import State
 from lakeseal.storage.base import Store
 
 T = TypeVar("T")
-_MOVES = 20
+_MOVES = 100
 
 
 class StaleReadWarning(UserWarning):
@@ -96,16 +96,18 @@ class Router:
             try:
                 return do(route)
             except OwnedElsewhere:
-                again = self.reopen()
-                if again.owner_name == route.owner_name and not self._is_new_term(route, again):
+                if not self._has_moved(route, self.reopen()):
                     raise
         raise _restless(self._store.uri)
 
     @staticmethod
-    def _is_new_term(before: Route, after: Route) -> bool:
-        """The same owner, after a release and another take-over."""
-        one, other = before.owner, after.owner
-        return isinstance(one, ManagedOwner) and isinstance(other, ManagedOwner) and one.epoch() != other.epoch()
+    def _has_moved(before: Route, after: Route) -> bool:
+        if not isinstance(after.owner, ManagedOwner):
+            # To the file system, perhaps by way of an owner, or to one that is not configured.
+            return after.owner_name is None
+        if not isinstance(before.owner, ManagedOwner) or before.owner_name != after.owner_name:
+            return True
+        return before.owner.epoch() != after.owner.epoch()
 
     def _find(self) -> Route:
         for _ in range(_MOVES):
