@@ -3,7 +3,8 @@
 A `FileSink` is what a file format writes into. It keeps a small file in memory and hands it over in one piece, and
 turns into a stream once the file has grown; so thousands of small files cost one request each, and large ones do not
 cost memory. `Uploads` runs those requests side by side: an object store answers after milliseconds, a disk after an
-fsync, and a task with many partitions would otherwise spend its time waiting.
+fsync, and a task with many partitions would otherwise spend its time waiting. The last one is made by the task itself,
+so that a task with one file, which is the shortest way to a commit, needs no thread at all.
 
 Nothing is there before `wait` has returned; after an error, or `cancel`, whatever was not yet started never is.
 """
@@ -34,9 +35,15 @@ class Uploads:
         self._waiting_bytes = 0
         self._pending = 0
         self._error: BaseException | None = None
+        self._last: tuple[str, bytes] | None = None
 
     def put(self, key: str, data: bytes) -> None:
         """Returns before it is done; raises what an earlier one raised."""
+        last, self._last = self._last, (key, data)
+        if last is not None:
+            self._submit(*last)
+
+    def _submit(self, key: str, data: bytes) -> None:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-upload")
         with self._changed:
@@ -48,6 +55,13 @@ class Uploads:
         self._executor.submit(self.store.put, key, data).add_done_callback(lambda done: self._settle(done, len(data)))
 
     def wait(self) -> None:
+        last, self._last = self._last, None
+        try:
+            if last is not None:
+                self.store.put(*last)
+        except BaseException:
+            self.cancel()
+            raise
         with self._changed:
             while self._pending and self._error is None:
                 self._changed.wait()
@@ -59,6 +73,7 @@ class Uploads:
 
     def cancel(self) -> None:
         """Give up what was not started and wait for what was."""
+        self._last = None
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
 
