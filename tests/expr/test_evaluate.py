@@ -83,7 +83,7 @@ def test_strings_compare_by_their_bytes() -> None:
         ("x + 1 / x", "fails"),
         ("cast(null as int) + 1 div x", [None] * 4),
         ("x in (0, 10 / x)", [True, False, None, False]),
-        ("x in (10 / x, 0)", [True, False, None, False]),
+        ("x in (10 / x, 0)", "fails"),
         ("x in (3, 10 / x)", "fails"),
         ("nullif(x, 0) in (2, 10 / x)", [None, True, None, False]),
         ("false and 1 / 0 = 1", [False] * 4),

@@ -1,6 +1,6 @@
 """Runs a bound expression over the rows of a batch.
 
-Strict operators get the values of all their arguments. AND, OR, CASE, COALESCE and IN look only at the rows that need
+Strict operators get the values of all their arguments. AND, OR, CASE and COALESCE look only at the rows that need
 them, as Spark does row by row: `x <> 0 AND 1 / x > 2` does not fail where x is 0. A part that cannot fail is run over
 all rows at once, because that is cheaper than choosing rows.
 """
@@ -97,8 +97,6 @@ def run(node: Bound, rows: Rows) -> Datum:
             return _case(node, rows)
         case "coalesce":
             return _coalesce(node, rows)
-        case "in":
-            return _in(node, rows)
         case "now":
             return _now(node, rows)
         case _:
@@ -180,17 +178,6 @@ def _coalesce(node: Bound, rows: Rows) -> Datum:
     return result
 
 
-def _in(node: Bound, rows: Rows) -> Datum:
-    """The first argument is looked for among the constants of the option, then among the other arguments."""
-    choices, or_null = node.option
-    value = run(node.args[0], rows)
-    result = compare.is_in(value, choices, or_null=or_null)
-    for arg in node.args[1:]:
-        open_rows = truths(valid(value), rows.length) & ~truths(result, rows.length)
-        result = pc.or_kleene(result, compare.compare("=", value, run_guarded(arg, rows, open_rows)))
-    return result
-
-
 def _now(node: Bound, rows: Rows) -> Datum:
     if rows.now is None:
         raise InvalidArgument(
@@ -220,6 +207,7 @@ KERNELS: dict[str, Kernel] = {
     "is null": lambda node, args: pc.is_null(args[0]),
     "is true": _is,
     "is false": _is,
+    "in": lambda node, args: compare.is_in(args[0], node.option[0], or_null=node.option[1]),
     "isnan": lambda node, args: pc.fill_null(pc.is_nan(args[0]), False),
     "greatest": lambda node, args: compare.extreme(">", args),
     "least": lambda node, args: compare.extreme("<", args),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -129,10 +130,7 @@ def _gather_equalities(binder: Binder, args: list[Bound]) -> list[Bound]:
             gathered.append(arg)
         elif arg is group[0]:
             choices = pa.concat_arrays([pa.repeat(equal.args[1].option, 1) for equal in group])
-            or_null = choices.null_count > 0
-            nullable = arg.args[0].nullable or or_null
-            option = (choices.drop_null(), or_null)
-            gathered.append(binder.make("in", BOOLEAN, (arg.args[0],), nullable=nullable, option=option))
+            gathered.append(_among(binder, arg.args[0], choices))
     return gathered
 
 
@@ -165,40 +163,55 @@ def _between(binder: Binder, node: sql.Call) -> Bound:
 
 
 def _in(binder: Binder, node: sql.Call) -> Bound:
-    value = binder.bind(node.args[0])
-    written: dict[DataType, list[sql.Value]] = {}
-    others: list[Bound] = []
+    """Runs of constants become one look-up each; what is not constant is compared in its turn, as Spark does."""
+    value = binder.share(binder.bind(node.args[0]))
+    items: list[Bound | sql.Literal] = []
     target = previous = value.type
-    for item in node.args[1:]:
-        if isinstance(item, sql.Literal) and not (isinstance(item.value, str) and item.type != STRING):
-            written.setdefault(item.type, []).append(item.value)
-            data_type = item.type
-        else:
-            others.append(binder.bind(item))
-            data_type = others[-1].type
+    for arg in node.args[1:]:
+        # Lists of constants may be long, so plain ones are not bound one by one.
+        plain = isinstance(arg, sql.Literal) and not (isinstance(arg.value, str) and arg.type != STRING)
+        item = arg if isinstance(arg, sql.Literal) and plain else binder.bind(arg)
+        items.append(item)
         # The order of the list matters: a string is read as what came before it.
-        if data_type != previous:
-            wider = coercion.wider(target, data_type)
+        if item.type != previous:
+            wider = coercion.wider(target, item.type)
             if wider is None:
-                binder.mismatch(f"{target} and {data_type} have no common type", node.position)
-            target, previous = wider, data_type
+                binder.mismatch(f"{target} and {item.type} have no common type", node.position)
+            target, previous = wider, item.type
     if target == VOID:
         return binder.null(BOOLEAN)
     if not coercion.is_atomic(target):
         binder.unsupported(f"IN for values of type {target}", node.position)
-    constants = [binder.cast(other, target) for other in others]
-    arrays = [_constants(values, data_type, target) for data_type, values in written.items()]
-    arrays += [pa.repeat(constant.option, 1) for constant in constants if constant.is_literal]
-    choices = pa.concat_arrays(arrays) if arrays else pa.array([], to_arrow_type(target))
-    dynamic = [constant for constant in constants if not constant.is_literal]
+    wanted = binder.share(binder.cast(value, target))
+    ready = [item if isinstance(item, sql.Literal) else binder.cast(item, target) for item in items]
+    parts: list[Bound] = []
+    for constant, group in groupby(ready, _is_constant):
+        if constant:
+            parts.append(_among(binder, wanted, _choices(group, target)))
+        else:
+            parts += [binder.make("=", BOOLEAN, (wanted, item)) for item in group if isinstance(item, Bound)]
+    return parts[0] if len(parts) == 1 else binder.make("or", BOOLEAN, parts)
+
+
+def _is_constant(item: Bound | sql.Literal) -> bool:
+    return isinstance(item, sql.Literal) or item.is_literal
+
+
+def _choices(items: Iterable[Bound | sql.Literal], target: DataType) -> pa.Array:
+    arrays: list[pa.Array] = []
+    for (plain, source), group in groupby(items, lambda item: (isinstance(item, sql.Literal), item.type)):
+        if plain:
+            values = pa.array([item.value for item in group], to_arrow_type(source))
+            arrays.append(casts.cast(values, source, target))
+        else:
+            arrays += [pa.repeat(item.option, 1) for item in group if isinstance(item, Bound)]
+    return pa.concat_arrays(arrays)
+
+
+def _among(binder: Binder, value: Bound, choices: pa.Array) -> Bound:
     or_null = choices.null_count > 0
-    nullable = value.nullable or or_null or any(arg.nullable for arg in dynamic)
     option = (choices.drop_null(), or_null)
-    return binder.make("in", BOOLEAN, (binder.cast(value, target), *dynamic), nullable=nullable, option=option)
-
-
-def _constants(values: list[sql.Value], source: DataType, target: DataType) -> pa.Array:
-    return casts.cast(pa.array(values, to_arrow_type(source)), source, target)
+    return binder.make("in", BOOLEAN, (value,), nullable=value.nullable or or_null, option=option)
 
 
 def _arithmetic(binder: Binder, node: sql.Call) -> Bound:

@@ -181,7 +181,7 @@ class _Files:
                 return Truth(inner.true, inner.false | inner.null, np.zeros(self.count, dtype=np.bool_))
             case "=" | "<>" | "<" | "<=" | ">" | ">=" | "<=>" if node.args[0].type != BOOLEAN:
                 return ranges.compared(node.op, self.range(node.args[0]), self.range(node.args[1]))
-            case "in" if len(node.args) == 1 and node.args[0].type != BOOLEAN:
+            case "in" if node.args[0].type != BOOLEAN:
                 choices, or_null = node.option
                 return ranges.included(self.range(node.args[0]), choices, or_null=or_null)
             case "like" | "startswith":
