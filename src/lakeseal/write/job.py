@@ -140,11 +140,18 @@ class TaskRows:
         self._normalizer = Normalizer(table, spec.partition_columns, cdc=spec.cdc, now=spec.now)
         self._constraints = ConstraintCheck(spec.constraints, table, now=spec.now)
         self._insert_changes = spec.insert_changes
+        self._cdc = spec.cdc
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = self._normalizer.apply(batch)
-        self._constraints.check(rows)
+        self._constraints.check(_of_table(rows) if self._cdc else rows)
         return _with_inserts(rows) if self._insert_changes else rows
+
+
+def _of_table(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Without rows of the change feed, which tell how rows were before, right or not."""
+    kinds = rows.column(CHANGE_TYPE)
+    return rows if kinds.null_count == rows.num_rows else rows.filter(kinds.is_null())
 
 
 def _with_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:

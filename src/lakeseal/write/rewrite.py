@@ -1,40 +1,45 @@
 """Rewrite: rows of files that are in the table, read again in the task that writes them.
 
 Rows never cross into an engine: a task is told files, not rows. What happens to a row on the way is said in SQL that
-`expr` evaluates. Rows of `delete_where` go away, and with `changes` they go to the change feed as deletes; all others
-are written again as they are.
+`expr` evaluates. Rows of `delete_where` go away; rows of `update_where` get new values; all others are written again as
+they are. With `changes`, what became of a row goes to the change feed too. With `zorder_by`, rows that are near each
+other in these columns are written near each other.
 
 A `Rewrite` is JSON, as a `WriteJobSpec` is, and may be given to a runner wherever data may. One split is one task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import datetime
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 
 from lakeseal import expr
-from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
-from lakeseal.log.physical import Mapping
+from lakeseal.expr.values import truths
+from lakeseal.log.data import DataFile
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.schema import STRING, StructField, StructType
-from lakeseal.storage import Store, StoreSpec, open_store
+from lakeseal.storage import StoreSpec
+from lakeseal.write.assignments import Assigner, Assignment, only_where
 from lakeseal.write.file_schema import CHANGE_TYPE
+from lakeseal.write.table_files import SPLIT_BYTES, TableFiles, described, splits
+from lakeseal.write.zorder import ordered
 
-_SPLIT_BYTES = 128 * 2**20
+Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class Rewrite(Struct, frozen=True, kw_only=True):
-    store: StoreSpec
-    table_schema: str
-    partition_columns: tuple[str, ...]
-    mapping: Mapping
-    splits: tuple[tuple[DataFile, ...], ...]
+class Rewrite(TableFiles, frozen=True, kw_only=True):
     delete_where: str | None = None
+    update_where: str | None = None
+    assignments: tuple[Assignment, ...] = ()
+    """What rows of `update_where` are set to."""
+    only_updated: bool = False
+    """Other rows are not written again: their files stay."""
     changes: bool = False
-    """Whether deleted rows go to the change feed."""
+    """Whether deleted and updated rows go to the change feed."""
+    zorder_by: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -44,63 +49,74 @@ class Rewrite(Struct, frozen=True, kw_only=True):
         files: pa.Table,
         *,
         delete_where: str | None = None,
+        update_where: str | None = None,
+        assignments: tuple[Assignment, ...] = (),
+        only_updated: bool = False,
         changes: bool = False,
-        split_bytes: int = _SPLIT_BYTES,
+        now: datetime.datetime | None = None,
+        split_bytes: int = SPLIT_BYTES,
     ) -> Rewrite:
         return cls(
-            store=store,
-            table_schema=snapshot.schema.to_json(),
-            partition_columns=snapshot.partition_columns,
-            mapping=snapshot.properties.column_mapping_mode,  # type: ignore[arg-type]  # checked by the property
-            splits=tuple(_splits(data_files(files), split_bytes)),
+            **described(snapshot, store),
+            splits=splits(files, split_bytes),
             delete_where=delete_where,
+            update_where=update_where,
+            assignments=assignments,
+            only_updated=only_updated,
             changes=changes,
+            now=now,
         )
+
+    @classmethod
+    def of_bins(
+        cls, snapshot: Snapshot, store: StoreSpec, bins: tuple[tuple[DataFile, ...], ...], zorder_by: tuple[str, ...]
+    ) -> Rewrite:
+        """Rows as they are, each bin in a task of its own."""
+        return cls(**described(snapshot, store), splits=bins, zorder_by=zorder_by)
 
     @property
     def schema(self) -> StructType:
-        table = StructType.from_json(self.table_schema)
+        table = self.table
         return StructType((*table.fields, StructField(CHANGE_TYPE, STRING))) if self.changes else table
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        schema = self._reader().schema
-        return schema.append(pa.field(CHANGE_TYPE, pa.string())) if self.changes else schema
 
     def batches(self, split: int) -> Iterator[pa.RecordBatch]:
         """The rows that a split's task writes."""
-        table = StructType.from_json(self.table_schema)
-        deleted = None if self.delete_where is None else expr.bind(expr.parse(self.delete_where), table)
-        for batch in self._reader().read(self.splits[split]):
-            yield self._rewritten(batch, deleted)
+        batches = self.reader().read(self.splits[split], transform=self._transform())
+        return ordered(batches, self.zorder_by) if self.zorder_by else batches
 
-    def _reader(self) -> DataReader:
-        table = StructType.from_json(self.table_schema)
-        spec = ReadSpec(schema=table, partition_columns=self.partition_columns, mapping=self.mapping)
-        return DataReader(self.store.open(), spec, outside=self._outside)
+    def _transform(self) -> Transform | None:
+        if self.delete_where is not None:
+            return self._deleting(self.delete_where)
+        return None if self.update_where is None else self._updating(self.update_where)
 
-    def _rewritten(self, batch: pa.RecordBatch, deleted: expr.BoundExpression | None) -> pa.RecordBatch:
-        if deleted is None:
-            gone = pa.repeat(pa.scalar(False), batch.num_rows)
-        else:
-            gone = pc.fill_null(expr.evaluate(deleted, batch), False)
-        if self.changes:
-            return batch.append_column(CHANGE_TYPE, pc.if_else(gone, "delete", pa.scalar(None, pa.string())))
-        return batch.filter(pc.invert(gone))
+    def _deleting(self, where: str) -> Transform:
+        bound = expr.bind_predicate(expr.parse(where), self.table)
 
-    def _outside(self, uri: str) -> Store:
-        # Only what the snapshot itself names is read, and whoever may write the table may name it.
-        return open_store(uri, self.store.storage_options)
+        def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
+            gone = pc.fill_null(expr.evaluate(bound, batch, now=self.now), False)
+            if self.changes:
+                return batch.append_column(CHANGE_TYPE, pc.if_else(gone, "delete", pa.scalar(None, pa.string())))
+            return batch.filter(pc.invert(gone))
+
+        return transform
+
+    def _updating(self, where: str) -> Transform:
+        bound = expr.bind_predicate(expr.parse(where), self.table)
+        assigner = Assigner(self.table, [(a.column, expr.parse(a.sql)) for a in self.assignments], now=self.now)
+
+        def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
+            mask = truths(expr.evaluate(bound, batch, now=self.now), batch.num_rows)
+            before = batch if mask.all() else batch.filter(pa.array(mask))
+            after = assigner.apply(before).cast(batch.schema) if before.num_rows else before
+            rows = after if self.only_updated else only_where(batch, mask, after)
+            if not self.changes:
+                return rows
+            kinds = ((rows, None), (before, "update_preimage"), (after, "update_postimage"))
+            return pa.concat_batches([change_rows(part, kind) for part, kind in kinds])
+
+        return transform
 
 
-def _splits(files: Iterable[DataFile], split_bytes: int) -> Iterator[tuple[DataFile, ...]]:
-    split: list[DataFile] = []
-    size = 0
-    for file in files:
-        if split and size + (file.size or 0) > split_bytes:
-            yield tuple(split)
-            split, size = [], 0
-        split.append(file)
-        size += file.size or 0
-    if split:
-        yield tuple(split)
+def change_rows(rows: pa.RecordBatch, kind: str | None) -> pa.RecordBatch:
+    """Rows for the change feed, or for the table where `kind` is None, in one schema."""
+    return rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind, pa.string()), rows.num_rows))

@@ -2,8 +2,8 @@
 
 A `WriteRunner` opens data of its kind once; the `WriteInput` then says which columns it has and runs the job over it.
 `run` calls `run_task` for every split with a task context of its own and returns one message per split that succeeded;
-if one fails for good, it raises. Work that is `InPlan` must be done by the engine before rows reach `run_task`; a
-runner that has no engine refuses it.
+if one fails for good, it raises. A `Rewrite` has splits of its own. Work that is `InPlan` must be done by the engine
+before rows reach `run_task`; a runner that has no engine refuses it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lakeseal.write.constraints import Refused
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import WriteJobSpec, run_task
 from lakeseal.write.normalize import PlannedColumn
+from lakeseal.write.progress import NoProgress, Progress
 from lakeseal.write.rewrite import Rewrite
 
 # Less than this is one task's work: a second one would only make a second file.
@@ -55,29 +56,61 @@ class WriteRunner(Protocol):
 class InProcessRunner:
     """Runs tasks in threads of this process, over anything that Arrow can read as a stream of batches."""
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, *, progress: Progress | None = None) -> None:
+        """`progress` advances by the files of a `Rewrite`."""
         if threads is not None and threads < 1:
             raise InvalidArgument(f"A job cannot run in {threads} threads", hint="Use 1 or more")
         self._threads = threads or min(_MAX_THREADS, os.cpu_count() or 1)
+        self._progress = progress or NoProgress()
 
     def open(self, data: Any) -> WriteInput:
-        if isinstance(data, _ArrowInput):
+        if isinstance(data, _ArrowInput | _RewriteInput):
             return data
         if isinstance(data, Rewrite):
-            return _ArrowInput(_rewritten(data), self._threads, data.schema)
+            return _RewriteInput(data, self._threads, self._progress)
         return _ArrowInput(_reader(data), self._threads)
 
 
-class _ArrowInput:
-    def __init__(self, reader: pa.RecordBatchReader, threads: int, schema: StructType | None = None) -> None:
-        self._reader = reader
+class _RewriteInput:
+    def __init__(self, rewrite: Rewrite, threads: int, progress: Progress) -> None:
+        self._rewrite = rewrite
         self._threads = threads
-        self.schema = from_arrow(reader.schema) if schema is None else schema
+        self._progress = progress
+        self.schema = rewrite.schema
 
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
-        reasons = [*(c.reason for c in in_plan.columns), *(c.reason for c in in_plan.checks)]
-        if reasons:
-            raise reasons[0]
+        _refuse(in_plan)
+        failed = threading.Event()
+
+        def run(split: int) -> TaskCommitMessage:
+            task = TaskContext(job_id=spec.job_id, split=split, task_attempt_id=split)
+            try:
+                message = run_task(spec, task, _unless(failed, self._rewrite.batches(split)))
+            except BaseException:
+                failed.set()
+                raise
+            self._progress.advance(len(self._rewrite.splits[split]))
+            return message
+
+        splits = range(len(self._rewrite.splits))
+        if len(splits) < 2 or self._threads == 1:
+            return [run(split) for split in splits]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="lakeseal-task") as executor:
+            futures = [executor.submit(run, split) for split in splits]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, _Stopped)):
+            raise error
+        return [future.result() for future in futures]
+
+
+class _ArrowInput:
+    def __init__(self, reader: pa.RecordBatchReader, threads: int) -> None:
+        self._reader = reader
+        self._threads = threads
+        self.schema = from_arrow(reader.schema)
+
+    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
+        _refuse(in_plan)
         source = _Shared(self._reader)
         tasks = [TaskContext(job_id=spec.job_id, split=n, task_attempt_id=n) for n in range(self._threads)]
         ahead = source.read_ahead(_SPLIT_BYTES)
@@ -93,6 +126,19 @@ class _ArrowInput:
         if source.failure is not None:
             raise source.failure
         return results
+
+
+def _refuse(in_plan: InPlan) -> None:
+    """There is no engine here that could do it."""
+    for reason in (*(c.reason for c in in_plan.columns), *(c.reason for c in in_plan.checks)):
+        raise reason
+
+
+def _unless(failed: threading.Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if failed.is_set():
+            raise _Stopped
+        yield batch
 
 
 def _run(spec: WriteJobSpec, task: TaskContext, start: list[pa.RecordBatch], source: _Shared) -> TaskCommitMessage:
@@ -151,11 +197,6 @@ def _emptying(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     batches.reverse()
     while batches:
         yield batches.pop()
-
-
-def _rewritten(rewrite: Rewrite) -> pa.RecordBatchReader:
-    batches = (batch for split in range(len(rewrite.splits)) for batch in rewrite.batches(split))
-    return pa.RecordBatchReader.from_batches(rewrite.arrow_schema, batches)
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

@@ -23,11 +23,12 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, located
 from lakeseal.expr.render import quote_name, quote_string
-from lakeseal.log.files import ADDS, add_actions
+from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddCDCFile, AddFile, RemoveFile
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import StoreSpec
+from lakeseal.write.file_changes import removals
 from lakeseal.write.rewrite import Rewrite
 from lakeseal.write.runner import WriteRunner
 from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions, operation_metrics
@@ -82,10 +83,11 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
 
 
 class NothingToDo(Struct, frozen=True, kw_only=True):
-    """The table was there (ignore), or has seen this transaction before."""
+    """The table was there (ignore), has seen this transaction before, or has no row or file that it is about."""
 
     version: int
     reason: str
+    metrics: Mapping[str, int | str] = msgspec.field(default_factory=dict)
 
 
 def run(
@@ -181,23 +183,7 @@ class _Write:
         return snapshot.files.filter(pa.array([tuple(sorted(v.items())) in partitions for v in values], pa.bool_()))
 
     def _removed(self, files: pa.Table) -> list[RemoveFile]:
-        now = now_ms()
-        return [
-            RemoveFile(
-                path=add.path,
-                data_change=self._command.options.data_change,
-                deletion_timestamp=now,
-                extended_file_metadata=True,
-                partition_values=add.partition_values,
-                size=add.size,
-                stats=add.stats,
-                tags=add.tags,
-                deletion_vector=add.deletion_vector,
-                base_row_id=add.base_row_id,
-                default_row_commit_version=add.default_row_commit_version,
-            )
-            for add in add_actions(files)
-        ]
+        return removals(files, now_ms=now_ms(), data_change=self._command.options.data_change)
 
     def _operation(self, actions: list[AddFile | AddCDCFile | RemoveFile]) -> Operation:
         command = self._command

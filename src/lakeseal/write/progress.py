@@ -1,0 +1,49 @@
+"""How far a long command is: a bar for people at a terminal, nothing for pipes and programs.
+
+A command opens one `progress` and tells it what it is at and how much of it there is. Where standard error is no
+terminal every call does nothing, and rich is not even imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    def stage(self, what: str, total: int | None = None) -> None:
+        """The next thing that the command does; `total` is how many steps it has, if that is known."""
+
+    def advance(self, steps: int = 1) -> None:
+        """May be called from any thread."""
+
+
+class NoProgress:
+    def stage(self, what: str, total: int | None = None) -> None: ...
+
+    def advance(self, steps: int = 1) -> None: ...
+
+
+@contextmanager
+def progress(command: str) -> Iterator[Progress]:
+    if not sys.stderr.isatty():
+        yield NoProgress()
+        return
+    from rich.console import Console  # costs a tenth of a second that only a terminal is worth
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(command, total=None)
+
+        class Shown:
+            def stage(self, what: str, total: int | None = None) -> None:
+                bar.reset(task, description=f"{command}: {what}", total=total)
+
+            def advance(self, steps: int = 1) -> None:
+                bar.advance(task, steps)
+
+        yield Shown()

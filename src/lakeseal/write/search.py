@@ -1,0 +1,134 @@
+"""Search: which of the files that may match have rows that do, and which rows.
+
+The first half of a delete or an update. A task reads only the columns of the condition. Where the table hides rows by
+deletion vectors instead of rewriting files, the task writes the new vectors too: all of its own into one file, small
+ones into the log itself. A `Search` is JSON, and so is what it finds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal import expr
+from lakeseal.expr.values import truths
+from lakeseal.log.data import DataFile, DataReader
+from lakeseal.log.deletion_vector_files import read_deletion_vector
+from lakeseal.log.read_ahead import in_order
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.actions import DeletionVectorDescriptor
+from lakeseal.protocol.deletion_vectors import (
+    Positions,
+    encode,
+    frame,
+    inline_descriptor,
+    relative_descriptor,
+    relative_path,
+)
+from lakeseal.storage import Store, StoreSpec
+from lakeseal.write.table_files import SPLIT_BYTES, TableFiles, described, splits
+
+_POSITION = "lakeseal.position"
+_INLINE_BYTES = 128
+_WORKERS = 4
+
+
+class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was found in one file."""
+
+    path: str
+    rows: int
+    """Rows that readers see."""
+    matched: int
+    hidden: int = 0
+    """Rows that were hidden before."""
+    vector: DeletionVectorDescriptor | None = None
+    """Hides the rows that matched too; none where all do."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.matched == self.rows
+
+
+class Search(TableFiles, frozen=True, kw_only=True):
+    where: str
+    vectors: bool = False
+    """Whether to write the deletion vectors that hide the rows that match."""
+    vector_prefix_length: int = 0
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, store: StoreSpec, files: pa.Table, where: str, *, vectors: bool, now: object = None
+    ) -> Search:
+        properties = snapshot.properties
+        return cls(
+            **described(snapshot, store),
+            splits=splits(files, SPLIT_BYTES),
+            where=where,
+            vectors=vectors,
+            vector_prefix_length=properties.random_prefix_length if properties.randomize_file_prefixes else 0,
+            now=now,  # type: ignore[arg-type]
+        )
+
+    def run(self, split: int, on_file: Callable[[], None] = lambda: None) -> list[Found]:
+        """What one task does: the files of its split in which rows match."""
+        bound = expr.bind_predicate(expr.parse(self.where), self.table)
+        names = {path[0] for path in bound.columns}
+        reader = self.reader([name for name in self.table.names if name in names], position_column=_POSITION)
+
+        def look(file: DataFile) -> Iterator[tuple[DataFile, int, Positions]]:
+            rows, matching = 0, []
+            for batch in reader.read_file(file):
+                rows += batch.num_rows
+                here = truths(expr.evaluate(bound, batch, now=self.now), batch.num_rows)
+                if here.any():
+                    matching.append(batch.column(_POSITION).to_numpy()[here])
+            on_file()
+            if matching:
+                yield file, rows, np.concatenate(matching).astype(np.uint64)
+
+        found = list(in_order(self.splits[split], look, workers=_WORKERS))
+        if not self.vectors:
+            return [_found(file, rows, positions, None) for file, rows, positions in found]
+        partly = [(file, positions) for file, rows, positions in found if len(positions) < rows]
+        written = iter(write_vectors(reader, self.store.open(), partly, self.vector_prefix_length))
+        return [
+            _found(file, rows, positions, next(written) if len(positions) < rows else None)
+            for file, rows, positions in found
+        ]
+
+
+def write_vectors(
+    reader: DataReader, store: Store, files: list[tuple[DataFile, Positions]], prefix_length: int = 0
+) -> list[DeletionVectorDescriptor]:
+    """For each file the vector that hides these rows besides those that it hides already; they share one new file."""
+    vectors: list[tuple[bytes, int]] = []
+    for file, positions in files:
+        if file.deletion_vector is not None:
+            before = read_deletion_vector(file.deletion_vector, store, reader.locate)
+            positions = np.union1d(before, positions)
+        vectors.append((encode(positions), len(positions)))
+    stored = [data for data, _ in vectors if len(data) > _INLINE_BYTES]
+    uuid, prefix = uuid4(), secrets.token_hex(50)[:prefix_length]
+    framed, offsets = frame(stored)
+    at = iter(offsets)
+    made = [
+        inline_descriptor(data, count)
+        if len(data) <= _INLINE_BYTES
+        else relative_descriptor(uuid, prefix=prefix, offset=next(at), size=len(data), cardinality=count)
+        for data, count in vectors
+    ]
+    if stored:
+        key = relative_path(relative_descriptor(uuid, prefix=prefix, offset=1, size=0, cardinality=0))
+        store.put(key, framed)
+    return made
+
+
+def _found(file: DataFile, rows: int, positions: Positions, vector: DeletionVectorDescriptor | None) -> Found:
+    hidden = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
+    return Found(path=file.path, rows=rows, matched=len(positions), hidden=hidden, vector=vector)
