@@ -24,6 +24,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
     │   ├── AppendOnlyTable · PolicyRefused · NotBackfilled
+    │   ├── NotAuthenticated · NotAllowed        a service: who you are, or what you may do
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
@@ -315,6 +316,16 @@ class PolicyRefused(Refused):
 
     def to_json(self) -> dict[str, object]:
         return {**super().to_json(), **({"policy": self.policy} if self.policy else {})}
+
+
+class NotAuthenticated(Refused):
+    kind = "not-authenticated"
+    default_hint = "Give a token that is valid: lakeseal owner token create makes one"
+
+
+class NotAllowed(Refused):
+    kind = "not-allowed"
+    default_hint = "Ask whoever runs the service for a token with a role on this table"
 
 
 class StorageError(LakesealError):
