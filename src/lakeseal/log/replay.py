@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw, Struct
 
-from lakeseal.errors import located
+from lakeseal.errors import BrokenCommit, located
 from lakeseal.log.files import ADDS, REMOVES, concat, unknown_text, without_keys
 from lakeseal.log.live_files import FileRows, LiveFiles, Tail
 from lakeseal.protocol import codec
@@ -173,7 +173,7 @@ class _Replayer:
         for chunk in _chunks(commit.data):
             try:
                 self._feed_fast(chunk)
-            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            except (BrokenCommit, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 self._feed_exact(chunk, first_line)
             first_line += chunk.count(b"\n")
             if len(self._tail.adds.actions) + len(self._tail.removes.actions) >= _FLUSH_ROWS:

@@ -167,6 +167,4 @@ def _gap(listing: LogListing, missing: int, target: int, base: int) -> LogGap | 
     if missing == 0:
         first = min(listing.commits, default=target)
         return LogGap(f"The log starts at version {first} and has no usable checkpoint", version=target, hint=hint)
-    return LogGap(
-        f"Commit {missing} is missing, though the log goes on to {listing.latest}", version=target, hint=hint
-    )
+    return LogGap(f"Commit {missing} is missing, though the log goes on to {listing.latest}", version=target, hint=hint)
