@@ -25,7 +25,7 @@ def remove(path: str) -> RemoveFile:
 
 
 def metadata(**configuration: str) -> Metadata:
-    named = {f"delta.{name}": value for name, value in configuration.items()}
+    named: dict[str, str | None] = {f"delta.{name}": value for name, value in configuration.items()}
     return Metadata(id="t", schema_string=SCHEMA, configuration=named)
 
 

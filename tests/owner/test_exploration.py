@@ -1,0 +1,61 @@
+"""The ownership protocol, walked through to its end; and each way of getting it wrong, caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeseal.testing.ownership_exploration import Violation, explore
+from lakeseal.testing.ownership_model import DEVIATIONS, Process, backfiller, reader, releaser, taker, writer
+
+CASTS: dict[str, list[Process]] = {
+    "a writer, a take-over, a release, a backfiller and a reader": [
+        writer("w1"),
+        taker("t"),
+        releaser("r"),
+        backfiller(),
+        reader(),
+    ],
+    "two writers, a take-over and a release": [writer("w1"), writer("w2"), taker("t"), releaser("r")],
+    "a writer, two take-overs and a release": [writer("w1"), taker("t"), taker("u"), releaser("r")],
+    "two writers, a take-over and a backfiller": [writer("w1"), writer("w2"), taker("t"), backfiller()],
+}
+LARGE: dict[str, list[Process]] = {
+    "two writers, a take-over, a release and a backfiller": [
+        writer("w1"),
+        writer("w2"),
+        taker("t"),
+        releaser("r"),
+        backfiller(),
+    ],
+    "two writers, a take-over, two releases and a reader": [
+        writer("w1"),
+        writer("w2"),
+        taker("t"),
+        releaser("r"),
+        releaser("s"),
+        reader(),
+    ],
+}
+
+
+@pytest.mark.parametrize("cast", CASTS)
+def test_no_interleaving_with_crashes_and_lost_replies_breaks_an_invariant(cast: str) -> None:
+    assert explore(CASTS[cast]) > 5_000
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("cast", LARGE)
+def test_no_interleaving_of_a_larger_cast_breaks_an_invariant(cast: str) -> None:
+    assert explore(LARGE[cast], most_states=20_000_000) > 100_000
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS)
+def test_every_known_way_of_getting_it_wrong_is_caught(deviation: str) -> None:
+    caught = []
+    for cast in CASTS.values():
+        try:
+            explore(cast, deviation=deviation)
+        except Violation as violation:
+            caught.append(str(violation))
+            break
+    assert caught, "the exploration would not have noticed"
