@@ -15,11 +15,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from lakeseal.errors import InvalidArgument, located
+from lakeseal.errors import InvalidArgument, TableNotFound, located
 from lakeseal.log.changes import changes
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner.routing import Router
 from lakeseal.spark.failures import noted
 from lakeseal.spark.filters import pushed
 from lakeseal.spark.read_options import ReadOptions
@@ -30,7 +31,7 @@ class BatchRead:
     """A batch as its options say it, against the log as it is."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self.log = options.open_log()
+        self.log = open_table(options).route().log
         with located(table=self.log.table):
             self.options = options.pinned(self.log)
             self.snapshot: Snapshot = self.log.snapshot(
@@ -40,6 +41,13 @@ class BatchRead:
     def task(self) -> ScanTask | ChangeTask:
         kind = ChangeTask if self.options.read_change_feed else ScanTask
         return kind(store=self.options.store, spec=read_spec(self.snapshot))
+
+
+def open_table(options: ReadOptions) -> Router:
+    router = options.open()
+    if router.snapshot() is None:
+        raise TableNotFound("There is no table here", table=options.store.uri)
+    return router
 
 
 class BatchReader(DataSourceReader):

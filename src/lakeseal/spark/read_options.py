@@ -15,6 +15,8 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.log.changes import version_range
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.timestamps import version_at
+from lakeseal.owner.connect import Owners, connect
+from lakeseal.owner.routing import Router
 from lakeseal.spark.options import GivenOptions
 from lakeseal.storage import StoreSpec
 
@@ -96,12 +98,10 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     def store(self) -> StoreSpec:
         return StoreSpec(uri=self.uri, storage_options=self.storage_options)
 
-    def open_log(self) -> DeltaLog:
-        if self.owner is not None:
-            raise InvalidArgument(
-                f"There is no commit owner {self.owner!r}", hint="Leave the option out: the file system owns the table"
-            )
-        return DeltaLog(self.store.open())
+    def open(self) -> Router:
+        """The table, with the owner that was named, or those of the environment."""
+        owners = Owners() if self.owner is None else Owners(connect(self.owner))
+        return Router(self.store.open(), owners)
 
     def pinned(self, log: DeltaLog) -> ReadOptions:
         """The same for a batch, with versions for moments and for "newest": what is read no longer depends on when."""

@@ -23,14 +23,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lakeseal.errors import LakesealError, LogGap, SourceChanged, VersionNotFound, located
+from lakeseal.errors import LakesealError, LogGap, SourceChanged, TableNotFound, VersionNotFound, located
 from lakeseal.log.changes import CommitTimes, first_version_from
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import timestamp_of
-from lakeseal.protocol.actions import Metadata
-from lakeseal.spark.batch_read import rows_of, selected
+from lakeseal.owner.routing import Router
+from lakeseal.protocol.actions import Action, Metadata
+from lakeseal.spark.batch_read import open_table, rows_of, selected
 from lakeseal.spark.failures import noted
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.read_task import ChangeTask, ScanTask
@@ -65,11 +66,11 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         with noted():
             options.check_stream()
-            log = options.open_log()
-            snapshot = log.snapshot()
+            router = open_table(options)
+            snapshot = router.route().log.snapshot()
             kind = ChangeTask if options.read_change_feed else ScanTask
-            self._task = selected(kind(store=options.store, spec=read_spec(snapshot)), schema, table=log.table)
-        self._pages = _Pages(options, log, snapshot)
+            self._task = selected(kind(store=options.store, spec=read_spec(snapshot)), schema, table=snapshot.table)
+        self._pages = _Pages(options, router, snapshot)
         self._options = options
         self._last: int | None = None
         self._position: StreamOffset | None = None
@@ -126,19 +127,26 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Pages:
     """The pages of a table's versions, read when they are needed, a few of them kept."""
 
-    def __init__(self, options: ReadOptions, log: DeltaLog, started: Snapshot) -> None:
+    def __init__(self, options: ReadOptions, router: Router, started: Snapshot) -> None:
         self._options = options
-        self._log = log
+        self._router = router
         self._started = started
-        self._times = CommitTimes(log)
+        self._times: tuple[DeltaLog, CommitTimes] | None = None
         self._kept: dict[tuple[int, bool], Page] = {}
         self._known: tuple[int, Metadata] | None = None
         """The last version whose metadata was looked at, and what was in force then."""
         self._idle: tuple[StreamOffset, int] | None = None
         """An offset from which on there was nothing, up to a version."""
 
+    @property
+    def _log(self) -> DeltaLog:
+        # The table may change its owner while the stream runs.
+        return self._router.route().log
+
     def latest(self) -> Snapshot:
-        snapshot = self._log.snapshot()
+        snapshot = self._router.snapshot()
+        if snapshot is None:
+            raise TableNotFound("The table is no longer there", table=self._started.table)
         if snapshot.metadata.id != self._started.metadata.id:
             raise SourceChanged("The table was dropped and made anew", table=self._log.table)
         return snapshot
@@ -249,11 +257,17 @@ class _Pages:
                     self._lost(version, error)
                     return None
                 if self._options.read_change_feed:
-                    page = changes_page(version, self._times.of(version, actions), actions, metadata)
+                    page = changes_page(version, self._time(version, actions), actions, metadata)
                 else:
                     page = added_page(actions, self._options)
             self._keep(key, page)
         return self._kept[key]
+
+    def _time(self, version: int, actions: list[Action]) -> int:
+        log = self._log
+        if self._times is None or self._times[0] is not log:
+            self._times = (log, CommitTimes(log))
+        return self._times[1].of(version, actions)
 
     def _keep(self, key: tuple[int, bool], page: Page) -> None:
         while len(self._kept) >= _KEPT_PAGES:
