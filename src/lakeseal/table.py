@@ -37,9 +37,10 @@ from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.write import convert as conversion
-from lakeseal.write import delete_command, update_command, write_command
+from lakeseal.write import delete_command, optimize_command, update_command, write_command
 from lakeseal.write.delete_command import DeleteCommand
 from lakeseal.write.engine import Engine, InProcessEngine
+from lakeseal.write.optimize_command import OptimizeCommand
 from lakeseal.write.runner import InProcessRunner, WriteRunner
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.update_command import UpdateCommand
@@ -230,6 +231,25 @@ class Table:
         return self._change(
             lambda txn: update_command.run(command, txn, engine=engine, store=self.spec), isolation_level
         )
+
+    def optimize(
+        self,
+        where: str | None = None,
+        zorder_by: Sequence[str] | str | None = None,
+        *,
+        spark: SparkSession | None = None,
+        target_file_size: int | None = None,
+        user_metadata: str | None = None,
+    ) -> CommitResult | NothingToDo:
+        """Put small files together, drop hidden rows, and order rows by columns. `where` chooses files."""
+        command = OptimizeCommand(
+            where=where,
+            zorder_by=(zorder_by,) if isinstance(zorder_by, str) else tuple(zorder_by or ()),
+            target_file_size=target_file_size,
+            user_metadata=user_metadata,
+        )
+        engine = _engine(spark)
+        return self._change(lambda txn: optimize_command.run(command, txn, engine=engine, store=self.spec))
 
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
         """Set table properties; None removes one."""

@@ -50,8 +50,8 @@ def zvalues(columns: Sequence[pa.ChunkedArray | pa.Array]) -> Ranks:
 
 
 def _ranks(column: pa.ChunkedArray | pa.Array, bits: int) -> Ranks:
-    """Dense ranks, nulls first, spread over the whole range of bits so that every column counts alike."""
-    dense = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
+    """Dense ranks, nulls last, spread over the whole range of bits so that every column counts alike."""
+    dense = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
     ranks: Ranks = dense.to_numpy(zero_copy_only=False).astype(np.uint64) - np.uint64(1)
     highest = int(ranks.max(initial=0))
     if highest == 0:
