@@ -41,10 +41,11 @@ from lakeseal.protocol.paths import (
     commit_path,
     version_prefix,
 )
-from lakeseal.storage.base import ObjectMeta, Store
+from lakeseal.storage.base import Store
 
 _COMMITS_AT_ONCE = 64
 _LINE_HEAD = 32
+_IDENTITY_BYTES = 1024
 _PROBES = 3
 
 
@@ -61,7 +62,7 @@ class DeltaLog:
         self._source = commit_source
         self._lock = RLock()
         self._latest: Snapshot | None = None
-        self._latest_commit: ObjectMeta | None = None
+        self._latest_commit: bytes | None = None
 
     @property
     def table(self) -> str:
@@ -78,7 +79,7 @@ class DeltaLog:
         with self._lock, located(table=self.table):
             if version is None:
                 snapshot = self._refreshed(self._latest) if self._latest is not None else None
-                return self._keep(snapshot or self._load(None))
+                return snapshot or self._load_newest()
             if version < 0:
                 raise VersionNotFound(f"Version {version} is not a version", hint="Versions count from 0")
             if self._latest is not None and self._latest.version == version:
@@ -91,7 +92,7 @@ class DeltaLog:
         with self._lock, located(table=self.table):
             after = Snapshot.of(self.table, replay(snapshot.state if snapshot is not None else None, [commit]))
             if self._latest is None or self._latest.version < version:
-                self._keep(after)
+                self._latest, self._latest_commit = after, data[:_IDENTITY_BYTES]
             return after
 
     def commit_bytes(self, version: int) -> bytes:
@@ -155,23 +156,29 @@ class DeltaLog:
         latest = self._latest
         return latest if latest is not None and latest.version == version else None
 
-    def _keep(self, snapshot: Snapshot) -> Snapshot:
-        if snapshot is not self._latest:
-            self._latest = snapshot
-            self._latest_commit = self._head(snapshot.version)
+    def _load_newest(self) -> Snapshot:
+        snapshot = self._load(None)
+        beginning = self._beginning(snapshot.version, {})
+        if beginning is None and self._source is not None:
+            beginning = self._beginning(snapshot.version, self._source.unbackfilled(snapshot.version))
+        self._latest, self._latest_commit = snapshot, beginning
         return snapshot
 
-    def _head(self, version: int) -> ObjectMeta | None:
-        try:
-            return self.store.head(commit_path(version))
-        except ObjectNotFound:
-            return None
+    def _beginning(self, version: int, unbackfilled: Mapping[int, str]) -> bytes | None:
+        """What tells a commit from that of another table of the same place: ids and times come first in it."""
+        for key in (commit_path(version), unbackfilled.get(version)):
+            if key is not None:
+                try:
+                    return self.store.get_range(key, 0, _IDENTITY_BYTES)
+                except ObjectNotFound:
+                    continue
+        return None
 
     def _refreshed(self, latest: Snapshot) -> Snapshot | None:
         """`latest` with the commits above it, or None where only reading anew can tell."""
-        if self._latest_commit is not None and self._head(latest.version) != self._latest_commit:
+        unbackfilled = self._source.unbackfilled(latest.version) if self._source is not None else {}
+        if self._latest_commit is not None and self._beginning(latest.version, unbackfilled) != self._latest_commit:
             return None  # the table was dropped, and perhaps made anew
-        unbackfilled = self._source.unbackfilled(latest.version + 1) if self._source is not None else {}
         commits: list[LogCommit] = []
         while True:
             version = latest.version + len(commits) + 1
@@ -186,7 +193,9 @@ class DeltaLog:
             hint = self._hint()
             # Below a checkpoint commits may have been cleaned up, so that the next one is missing but not the last.
             return None if hint is not None and hint.version > latest.version else latest
-        return Snapshot.of(self.table, replay(latest.state, commits))
+        snapshot = Snapshot.of(self.table, replay(latest.state, commits))
+        self._latest, self._latest_commit = snapshot, commits[-1].data[:_IDENTITY_BYTES]
+        return snapshot
 
     def _probe(self, version: int, unbackfilled: Mapping[int, str]) -> LogCommit | None:
         for key in (commit_path(version), unbackfilled.get(version)):
