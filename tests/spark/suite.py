@@ -1,7 +1,8 @@
 """What writing through Spark must do, wherever Spark runs.
 
 Every function in `SUITE` takes a session and an empty directory, and asserts. pytest runs them on the shared session;
-as a script this module runs them on a session of its own and prints one JSON object: what became of each.
+as a script this module runs them on a session of its own and prints one JSON object: what became of each. Those in
+`ON_A_CLUSTER` need executors that are processes.
 
     python suite.py '{"root": "/tmp/x", "remote": "local[2]", "conf": {…}, "names": […]}'
 """
@@ -10,19 +11,24 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import math
 import os
+import signal
 import sys
 import time
 import traceback
+import urllib.request
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +37,8 @@ from pyspark.sql.types import CharType, StructField, StructType, VarcharType
 
 import lakeseal
 from lakeseal import Table
+from lakeseal.commit.filesystem_owner import FilesystemOwner
+from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
     AlreadyExists,
     ConstraintViolation,
@@ -39,10 +47,18 @@ from lakeseal.errors import (
     SchemaMismatch,
     UnsupportedExpression,
 )
+from lakeseal.log.delta_log import DeltaLog
 from lakeseal.spark.failures import recovered
+from lakeseal.spark.runner import SparkRunner
+from lakeseal.storage import StoreSpec
+from lakeseal.testing.cluster import parent_of
+from lakeseal.write import write_command
+from lakeseal.write.transactional_write import WriteOptions
+from lakeseal.write.write_command import WriteCommand
 
 Scenario = Callable[[SparkSession, Path], None]
 SUITE: dict[str, Scenario] = {}
+ON_A_CLUSTER: dict[str, Scenario] = {}
 
 
 def scenario(function: Scenario) -> Scenario:
@@ -413,6 +429,122 @@ def a_stream_in_complete_mode_replaces_all_rows(spark: SparkSession, root: Path)
     assert table.snapshot().txns["counts"].version == table.version() == 1
 
 
+def on_a_cluster(function: Scenario) -> Scenario:
+    ON_A_CLUSTER[function.__name__] = function
+    return function
+
+
+def wait_for(found: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return value
+
+
+def write_small_files(spark: SparkSession, uri: Path, data: DataFrame) -> None:
+    """So that tasks have written files long before they end."""
+    store = StoreSpec(uri=str(uri))
+    opened = store.open()
+    txn = OptimisticTransaction.begin(DeltaLog(opened), FilesystemOwner(opened))
+    options = WriteOptions(buffer_bytes=2**12, max_records_per_file=100)
+    write_command.run(WriteCommand(options=options), txn, data, runner=SparkRunner(spark), store=store)
+
+
+@on_a_cluster
+def an_executor_that_dies_in_the_middle_costs_no_row_and_doubles_none(spark: SparkSession, root: Path) -> None:
+    uri, running, killed = root / "t", root / "running", root / "killed"
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+
+    def stops_halfway(batches):  # type: ignore[no-untyped-def]  # Spark takes hints for a choice of kinds
+        here = pyspark.TaskContext.get()
+        for number, batch in enumerate(batches):
+            yield batch
+            if here.partitionId() == 1 and here.attemptNumber() == 0 and number == 150:
+                running.write_text(str(os.getpid()))
+                deadline = time.monotonic() + 60
+                while not killed.exists() and time.monotonic() < deadline:
+                    time.sleep(0.05)
+
+    def kill() -> None:
+        pid = int(wait_for(lambda: running.exists() and running.read_text()))
+        wait_for(lambda: list(uri.glob("part-00001-*")))
+        daemon = parent_of(pid)
+        executor = daemon and parent_of(daemon)
+        assert executor
+        os.kill(executor, signal.SIGKILL)
+        killed.touch()
+
+    data = spark.range(0, 80_000, 1, 4).mapInArrow(stops_halfway, "id long")
+    with ThreadPoolExecutor(1) as threads:
+        killing = threads.submit(kill)
+        write_small_files(spark, uri, data)
+        killing.result()
+    table = Table(uri)
+    assert ids(table) == list(range(80_000))
+    assert len(data_files(uri)) > table.files().num_rows, "nothing that it wrote was left behind"
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@on_a_cluster
+def a_task_that_runs_twice_at_a_time_counts_once(spark: SparkSession, root: Path) -> None:
+    uri = root / "t"
+
+    def slow_at_first(batches):  # type: ignore[no-untyped-def]  # Spark takes hints for a choice of kinds
+        here = pyspark.TaskContext.get()
+        (root / f"attempt-{here.partitionId()}-{here.attemptNumber()}").touch()
+        yield from batches
+        deadline = time.monotonic() + 120
+        while here.partitionId() == 3 and here.attemptNumber() == 0 and time.monotonic() < deadline:
+            # Until the other attempt is about to end as well.
+            if (root / "attempt-3-1").exists():
+                break
+            time.sleep(0.05)
+
+    write_small_files(spark, uri, spark.range(0, 4_000, 1, 4).mapInArrow(slow_at_first, "id long"))
+    assert (root / "attempt-3-1").exists(), "Spark started no second attempt"
+    assert ids(Table(uri)) == list(range(4_000))
+
+
+@on_a_cluster
+def the_web_pages_show_the_job_as_a_write_to_the_table(spark: SparkSession, root: Path) -> None:
+    Table(root / "a table").write(numbers(spark, 0, 2))
+    place = f"write to file://{root}/a%20table"
+    context = spark.sparkContext
+    api = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}"
+
+    def shown(what: str) -> Any:
+        with urllib.request.urlopen(f"{api}/{what}") as answer:
+            return json.load(answer)
+
+    (query,) = (q for q in shown("sql?details=true&planDescription=true&length=1000") if place in q["description"])
+    assert query["description"].startswith(f"collect at Lakeseal, {place}")
+    assert f"Arguments: {place}(" in query["planDescription"]
+    assert any(node["nodeName"] == "MapInArrow" and place in node.get("desc", place) for node in query["nodes"])
+    (job,) = (job for job in shown("jobs") if place in job["name"])
+    assert any(tag.endswith(f"Lakeseal  {place}") for tag in job["jobTags"])
+
+
+@on_a_cluster
+def executors_log_what_happens_in_tasks_when_the_driver_asks_for_it(spark: SparkSession, root: Path) -> None:
+    work = Path(os.environ["LAKESEAL_CLUSTER_WORK"])
+    logger = logging.getLogger("lakeseal.write.DelayedCommitProtocol")
+
+    def logged() -> list[str]:
+        logs = (path.read_text(errors="replace") for path in work.glob("*/*/*/stderr"))
+        return [line for log in logs for line in log.splitlines() if "DelayedCommitProtocol" in line]
+
+    Table(root / "t").write(numbers(spark, 0, 2))
+    assert not logged()
+    logger.setLevel(logging.DEBUG)
+    try:
+        Table(root / "t").write(numbers(spark, 0, 2))
+        lines = wait_for(logged)
+    finally:
+        logger.setLevel(logging.NOTSET)
+    assert any(" DEBUG " in line for line in lines)
+
+
 def new_session(remote: str | None, conf: dict[str, str]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("lakeseal suite")
@@ -432,7 +564,7 @@ def main(asked: dict[str, Any]) -> dict[str, str]:
         root.mkdir(parents=True)
         started = time.perf_counter()
         try:
-            SUITE[name](spark, root)
+            {**SUITE, **ON_A_CLUSTER}[name](spark, root)
             outcomes[name] = "passed"
         except BaseException:
             outcomes[name] = traceback.format_exc()

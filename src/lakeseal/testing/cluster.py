@@ -24,6 +24,8 @@ from msgspec import Struct
 from lakeseal.errors import StorageUnavailable
 
 _STARTUP_SECONDS = 120
+# Two names of this machine: Spark never runs two attempts at a task on one host.
+_HOSTS = ("127.0.0.1", "localhost")
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 
@@ -40,12 +42,13 @@ def spark_cluster(workers: int = 2, *, cores: int = 1, memory: str = "1g") -> It
     home = Path(tempfile.mkdtemp(prefix="lakeseal-cluster-"))
     started: list[subprocess.Popen[bytes]] = []
     try:
-        master = _start(home, "master", started, "master.Master", "--port", "0")
+        master = _start(home, "master", started, "master.Master", "--host", _HOSTS[0])
         url = _wait_for(home / "master.log", _MASTER, master)
         for number in range(workers):
             name = f"worker-{number}"
-            place = ("-d", str(home / name), "-c", str(cores), "-m", memory)
-            worker = _start(home, name, started, "worker.Worker", *place, "--port", "0", url)
+            size = ("-d", str(home / name), "-c", str(cores), "-m", memory)
+            host = ("--host", _HOSTS[number % len(_HOSTS)])
+            worker = _start(home, name, started, "worker.Worker", *size, *host, url)
             _wait_for(home / f"{name}.log", re.compile(f"({_REGISTERED})"), worker)
         yield Cluster(master=url, work=str(home))
     finally:
@@ -72,11 +75,18 @@ def _start(
         "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": sys.executable,
     }
-    command = [str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
+    command = [
+        str(spark / "bin" / "spark-class"),
+        f"org.apache.spark.deploy.{kind}",
+        "--port",
+        "0",
+        "--webui-port",
+        "0",
+    ]
     with (home / f"{name}.log").open("wb") as log:
         # A group of its own, so that executors end with their worker.
         process = subprocess.Popen(  # noqa: S603
-            [*command, "--webui-port", "0", *arguments],
+            [*command, *arguments],
             stdout=log,
             stderr=subprocess.STDOUT,
             env=environment,
