@@ -23,6 +23,8 @@ from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now
 from lakeseal.errors import AlreadyExists, ConstraintViolation, InvalidArgument, TableNotFound
 from lakeseal.log import changes as change_feed
 from lakeseal.log.checkpoint_writer import write_checkpoint
+from lakeseal.log.cleanup import CleanupReport, clean_up_expired_logs
+from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.history import history
 from lakeseal.log.scan import Scan
@@ -36,14 +38,25 @@ from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, StoreSpec, open_store
+from lakeseal.write import (
+    clone_command,
+    delete_command,
+    optimize_command,
+    restore_command,
+    update_command,
+    vacuum,
+    write_command,
+)
 from lakeseal.write import convert as conversion
-from lakeseal.write import delete_command, optimize_command, update_command, write_command
+from lakeseal.write.clone_command import CloneCommand
 from lakeseal.write.delete_command import DeleteCommand
 from lakeseal.write.engine import Engine, InProcessEngine
 from lakeseal.write.optimize_command import OptimizeCommand
+from lakeseal.write.restore_command import RestoreCommand
 from lakeseal.write.runner import InProcessRunner, WriteRunner
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.update_command import UpdateCommand
+from lakeseal.write.vacuum import VacuumCommand, VacuumReport
 from lakeseal.write.write_command import NothingToDo, WriteCommand
 
 if TYPE_CHECKING:
@@ -251,6 +264,42 @@ class Table:
         engine = _engine(spark)
         return self._change(lambda txn: optimize_command.run(command, txn, engine=engine, store=self.spec))
 
+    def vacuum(
+        self, hours: float | None = None, dry_run: bool = False, *, enforce_retention_duration: bool = True
+    ) -> VacuumReport:
+        """Delete files that no version of the last `hours` needs; a week's, unless the table keeps them for longer or
+        shorter. Less than that must be insisted on."""
+        command = VacuumCommand(hours=hours, dry_run=dry_run, enforce_retention_duration=enforce_retention_duration)
+        return self._router.run(
+            lambda route: vacuum.run(command, route.log, self._store, lambda: _begin(route), now_ms=now_ms())
+        )
+
+    def restore(
+        self, version: int | None = None, timestamp: Timestamp | None = None, *, user_metadata: str | None = None
+    ) -> CommitResult | NothingToDo:
+        """Make the table what it was at a version or a moment, as a new version."""
+        if version is None and timestamp is None:
+            raise InvalidArgument("Say which version, or which moment, to restore")
+        target = self.snapshot(version, timestamp)
+        command = RestoreCommand(user_metadata=user_metadata)
+        return self._change(
+            lambda txn: restore_command.run(command, txn, target, store=self._store, outside=self._outside)
+        )
+
+    def clone(
+        self,
+        uri: str | os.PathLike[str],
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        *,
+        owner: Owner | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Table:
+        """A new table at `uri` with this one's rows, which are not copied: a shallow clone."""
+        table = Table(uri, owner=owner, storage_options=storage_options or self.spec.storage_options)
+        clone_command.run(CloneCommand(), _begin(table._router.route()), self.snapshot(version, timestamp))
+        return table
+
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
         """Set table properties; None removes one."""
         return self._alter(
@@ -302,6 +351,14 @@ class Table:
         version = self.version()
         write_checkpoint(self._log, version, now_ms=now_ms())
         return version
+
+    def compact_log(self, start: int, end: int) -> str | None:
+        """Write one file that stands for the commits `start` to `end`, so that readers open fewer."""
+        return compact(self._log, start, end)
+
+    def cleanup(self, dry_run: bool = False) -> CleanupReport:
+        """Delete what the log holds only for versions older than `delta.logRetentionDuration`."""
+        return clean_up_expired_logs(self._log, now_ms=now_ms(), dry_run=dry_run)
 
     def take_over(self, owner: Owner) -> int:
         """Hand the table's commits from the file system to an owner; the version that did it."""
