@@ -1,4 +1,4 @@
-"""Data files that other clients wrote, where their rows alone do not say enough; the rows are compared in tests/table."""
+"""Data files that other clients wrote, where rows alone do not say enough; the rows are compared in tests/table."""
 
 from __future__ import annotations
 
