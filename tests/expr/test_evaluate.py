@@ -154,6 +154,19 @@ def test_reading_what_would_need_more_than_utc_is_refused() -> None:
             run("try_cast(s as timestamp)", s=[text])
 
 
+def test_letters_that_only_a_newer_unicode_pairs_are_refused() -> None:
+    assert run("lower(s)", s=["ÀÉ ΑΣ", None, "x"]) == ["àé ας", None, "x"]
+    for letter in ("\u019b", "\ua7cb"):
+        with pytest.raises(UnsupportedExpression, match="case of"):
+            run("upper(s)", s=["é" + letter])
+
+
+def test_floats_that_java_versions_write_differently_are_refused() -> None:
+    assert run("cast(d as decimal(20,2))", d=[2.0**53 + 2, NAN]) == [Decimal("9007199254740994.00"), None]
+    with pytest.raises(UnsupportedExpression, match="above 2"):
+        run("cast(d as decimal(20,0))", d=[8.434483405511069e16])
+
+
 def test_the_clock_must_be_passed_in() -> None:
     batch = pa.RecordBatch.from_pydict({"d": pa.array([dt.date(2024, 5, 1), dt.date(2024, 5, 3)])})
     bound = bind(parse("d < current_date() and current_timestamp > d"), from_arrow(batch.schema))

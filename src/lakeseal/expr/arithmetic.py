@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakeseal.errors import EvaluationError
 from lakeseal.expr import decimals
 from lakeseal.expr.bound import Bound
+from lakeseal.expr.casts import refuse_java_digits
 from lakeseal.expr.coercion import FLOATING
 from lakeseal.expr.values import Datum, either, first_value, from_numpy, on_arrays, to_numpy
 from lakeseal.protocol.schema import DecimalType
@@ -135,6 +136,8 @@ def _round_floats(array: pa.Array, places: int) -> pa.Array:
     candidates decides as comparing the decimals would. Others are rounded one by one.
     """
     values, nulls = to_numpy(array)
+    if places < 0:
+        refuse_java_digits(array)
     doubles = values.astype(np.float64)
     with np.errstate(all="ignore"):
         size = np.abs(doubles)

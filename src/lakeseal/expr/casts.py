@@ -166,7 +166,7 @@ def _to_moment(array: pa.Array, source: DataType, target: DataType, arrow: pa.Da
 
 
 def _number_to_timestamp(array: pa.Array, source: DataType) -> Reading:
-    """Seconds since 1970. What is too large becomes the last or first timestamp, as in Spark."""
+    """Seconds since 1970. A whole number that is too large becomes the last or first timestamp, as in Spark."""
     arrow = pa.timestamp("us", "UTC")
     values, nulls = to_numpy(array)
     if source in INTEGRAL:
@@ -180,7 +180,7 @@ def _number_to_timestamp(array: pa.Array, source: DataType) -> Reading:
         return from_numpy(micros, nulls, arrow), None
     with np.errstate(all="ignore"):
         scaled = values.astype(np.float64) * MICROS_PER_SECOND
-        bad = ~np.isfinite(values)
+        bad = ~(np.abs(scaled) < 2.0**63)
     return from_numpy(_to_longs(np.where(bad, 0, scaled)), either(nulls, bad), arrow), _marked(bad, nulls)
 
 
@@ -246,9 +246,17 @@ def _to_decimal(array: pa.Array, source: DataType, target: DecimalType) -> Readi
         return rescale(array, target)
     if source in INTEGRAL:
         return rescale(array.cast(pa.decimal128(19, 0)), target)
+    refuse_java_digits(array, limit=10.0 ** (target.precision - target.scale))
     finite = pc.is_finite(array)
     text = pc.if_else(finite, array, pa.scalar(None, array.type)).cast(pa.float64()).cast(pa.string())
     return reading.read_decimal(text, target)
+
+
+def refuse_java_digits(array: pa.Array, *, limit: float = np.inf) -> None:
+    """Refuses floats below a limit that some versions of Java write with other digits than others."""
+    size = np.abs(to_numpy(array)[0].astype(np.float64))
+    if ((size >= 2.0**54) & (size < limit)).any():
+        raise UnsupportedExpression("A floating-point number above 2^54 as a decimal is not supported")
 
 
 def _marked(bad: Bools, nulls: Bools | None) -> pa.Array | None:

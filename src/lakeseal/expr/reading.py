@@ -154,6 +154,8 @@ def _exact(text: str | None, target: DecimalType) -> Decimal | None:
         return None
     try:
         value = Decimal(text)
+        if value.is_zero():
+            return Decimal(0)
         if value.adjusted() > target.precision:
             return None
         if value.adjusted() < -target.scale - 1:

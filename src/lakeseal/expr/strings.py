@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeseal.errors import UnsupportedExpression
 from lakeseal.expr.bound import Bound
 from lakeseal.expr.patterns import match_like
 from lakeseal.expr.values import Datum, on_arrays
@@ -15,6 +17,7 @@ _ASCII: dict[str, tuple[Callable[..., Datum], Callable[[str], str]]] = {
     "upper": (pc.ascii_upper, str.upper),
     "lower": (pc.ascii_lower, str.lower),
 }
+_YOUNG_PARTNERS = frozenset("\u019b\u0264\ua7d3\ua7d5")
 _TRIMS: dict[str, Callable[..., Datum]] = {
     "trim both": pc.utf8_trim,
     "trim leading": pc.utf8_ltrim,
@@ -31,10 +34,19 @@ def change_case(node: Bound, args: Sequence[Datum]) -> Datum:
             return in_ascii(array)
         # One letter may become several, which Arrow's own functions leave out; so by Python, once per distinct text.
         encoded = array.dictionary_encode()
-        changed = [in_full(text) for text in encoded.dictionary.to_pylist()]
+        texts = encoded.dictionary.to_pylist()
+        _refuse_new_letters(set().union(*texts))
+        changed = [in_full(text) for text in texts]
         return pa.array(changed, pa.string()).take(encoded.indices)
 
     return on_arrays(kernel, *args)
+
+
+def _refuse_new_letters(letters: set[str]) -> None:
+    """Letters younger than Python's Unicode, or whose other case is: Spark may know it."""
+    for letter in letters:
+        if letter in _YOUNG_PARTNERS or unicodedata.category(letter) == "Cn":
+            raise UnsupportedExpression(f"The case of {letter!r} is not supported")
 
 
 def length(node: Bound, args: Sequence[Datum]) -> Datum:
