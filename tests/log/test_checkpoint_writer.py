@@ -382,6 +382,13 @@ class TestV2:
         assert [a.size_in_bytes for a in named] == [len(store.get(key)) for key in sidecars]
         assert only_checkpoint(store).snapshot().files.num_rows == 4
 
+    def test_the_checkpoint_has_columns_for_files_though_none_is_in_them(self, store: Store) -> None:
+        """Delta Spark looks for them."""
+        top = content(store, self.write(store, 4).files[0])
+        for name in ("add", "remove"):
+            assert top.schema.get_field_index(name) >= 0
+            assert top[name].null_count == top.num_rows
+
     def test_sidecars_are_there_before_the_checkpoint_and_the_pointer_comes_last(self, store: Store) -> None:
         recording = FaultyStore(store)
         self.write(recording, 4, sidecar_rows=2)

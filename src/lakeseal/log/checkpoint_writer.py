@@ -172,8 +172,11 @@ def _write_v2(
         data = codec.encode(actions)
         store.put(key, data)
         return [(key, len(data)), *sidecars]
-    table = other_rows(actions, _V2_ACTIONS)
-    return [(key, _write_parquet(store, key, table.schema, table.to_batches())), *sidecars]
+    others = other_rows(actions, _V2_ACTIONS)
+    # Delta Spark looks for the columns of files here too, though all of them are in sidecars.
+    schema = pa.schema([*others.schema, *rows.files_schema])
+    batches = (_widened(batch, schema) for batch in others.to_batches())
+    return [(key, _write_parquet(store, key, schema, batches)), *sidecars]
 
 
 def _write_parquet(store: Store, key: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
