@@ -8,6 +8,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     LakesealError
     ├── InvalidInput            the call is wrong: mend it and call again
     │   ├── InvalidUri · InvalidExpression · InvalidArgument · SchemaMismatch · ConstraintViolation
+    │   ├── AmbiguousMerge          several source rows would change the same row
     │   ├── UnsupportedExpression   understood, but not evaluated outside Spark
     │   ├── EvaluationError         an expression failed on a value: overflow, division by zero, a cast
     │   └── SourceChanged           a stream's source changed in a way that the stream does not follow by itself
@@ -150,6 +151,11 @@ class InvalidExpression(InvalidInput):
 class UnsupportedExpression(InvalidInput):
     kind = "unsupported-expression"
     default_hint = "Run it through Spark, or use a simpler expression"
+
+
+class AmbiguousMerge(InvalidInput):
+    kind = "ambiguous-merge"
+    default_hint = "Make the source unique by the columns of the condition, or the condition narrower"
 
 
 class EvaluationError(InvalidInput):
@@ -350,6 +356,8 @@ class StorageUnavailable(StorageError):
 class OwnerBusy(StorageUnavailable):
     kind = "owner-busy"
     default_hint = "Run it again in a moment; if it stays so, look why commits are not backfilled"
+    retry_after_s: float | None = None
+    """How long to wait, where the owner said so."""
 
 
 class CommitOutcomeUnknown(StorageError):

@@ -30,6 +30,15 @@ StoreOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the store.", show_default=False),
 ]
+Ledger = Annotated[
+    str,
+    typer.Option(
+        "--ledger",
+        envvar="LAKESEAL_LEDGER",
+        help="The ledger's URL: sqlite:///path/ledger.db or postgresql://…",
+        show_default=False,
+    ),
+]
 
 
 def open_table(uri: str, store_options: list[str] | None) -> Table:

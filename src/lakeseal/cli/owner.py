@@ -1,0 +1,251 @@
+"""`lakeseal owner …`: tables that have a commit owner, and the tokens of its service."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from lakeseal import ledger as ledgers
+from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_options
+from lakeseal.cli.output import Output
+from lakeseal.commit.transaction import now_ms
+from lakeseal.errors import InvalidUri, TableNotFound
+from lakeseal.owner import handover
+from lakeseal.owner.connect import connect
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.messages import TableCommits
+from lakeseal.owner.ownership import State
+from lakeseal.owner.policies import is_below
+from lakeseal.service import status as table_status
+from lakeseal.service import tokens
+from lakeseal.service.access import Grant, prefix_of
+from lakeseal.service.tokens import Token
+from lakeseal.service.wire import TableStatus
+from lakeseal.storage import Store, open_store
+
+commands = typer.Typer()
+owner_commands = typer.Typer(help="Tables that have a commit owner, and the tokens of its service.")
+token_commands = typer.Typer(help="Tokens for the service: made, listed and revoked in its ledger.")
+commands.add_typer(owner_commands, name="owner")
+owner_commands.add_typer(token_commands, name="token")
+
+# Not an option: everybody on the machine could read it from the command line.
+TOKEN_VARIABLE = "LAKESEAL_TOKEN"  # noqa: S105  its name, not its value
+
+Owner = Annotated[
+    str,
+    typer.Option(
+        "--owner",
+        envvar="LAKESEAL_OWNER",
+        help="The ledger's URL, the service's URL, or a name in LAKESEAL_OWNERS.",
+        show_default=False,
+    ),
+]
+_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@owner_commands.command("tables")
+def tables(
+    ctx: typer.Context,
+    owner: Owner,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only tables at or below this place.")] = "",
+    json: AsJson = False,
+) -> None:
+    """Show the owner's tables and how far they are."""
+    out: Output = ctx.obj
+    out.rows(
+        (_shown(one) for one in _all_tables(_connected(owner), prefix)),
+        ["table", "state", "latest", "backfilled", "unbackfilled", "lagMs"],
+    )
+
+
+@owner_commands.command("status")
+def status(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
+    """Show what the owner knows of one table."""
+    out: Output = ctx.obj
+    endpoint, store = _connected(owner), _store(uri, option)
+    told = endpoint.get_commits(endpoint.attach(store))
+    if told.state is State.NONE and told.latest < 0:
+        raise TableNotFound(
+            f"The owner {endpoint.name!r} does not know this table",
+            table=told.table,
+            hint="lakeseal owner take-over hands it over",
+        )
+    out.record(_told(endpoint, told))
+
+
+@owner_commands.command("take-over")
+def take_over(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
+    """Hand a table's commits from the file system to the owner."""
+    out: Output = ctx.obj
+    endpoint, store = _connected(owner), _store(uri, option)
+    version = handover.take_over(endpoint, store)
+    out.record({"table": store.uri, "owner": endpoint.name, "version": version})
+
+
+@owner_commands.command("release")
+def release(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
+    """Hand a table's commits back to the file system; everything is backfilled first."""
+    out: Output = ctx.obj
+    endpoint, store = _connected(owner), _store(uri, option)
+    version = handover.release(endpoint, store)
+    out.record({"table": store.uri, "owner": None, "version": version})
+
+
+@owner_commands.command("backfill")
+def backfill(
+    ctx: typer.Context,
+    uri: Uri,
+    owner: Owner,
+    version: Annotated[
+        int | None, typer.Option("--version", "-v", min=0, help="Up to this version.", show_default="all")
+    ] = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Put ratified versions into the log under their own names, for readers that know no owner."""
+    out: Output = ctx.obj
+    endpoint, store = _connected(owner), _store(uri, option)
+    out.record(_told(endpoint, endpoint.backfill(endpoint.attach(store), version)))
+
+
+@token_commands.command("create")
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Who uses it; policies and logs know the caller by it.")],
+    ledger: Ledger,
+    grant: Annotated[
+        list[str],
+        typer.Option(
+            "--grant",
+            metavar="ROLE[:PREFIX]",
+            help="reader, writer or admin, for the tables at or below a place; may be repeated.",
+            show_default=False,
+        ),
+    ],
+    expires: Annotated[str, typer.Option("--expires", help="After so long, such as 12h or 90d, or never.")] = "90d",
+    json: AsJson = False,
+) -> None:
+    """Make a token. It is shown once: the ledger keeps only a hash of it."""
+    out: Output = ctx.obj
+    grants = tuple(Grant.from_text(text) for text in grant)
+    now = now_ms()
+    lifetime = _duration_ms(expires)
+    with ledgers.open(_on_ledger(ledger)) as opened:
+        text, token = tokens.create(opened, name, grants, now=now, expires=None if lifetime is None else now + lifetime)
+    out.record({"token": text, **_listed(token)})
+    out.say("The token is shown this once; keep it where secrets are kept.", style="dim")
+
+
+@token_commands.command("list")
+def list_tokens(ctx: typer.Context, ledger: Ledger, json: AsJson = False) -> None:
+    """Show the tokens that there are, without their secrets."""
+    out: Output = ctx.obj
+    with ledgers.open(_on_ledger(ledger), create=False) as opened:
+        found = tokens.listed(opened)
+    out.rows([_listed(token) for token in found], ["id", "name", "grants", "state", "created", "expires"])
+
+
+@token_commands.command("revoke")
+def revoke(
+    ctx: typer.Context,
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, not its text.")],
+    ledger: Ledger,
+    json: AsJson = False,
+) -> None:
+    """Make a token worthless. Services notice within a second or two."""
+    out: Output = ctx.obj
+    # Somebody may give the token itself, which holds its id.
+    whole = tokens.TEXT.fullmatch(token_id)
+    with ledgers.open(_on_ledger(ledger), create=False) as opened:
+        revoked = tokens.revoke(opened, token_id if whole is None else whole[1], now=now_ms())
+    out.record(_listed(revoked))
+
+
+def _connected(owner: str) -> OwnerEndpoint:
+    with suppress(ModuleNotFoundError):
+        # Its packages are an extra; without them `connect` says so.
+        import_module("lakeseal.service.client")
+    token = os.environ.get(TOKEN_VARIABLE)
+    is_service = owner.lower().startswith(("http://", "https://"))
+    return connect(owner, token=token) if is_service and token else connect(owner)
+
+
+def _store(uri: str, option: list[str] | None) -> Store:
+    return open_store(uri, parse_store_options(option))
+
+
+def _all_tables(endpoint: OwnerEndpoint, prefix: str) -> list[TableStatus]:
+    below = prefix_of(prefix)
+    if isinstance(endpoint, LedgerOwner):
+        found = table_status.of_tables(endpoint.ledger, now=now_ms())
+        return [one for one in found if is_below(one.table, below)]
+    from lakeseal.service.client import HttpOwner  # its packages are an extra, and are there: this is one
+
+    assert isinstance(endpoint, HttpOwner), "an owner is a ledger or a service"
+    return endpoint.tables(below)
+
+
+def _shown(one: TableStatus) -> dict[str, Any]:
+    return {
+        "table": one.table,
+        "state": one.state,
+        "latest": one.latest,
+        "backfilled": one.backfilled,
+        "unbackfilled": one.unbackfilled,
+        "lagMs": one.lag_ms,
+    }
+
+
+def _told(endpoint: OwnerEndpoint, told: TableCommits) -> dict[str, Any]:
+    return {
+        "table": told.table,
+        "owner": endpoint.name,
+        "state": told.state.value,
+        "epoch": told.epoch,
+        "latest": told.latest,
+        "backfilled": told.backfilled,
+        "waiting": [commit.key for commit in told.commits],
+        "batchSize": told.batch_size,
+    }
+
+
+def _on_ledger(url: str) -> str:
+    if url.lower().startswith(("http://", "https://")):
+        raise InvalidUri(
+            "Tokens are made in the ledger, not over HTTP", hint="Give the ledger's URL, as lakeseal serve has it"
+        )
+    return url
+
+
+def _duration_ms(text: str) -> int | None:
+    """None for `never`."""
+    if text == "never":
+        return None
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text)
+    if found is None:
+        raise typer.BadParameter("use minutes, hours or days, such as 30m, 12h, 90d, or never", param_hint="--expires")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def _listed(token: Token) -> dict[str, Any]:
+    usable = "valid" if token.is_valid(now_ms()) else "expired"
+    return {
+        "id": token.token_id,
+        "name": token.name,
+        "grants": [str(grant) for grant in token.grants],
+        "state": usable if token.revoked is None else "revoked",
+        "created": _moment(token.created),
+        "expires": None if token.expires is None else _moment(token.expires),
+    }
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

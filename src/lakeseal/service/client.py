@@ -1,0 +1,324 @@
+"""`HttpOwner`: an owner behind a service, as an `OwnerEndpoint`. Importing this makes `connect` know http and https.
+
+Where a request goes, and what token it carries, is what the user configured and nothing else: redirects are not
+followed, and nothing that stands in a table is ever part of it. A token is not sent over plain http to other machines,
+unless LAKESEAL_ALLOW_HTTP=1.
+
+A reply that did not come, or came from somebody who is not the service, is `UnknownOutcome` for calls that may have
+changed something, and `StorageUnavailable` for the others and where no connection was made. Reads, and whatever was
+told to wait, are asked again for a few seconds first.
+
+May be shared by threads, and used after a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from lakeseal.errors import (
+    InvalidArgument,
+    InvalidUri,
+    LakesealError,
+    OwnerBusy,
+    StorageError,
+    StorageUnavailable,
+    UnknownOutcome,
+)
+from lakeseal.owner.connect import OwnerConfig, register
+from lakeseal.owner.ledger_owner import DEFAULT_NAME
+from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json
+from lakeseal.service import wire
+from lakeseal.service.settings import is_loopback
+from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList, TableStatus
+from lakeseal.storage.base import Store
+
+ALLOW_HTTP_VARIABLE = "LAKESEAL_ALLOW_HTTP"
+_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+_LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=64, keepalive_expiry=20.0)
+_PATIENCE_S = 10.0
+_LONGEST_WAIT_S = 2.0
+
+T = TypeVar("T")
+
+
+class HttpOwner:
+    """An `OwnerEndpoint`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        name: str | None = None,
+        timeout: httpx.Timeout = _TIMEOUT,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        """`name`: the service must call itself so. Nothing is contacted yet."""
+        self._url = _checked(url, token)
+        self._token = token
+        self._expected = name
+        self._timeout = timeout
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._clients: dict[int, httpx.Client] = {}
+        self._info: OwnerInfo | None = None
+
+    @classmethod
+    def from_config(cls, config: OwnerConfig) -> HttpOwner:
+        # Every owner has the default name unless it is given another.
+        return cls(config.url, token=config.token, name=None if config.name == DEFAULT_NAME else config.name)
+
+    def __repr__(self) -> str:
+        return f"HttpOwner({self._url!r})"
+
+    @property
+    def name(self) -> str:
+        return self.info().name
+
+    @property
+    def batch_size(self) -> int:
+        return self.info().batch_size
+
+    @property
+    def inline_bytes(self) -> int:
+        return self.info().inline_bytes
+
+    def info(self) -> OwnerInfo:
+        """Asked for once."""
+        if self._info is None:
+            found = self._read("GET", wire.OWNER, OwnerInfo)
+            if self._expected not in (None, found.name):
+                raise InvalidArgument(
+                    f"The service at {self._url} is the owner {found.name!r}, and was configured as {self._expected!r}",
+                    hint="Configure it under its own name",
+                )
+            self._info = found
+        return self._info
+
+    def attach(self, store: Store) -> str:
+        return store.uri
+
+    def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
+        return self._ask("get_commits", wire.GetCommits(table=table, start_version=start_version))
+
+    def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
+        asked = wire.GetCommitsOf(tables=tuple(tables))
+        return self._read("POST", wire.path_of("get_commits_of"), tuple[TableCommits, ...], asked)
+
+    def ratify(self, batch: Batch) -> BatchAnswer:
+        answer = self._decide("ratify", batch, BatchAnswer)
+        if [one.table for one in answer.commits] != [request.table for request in batch.commits]:
+            raise UnknownOutcome(f"The service at {self._url} answered something else than it was asked")
+        return answer
+
+    def backfill(self, table: str, version: int | None = None) -> TableCommits:
+        return self._step("backfill", wire.Backfill(table=table, version=version))
+
+    def begin_takeover(self, table: str, takeover_id: str, version: int) -> TableCommits:
+        return self._step("begin_takeover", wire.BeginTakeover(table=table, takeover_id=takeover_id, version=version))
+
+    def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
+        return self._step("confirm_takeover", wire.TakeoverStep(table=table, takeover_id=takeover_id))
+
+    def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits:
+        return self._step("withdraw_takeover", wire.TakeoverStep(table=table, takeover_id=takeover_id))
+
+    def begin_release(self, table: str, release_id: str) -> TableCommits:
+        return self._step("begin_release", wire.BeginRelease(table=table, release_id=release_id))
+
+    def finish_release(self, table: str) -> TableCommits:
+        return self._step("finish_release", wire.OneTable(table=table))
+
+    def drop(self, table: str) -> TableCommits:
+        return self._step("drop", wire.OneTable(table=table))
+
+    def tables(self, prefix: str = "") -> list[TableStatus]:
+        """Those that the token may read."""
+        found: list[TableStatus] = []
+        while True:
+            query = {"prefix": prefix, "after": found[-1].table if found else ""}
+            part = self._read("GET", wire.TABLES, TableList, query=query)
+            found += part.tables
+            if not part.more:
+                return found
+
+    def close(self) -> None:
+        with self._lock:
+            client = self._clients.pop(os.getpid(), None)
+        if client is not None:
+            client.close()
+
+    def _ask(self, call: str, asked: msgspec.Struct) -> TableCommits:
+        return self._read("POST", wire.path_of(call), TableCommits, asked)
+
+    def _step(self, call: str, asked: msgspec.Struct) -> TableCommits:
+        return self._decide(call, asked, TableCommits)
+
+    def _read(
+        self,
+        method: str,
+        path: str,
+        reply: type[T],
+        asked: msgspec.Struct | None = None,
+        *,
+        query: dict[str, str] | None = None,
+    ) -> T:
+        def ask() -> T:
+            try:
+                return self._once(method, path, reply, asked, query)
+            except UnknownOutcome as error:
+                # Nothing was to be decided.
+                raise StorageUnavailable(error.message) from error.__cause__
+
+        return self._patiently(ask, StorageUnavailable)
+
+    def _decide(self, call: str, asked: msgspec.Struct, reply: type[T]) -> T:
+        return self._patiently(lambda: self._once("POST", wire.path_of(call), reply, asked), OwnerBusy)
+
+    def _patiently(self, ask: Callable[[], T], again: type[LakesealError]) -> T:
+        deadline = time.monotonic() + self._patience_s
+        wait = 0.05
+        while True:
+            try:
+                return ask()
+            except again as error:
+                said = error.retry_after_s if isinstance(error, OwnerBusy) else None
+                pause = min(_LONGEST_WAIT_S, wait if said is None else said) * random.uniform(0.5, 1.5)  # noqa: S311
+                if time.monotonic() + pause > deadline:
+                    raise
+                time.sleep(pause)
+                wait *= 2
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        reply: type[T],
+        asked: msgspec.Struct | None,
+        query: dict[str, str] | None = None,
+    ) -> T:
+        """`UnknownOutcome` whenever the service may have got the request and its own answer did not come."""
+        try:
+            answer = self._client().request(
+                method,
+                self._url + path,
+                params=query,
+                content=None if asked is None else msgspec.json.encode(asked),
+                headers=_JSON if asked is not None else None,
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise self._unreachable(error) from error
+        except httpx.HTTPError as error:
+            raise UnknownOutcome(f"No answer came from the service at {self._url}: {_said(error)}") from error
+        except httpx.InvalidURL as error:
+            raise InvalidUri(f"{self._url!r} is no address of a service: {error}", hint="Write https://host") from None
+        if answer.status_code == 200:
+            try:
+                return msgspec.json.decode(answer.content, type=reply)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise UnknownOutcome(f"What answered at {self._url} is not a Lakeseal service: {error}") from None
+        raise self._error(answer)
+
+    def _error(self, answer: httpx.Response) -> LakesealError:
+        try:
+            said = msgspec.json.decode(answer.content, type=ErrorReply)
+            error = error_from_json(said.error)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+            return self._foreign(answer)
+        if isinstance(error, OwnerBusy):
+            after = answer.headers.get("Retry-After", "")
+            error.retry_after_s = float(after) if after.isascii() and after.isdecimal() else 1.0
+        return error
+
+    def _foreign(self, answer: httpx.Response) -> LakesealError:
+        """Somebody between us and the service, or in its place."""
+        if 300 <= answer.status_code < 400:
+            return InvalidUri(
+                f"The service at {self._url} answers with a redirect, and redirects are not followed",
+                hint="Configure the address where the service really is",
+            )
+        text = f"Not the service at {self._url} answered, but something in between, with status {answer.status_code}"
+        if answer.status_code < 500:
+            return StorageError(text, hint="Check the owner's address")
+        return UnknownOutcome(text)
+
+    def _unreachable(self, error: Exception) -> StorageError:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                return StorageError(
+                    f"The certificate of the service at {self._url} is not trusted: {cause.verify_message}",
+                    hint="Set SSL_CERT_FILE to the certificates of your own authority",
+                )
+            cause = cause.__cause__ or cause.__context__
+        return StorageUnavailable(
+            f"The service at {self._url} cannot be reached: {_said(error)}",
+            hint="Check that it runs, and the owner's address",
+        )
+
+    def _client(self) -> httpx.Client:
+        # A connection that two processes share would mix up their answers.
+        process = os.getpid()
+        client = self._clients.get(process)
+        if client is None:
+            with self._lock:
+                client = self._clients.get(process)
+                if client is None:
+                    headers = {"User-Agent": f"lakeseal/{version('lakeseal')}"}
+                    if self._token is not None:
+                        headers["Authorization"] = f"Bearer {self._token}"
+                    client = self._clients[process] = httpx.Client(
+                        headers=headers,
+                        timeout=self._timeout,
+                        limits=_LIMITS,
+                        follow_redirects=False,
+                        # Proxies of the environment lead away from this machine.
+                        trust_env=not is_loopback(urlsplit(self._url).hostname or ""),
+                    )
+        return client
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _checked(url: str, token: str | None) -> str:
+    """The address without anything but scheme, host, port and path."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidUri("The address of the service is malformed", hint="Write https://host") from None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        raise InvalidUri("The address of a service is https://host[:port][/path]", hint="Write https://host")
+    if "@" in parts.netloc:
+        raise InvalidUri("The address of the service holds a password", hint="Give a token instead")
+    if token is not None:
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise InvalidArgument("The token has characters that no token has")
+        if parts.scheme == "http" and not is_loopback(host) and os.environ.get(ALLOW_HTTP_VARIABLE) != "1":
+            raise InvalidArgument(
+                f"The token would travel to {host} in the clear",
+                hint=f"Use https://, or set {ALLOW_HTTP_VARIABLE}=1 if the network between is yours alone",
+            )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+register("http", HttpOwner.from_config)
+register("https", HttpOwner.from_config)
+
+__all__ = ["HttpOwner"]

@@ -1,0 +1,80 @@
+"""What is noted of every request: an id, a line in the log, numbers, and headers that every reply has."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lakeseal.service.wire import REQUEST_ID
+
+_log = logging.getLogger("lakeseal.service.requests")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_KEY = "lakeseal.note"
+_QUIET = ("health", "ready", "metrics")
+
+
+class Note:
+    """Filled in while a request is worked on."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.call = "other"
+        self.token_id: str | None = None
+        self.table: str | None = None
+        self.kind: str | None = None
+        self.wait_s = 0.0
+        self.status = 500
+
+    @staticmethod
+    def of(scope: Scope) -> Note:
+        note = scope[_KEY]
+        assert isinstance(note, Note)
+        return note
+
+
+class Observed:
+    """ASGI middleware, outside of everything else."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        said = Headers(scope=scope).get(REQUEST_ID, "")
+        note = scope[_KEY] = Note(said if _ID.fullmatch(said) else uuid.uuid4().hex)
+        start = time.perf_counter()
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                note.status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = note.request_id
+                headers["Cache-Control"] = "no-store"
+                headers["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            seconds = time.perf_counter() - start
+            scope["app"].state.service.metrics.answered(note.call, note.status, seconds, note.kind)
+            _log.log(
+                logging.DEBUG if note.call in _QUIET and note.status == 200 else logging.INFO,
+                "request",
+                extra={
+                    "request_id": note.request_id,
+                    "call": note.call,
+                    "status": note.status,
+                    "ms": round(seconds * 1000, 2),
+                    "token": note.token_id,
+                    "table": note.table,
+                    "error": note.kind,
+                },
+            )

@@ -1,0 +1,66 @@
+"""Which tables a service works on: names are checked before anything is touched.
+
+A table has one name: the normal form of its URI. Another spelling is refused rather than understood, because two names
+would be two tables in the ledger. On local disk the path must be real: a symbolic link on the way could lead out of the
+roots, or give a table a second name. With roots, only what is at or below one of them is served, segment by segment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from lakeseal.errors import InvalidUri, NotAllowed
+from lakeseal.owner.policies import is_below
+from lakeseal.service.access import prefix_of
+from lakeseal.storage import Store, open_store
+from lakeseal.storage.location import parse
+
+_DOTS = (".", "..")
+
+
+class Places:
+    def __init__(self, roots: Sequence[str] = (), storage_options: Mapping[str, str] | None = None) -> None:
+        """`storage_options` are for object stores."""
+        self._roots = tuple(_real_root(root) for root in roots)
+        self._options = dict(storage_options or {})
+
+    def check_name(self, table: str) -> None:
+        """By its text alone."""
+        location = parse(table)
+        if location.kind == "memory":
+            raise InvalidUri("A table in the memory of another process cannot be served", table=table)
+        if any(segment in _DOTS for segment in table.split("/")) or location.uri != table:
+            # What a relative path would mean here is nobody's business.
+            hint = f"Name it {location.uri}" if "://" in table else "Name it by an absolute URI, such as file:///data/t"
+            raise InvalidUri("The table is not named by the normal form of its URI", table=table, hint=hint)
+        if location.path in ("", "/"):
+            raise InvalidUri("A whole disk or bucket is not a table", table=table, hint="Name a directory in it")
+        if self._roots and not any(is_below(table, root) for root in self._roots):
+            raise NotAllowed(
+                "The service does not work on tables in this place", table=table, hint="See --root of lakeseal serve"
+            )
+
+    def check(self, table: str) -> None:
+        """And by what is there now."""
+        self.check_name(table)
+        location = parse(table)
+        if location.kind == "file" and os.path.realpath(location.path) != location.path:
+            raise NotAllowed(
+                "The path of the table goes through a symbolic link",
+                table=table,
+                hint="Name the table by its real path",
+            )
+
+    def open(self, table: str) -> Store:
+        """For the owner's own work, which may find a table in its ledger that is not to be served here."""
+        self.check(table)
+        return open_store(table, None if parse(table).kind == "file" else self._options)
+
+
+def _real_root(text: str) -> str:
+    root = prefix_of(text)
+    location = parse(root) if root else None
+    if location is not None and location.kind == "file":
+        return parse(os.path.realpath(location.path)).uri.rstrip("/")
+    return root

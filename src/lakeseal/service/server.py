@@ -1,0 +1,122 @@
+"""Running a service: the socket, the worker processes, and stopping them.
+
+On SIGTERM or SIGINT no new requests are taken, those under way are finished, the publisher ends after its table, and
+the ledger is closed. What a harder end interrupts is taken up at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from msgspec.structs import replace
+from uvicorn.supervisors import Multiprocess
+
+from lakeseal import ledger
+from lakeseal.errors import InvalidArgument, StorageUnavailable
+from lakeseal.owner import policies
+from lakeseal.service import logs, metrics
+from lakeseal.service.app import AppFactory
+from lakeseal.service.places import Places
+from lakeseal.service.service import OpenOwner, open_owner
+from lakeseal.service.settings import ServiceSettings, is_loopback
+
+_log = logging.getLogger(__name__)
+
+_GRACE_S = 30
+_HEALTH_S = 30
+_CONNECTIONS = 1000
+
+
+def serve(
+    settings: ServiceSettings,
+    *,
+    listening: Callable[[str], None] = lambda url: None,
+    make_owner: OpenOwner = open_owner,
+) -> None:
+    """Returns when the service has been stopped. `listening` is told the address once it can be connected to."""
+    logs.configure(settings.log_level)
+    _check(settings)
+    with _bound(settings) as bound:
+        url = _url(settings, bound)
+        if not settings.roots:
+            _log.warning("without --root, tables are served in any place that this process can reach")
+        if settings.tls_certificate is None and not is_loopback(bound.getsockname()[0]):
+            _log.warning("without TLS, tokens travel in the clear: put a proxy with TLS in front")
+        listening(url)
+        _log.info("listening", extra={"url": url, "workers": settings.workers, "insecure": settings.insecure})
+        if settings.workers == 1:
+            _run_alone(_config(settings, make_owner), bound)
+            return
+        shared = metrics.shared_file()
+        try:
+            Multiprocess(_config(replace(settings, metrics_file=shared), make_owner), sockets=[bound]).run()
+        finally:
+            os.unlink(shared)
+
+
+def _run_alone(config: uvicorn.Config, bound: socket.socket) -> None:
+    # uvicorn raises the signal again when it has stopped, for those who wait for it; we are done then.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        uvicorn.Server(config).run(sockets=[bound])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _config(settings: ServiceSettings, make_owner: OpenOwner) -> uvicorn.Config:
+    return uvicorn.Config(
+        AppFactory(settings, make_owner),
+        factory=True,
+        interface="asgi3",
+        lifespan="on",
+        ws="none",
+        workers=settings.workers,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Addresses that a proxy tells of decide nothing here.
+        proxy_headers=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_worker_healthcheck=_HEALTH_S,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+    )
+
+
+def _check(settings: ServiceSettings) -> None:
+    """What would fail in each worker fails here, once, with an error that says why."""
+    Places(settings.roots)
+    policies.from_json(settings.policies)
+    if ledger.parse(settings.ledger).kind != "memory":
+        ledger.open(settings.ledger).close()
+
+
+def _bound(settings: ServiceSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        bound = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"The service cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+            hint="Choose another address with --listen",
+        ) from None
+    if settings.insecure and not is_loopback(bound.getsockname()[0]):
+        # A name may mean anything.
+        bound.close()
+        raise InvalidArgument(f"{settings.host} is not on loopback, so that --insecure is not possible")
+    bound.set_inheritable(True)
+    return bound
+
+
+def _url(settings: ServiceSettings, bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    scheme = "http" if settings.tls_certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,0 +1,137 @@
+"""`Service`: what one worker process has. Opened and closed by the app; it knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from lakeseal import ledger
+from lakeseal.commit.transaction import now_ms
+from lakeseal.errors import LakesealError
+from lakeseal.ledger import Ledger
+from lakeseal.owner import policies
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.messages import BatchAnswer, Ratified, Taken, from_json
+from lakeseal.owner.publisher import Publisher, recover
+from lakeseal.service import status
+from lakeseal.service.access import Caller, Role
+from lakeseal.service.authentication import Authenticator
+from lakeseal.service.calls import CALLS, Call, Served
+from lakeseal.service.limits import Buckets
+from lakeseal.service.metrics import Metrics
+from lakeseal.service.places import Places
+from lakeseal.service.settings import ServiceSettings
+from lakeseal.service.wire import TableList
+
+_log = logging.getLogger(__name__)
+
+OTHER_CALLS = ("owner", "tables", "page", "health", "ready", "metrics", "other")
+_PUBLISHER = "lakeseal-publisher"
+
+OpenOwner = Callable[[Ledger, ServiceSettings, Places], LedgerOwner]
+
+
+def open_owner(opened: Ledger, settings: ServiceSettings, places: Places) -> LedgerOwner:
+    """The owner of a service: it trusts no client, and leaves backfilling to the publisher."""
+    return LedgerOwner(
+        opened,
+        name=settings.name,
+        batch_size=settings.batch_size,
+        stores=places.open,
+        policies=policies.from_json(settings.policies),
+        most_unbackfilled=settings.most_unbackfilled,
+        backfills=False,
+        trusting=False,
+    )
+
+
+class Service:
+    def __init__(self, settings: ServiceSettings, make_owner: OpenOwner = open_owner) -> None:
+        self.settings = settings
+        self.ledger = ledger.open(settings.ledger)
+        self.places = Places(settings.roots, settings.storage_options)
+        self.owner = make_owner(self.ledger, settings, self.places)
+        self.authenticator = Authenticator(self.ledger, insecure=settings.insecure)
+        self.buckets = Buckets(settings.rate, 2 * settings.rate)
+        names = (*(call.name for call in CALLS), *OTHER_CALLS)
+        self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
+        self._served = Served(self.owner, self.places)
+        self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
+        self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
+        self._is_stopping = False
+
+    def start(self) -> None:
+        self._recovery.start()
+
+    def stop(self) -> None:
+        """The publisher ends after the table that is under way."""
+        self._is_stopping = True
+        self._recovery.join()
+        self._publisher.stop()
+        self.ledger.close()
+
+    def perform(self, call: Call, body: bytes, caller: Caller) -> tuple[bytes, Any]:
+        """The reply as JSON, and as what it is."""
+        reply = self._served.perform(call, from_json(body, call.request), caller)
+        return msgspec.json.encode(reply), reply
+
+    def count(self, reply: Any) -> None:
+        """What was ratified; tells the publisher when it is worth its while."""
+        if not isinstance(reply, BatchAnswer):
+            return
+        ratified = [one for one in reply.commits if isinstance(one, Ratified)]
+        self.metrics.ratified(len(ratified))
+        self.metrics.conflicted(sum(isinstance(one, Taken) for one in reply.commits))
+        if any(one.version % self.owner.batch_size == 0 for one in ratified):
+            self._publisher.notify()
+
+    def tables(self, caller: Caller, *, prefix: str = "", after: str = "", limit: int) -> TableList:
+        """Those that the caller may read."""
+        found = [
+            one
+            for one in status.of_tables(self.ledger, now=now_ms(), after=after)
+            if policies.is_below(one.table, prefix) and caller.may(Role.READER, one.table)
+        ]
+        return TableList(tables=tuple(found[:limit]), more=len(found) > limit)
+
+    def readiness(self) -> dict[str, Any]:
+        """Raises where the ledger does not answer."""
+        waiting = status.backlog(self.ledger, now=now_ms())
+        publishes = self._recovery.is_alive() or any(
+            thread.name == _PUBLISHER and thread.is_alive() for thread in threading.enumerate()
+        )
+        return {
+            "ready": publishes and not self._is_stopping,
+            "ledger": "answers",
+            "publisher": "runs" if publishes else "has stopped",
+            "unbackfilled": waiting.unbackfilled,
+            "lag_seconds": waiting.lag_ms / 1000,
+        }
+
+    def metrics_text(self) -> str:
+        waiting = status.backlog(self.ledger, now=now_ms())
+        return self.metrics.text(
+            {
+                "lakeseal_tables": ("Tables that are owned.", waiting.tables),
+                "lakeseal_unbackfilled_commits": ("Commits that wait for their backfill.", waiting.unbackfilled),
+                "lakeseal_unbackfilled_commits_max": ("The most of them in one table.", waiting.most_of_a_table),
+                "lakeseal_backfill_lag_seconds": ("How long the oldest has been waiting.", waiting.lag_ms / 1000),
+            }
+        )
+
+    def _recover(self) -> None:
+        if self.metrics.row == 0:
+            # One worker is enough. Commits need not wait for it.
+            try:
+                done = recover(self.owner)
+            except LakesealError as error:
+                _log.warning("looking for interrupted work failed; the publisher goes on with it: %s", error)
+            else:
+                for table, reason in done.failed.items():
+                    _log.warning("%s could not be taken up: %s", table, reason)
+        if not self._is_stopping:
+            self._publisher.start()

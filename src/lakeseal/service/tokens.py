@@ -1,0 +1,128 @@
+"""Bearer tokens: made, listed, revoked and looked up in the ledger, which keeps only their hashes.
+
+A token is `lks_<id>_<secret>`. The secret has 256 random bits, so a plain SHA-256 is enough: there is nothing to guess.
+The text is shown once, by `create`. Whoever has the ledger can make tokens, and nobody can make them over HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+
+import msgspec
+import sqlalchemy as sa
+from msgspec import Struct
+
+from lakeseal.errors import BrokenLedger, InvalidArgument, NotFound
+from lakeseal.ledger import Ledger, Row, Tx
+from lakeseal.ledger.schema import tokens
+from lakeseal.service.access import Grant
+
+TEXT = re.compile(r"lks_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+_NOBODY = hashlib.sha256(b"").hexdigest()
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """What the ledger knows of a token. Its `hash` is no secret worth showing either, so `repr` leaves it out."""
+
+    token_id: str
+    name: str
+    grants: tuple[Grant, ...]
+    created: int
+    expires: int | None = None
+    revoked: int | None = None
+    hash: str = ""
+
+    @classmethod
+    def from_row(cls, row: Row) -> Token:
+        try:
+            grants = msgspec.convert(row.roles, tuple[Grant, ...])
+        except msgspec.ValidationError as error:
+            raise BrokenLedger(f"The ledger's token {row.token_id} has roles that are none: {error}") from None
+        return cls(
+            token_id=row.token_id,
+            name=row.name,
+            grants=grants,
+            created=row.created,
+            expires=row.expires,
+            revoked=row.revoked,
+            hash=row.hash,
+        )
+
+    def is_valid(self, now: int) -> bool:
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
+    def __repr__(self) -> str:
+        return f"Token({self.token_id!r}, name={self.name!r})"
+
+
+def create(
+    ledger: Ledger, name: str, grants: tuple[Grant, ...], *, now: int, expires: int | None = None
+) -> tuple[str, Token]:
+    """The text, which nobody can show again, and what is kept of it."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidArgument("A token's name has 1 to 100 printable characters")
+    if not grants:
+        raise InvalidArgument("A token without a role can do nothing", hint="Grant one, such as reader")
+    if expires is not None and expires <= now:
+        raise InvalidArgument("The token would have expired already")
+    token_id = secrets.token_hex(6)
+    text = f"lks_{token_id}_{secrets.token_urlsafe(32)}"
+    token = Token(token_id=token_id, name=name, grants=grants, created=now, expires=expires, hash=_hash(text))
+
+    def do(tx: Tx) -> None:
+        tx.insert(
+            tokens,
+            token_id=token_id,
+            name=name,
+            hash=token.hash,
+            roles=msgspec.to_builtins(grants),
+            created=now,
+            expires=expires,
+            revoked=None,
+        )
+
+    ledger.write(do, idempotent=True)
+    return text, token
+
+
+def listed(ledger: Ledger) -> list[Token]:
+    """All of them, the oldest first."""
+    query = sa.select(tokens).order_by(tokens.c.created, tokens.c.token_id)
+    return ledger.read(lambda tx: [Token.from_row(row) for row in tx.rows(query)])
+
+
+def revoke(ledger: Ledger, token_id: str, *, now: int) -> Token:
+    """Revoked twice, it keeps the first time."""
+
+    def do(tx: Tx) -> Token:
+        row = tx.get(tokens, token_id=token_id)
+        if row is None:
+            raise NotFound(f"There is no token {token_id!r}", hint="lakeseal owner token list shows their ids")
+        if row.revoked is None:
+            tx.update(tokens, {"token_id": token_id}, {"revoked": now})
+        return (
+            Token.from_row(row)
+            if row.revoked is not None
+            else msgspec.structs.replace(Token.from_row(row), revoked=now)
+        )
+
+    return ledger.write(do, idempotent=True)
+
+
+def find(ledger: Ledger, text: str) -> Token | None:
+    """The token of this text, revoked and expired ones too."""
+    named = TEXT.fullmatch(text)
+    if named is None:
+        return None
+    row = ledger.read(lambda tx: tx.get(tokens, token_id=named[1]))
+    # Compared in any case, so that the time taken does not tell which ids there are.
+    same = hmac.compare_digest(_NOBODY if row is None else row.hash, _hash(text))
+    return Token.from_row(row) if row is not None and same else None
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
