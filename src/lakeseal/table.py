@@ -41,6 +41,7 @@ from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.write import (
     clone_command,
     delete_command,
+    merge_command,
     optimize_command,
     restore_command,
     update_command,
@@ -51,6 +52,8 @@ from lakeseal.write import convert as conversion
 from lakeseal.write.clone_command import CloneCommand
 from lakeseal.write.delete_command import DeleteCommand
 from lakeseal.write.engine import Engine, InProcessEngine
+from lakeseal.write.merge_builder import MergeBuilder
+from lakeseal.write.merge_clauses import MergeCommand
 from lakeseal.write.optimize_command import OptimizeCommand
 from lakeseal.write.restore_command import RestoreCommand
 from lakeseal.write.runner import InProcessRunner, WriteRunner
@@ -244,6 +247,33 @@ class Table:
         return self._change(
             lambda txn: update_command.run(command, txn, engine=engine, store=self.spec), isolation_level
         )
+
+    def merge(
+        self,
+        source: Any,
+        on: str,
+        *,
+        merge_schema: bool = False,
+        source_alias: str | None = None,
+        target_alias: str | None = None,
+        user_metadata: str | None = None,
+        isolation_level: str | None = None,
+    ) -> MergeBuilder:
+        """Change, delete and add rows by a source, a Spark DataFrame or anything that Arrow reads: say what to do by
+        clauses, then `execute`. `on` is a SQL condition over `t.…` (this table) and `s.…` (the source)."""
+
+        def run(command: MergeCommand) -> CommitResult | NothingToDo:
+            if _is_spark(source):
+                from lakeseal.spark import merge as spark_merge  # pyspark is an extra
+
+                return self._change(lambda txn: spark_merge.run(command, txn, source, store=self.spec), isolation_level)
+            rows, engine = merge_command.read_source(source), InProcessEngine()
+            return self._change(
+                lambda txn: merge_command.run(command, txn, rows, engine=engine, store=self.spec), isolation_level
+            )
+
+        names = {"source_alias": source_alias, "target_alias": target_alias}
+        return MergeBuilder(run, on, merge_schema=merge_schema, user_metadata=user_metadata, **names)
 
     def optimize(
         self,

@@ -64,7 +64,9 @@ class Assigner:
         *,
         given: StructType | None = None,
         now: datetime.datetime | None = None,
+        is_new: bool = False,
     ) -> None:
+        """`is_new`: the rows are new, so all generated columns that are not set are computed."""
         self._table = table
         self._now = now
         self._values: list[tuple[Path, BoundExpression]] = []
@@ -75,7 +77,7 @@ class Assigner:
             bound = expr.bind(value, table if given is None else given)
             check_assignable(bound.type, target, own)
             self._values.append((own, bound))
-        self._generated = self._dependent()
+        self._generated = self._dependent(is_new)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -101,7 +103,7 @@ class Assigner:
             changed = _set(changed, rows.schema.get_field_index(field.name), field, values)
         return changed
 
-    def _dependent(self) -> list[tuple[StructField, BoundExpression]]:
+    def _dependent(self, every: bool) -> list[tuple[StructField, BoundExpression]]:
         assigned = {path[0].lower() for path, _ in self._values}
         found = []
         for field in self._table.fields:
@@ -109,7 +111,7 @@ class Assigner:
             if sql is None or field.name.lower() in assigned:
                 continue
             parsed = expr.parse(sql)
-            if {path[0].lower() for path in parsed.columns} & assigned:
+            if every or {path[0].lower() for path in parsed.columns} & assigned:
                 found.append((field, expr.bind(parsed, self._table)))
         return found
 

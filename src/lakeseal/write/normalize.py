@@ -62,7 +62,7 @@ def plan_columns(data: StructType, table: StructType, *, cdc: bool = False) -> C
                 sql = f"CAST({quote_name(given.name)} AS {field.type})"
                 check_assignable(given.type, field.type, (field.name,))
             else:
-                sql = _sql_when_missing(field) or ""
+                sql = sql_when_missing(field) or ""
                 if sql:
                     _bind_to(sql, field, table)
                 else:
@@ -73,7 +73,8 @@ def plan_columns(data: StructType, table: StructType, *, cdc: bool = False) -> C
     return ColumnPlan(given=given_names, in_plan=tuple(in_plan))
 
 
-def _sql_when_missing(field: StructField) -> str | None:
+def sql_when_missing(field: StructField) -> str | None:
+    """What a column is where the data lacks it; None for null."""
     default = field.metadata.get(CURRENT_DEFAULT)
     return generation_expression(field) or (default if isinstance(default, str) else None)
 
@@ -127,7 +128,7 @@ class Normalizer:
             raise plan.in_plan[0].reason
         self._missing = {}
         for field in self._table.fields:
-            sql = _sql_when_missing(field) if self._data.field(field.name) is None else None
+            sql = sql_when_missing(field) if self._data.field(field.name) is None else None
             if sql is not None:
                 self._missing[field.name] = _bind_to(sql, field, self._table)
         self._seen = schema

@@ -68,7 +68,7 @@ class InProcessRunner:
             return data
         if isinstance(data, Rewrite):
             return _RewriteInput(data, self._threads, self._progress)
-        return _ArrowInput(_reader(data), self._threads)
+        return _ArrowInput(arrow_reader(data), self._threads)
 
 
 class _RewriteInput:
@@ -199,7 +199,8 @@ def _emptying(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batches.pop()
 
 
-def _reader(data: Any) -> pa.RecordBatchReader:
+def arrow_reader(data: Any) -> pa.RecordBatchReader:
+    """Anything that Arrow can read, as a stream of batches."""
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):

@@ -1,0 +1,292 @@
+"""MERGE in this process: rows of a source change, delete and add rows of a table, in one transaction.
+
+The source is in memory, the table is read file by file. First the files with rows that change are found, from the
+columns of conditions alone; all others are never rewritten. Then those rows are written again, with the rows beside
+them where the table has no deletion vectors, and the new rows behind them. A merge that only inserts rewrites nothing.
+
+The change feed gets every change of a merge that rewrites or updates rows; otherwise it derives them from the files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakeseal import expr
+from lakeseal.commit.proposal import Operation
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
+from lakeseal.errors import SchemaMismatch, located
+from lakeseal.log.data import DataReader, data_files
+from lakeseal.log.files import add_actions
+from lakeseal.protocol.actions import Action, AddFile
+from lakeseal.protocol.arrow import from_arrow
+from lakeseal.protocol.schema import StructType, duplicate_name
+from lakeseal.storage import StoreSpec
+from lakeseal.write.change_metrics import Metrics, Stopwatch, file_metrics
+from lakeseal.write.engine import InProcessEngine
+from lakeseal.write.file_changes import removal, with_vector
+from lakeseal.write.file_schema import CHANGE_TYPE
+from lakeseal.write.merge_clauses import MergeCommand
+from lakeseal.write.merge_join import Matcher, Rows
+from lakeseal.write.merge_names import SOURCE, TARGET, flat_columns
+from lakeseal.write.merge_plan import MergePlan, choose, target_predicate
+from lakeseal.write.merge_search import POSITION, FileActions, Matches, MergeSearch
+from lakeseal.write.progress import progress
+from lakeseal.write.rewrite import change_rows
+from lakeseal.write.runner import arrow_reader
+from lakeseal.write.schema_merge import merge_schema
+from lakeseal.write.search import write_vectors
+from lakeseal.write.store_assignment import canonical
+from lakeseal.write.table_files import TableFiles, described
+from lakeseal.write.touched_files import changeable
+from lakeseal.write.transactional_write import TransactionalWrite
+from lakeseal.write.write_command import NothingToDo
+
+_INSERT_ROWS = 65_536
+
+
+def read_source(data: Any) -> pa.Table:
+    """The source, in memory, in Arrow's one form of each type."""
+    table = arrow_reader(data).read_all()
+    duplicate = duplicate_name(table.column_names)
+    if duplicate is not None:
+        raise SchemaMismatch("Two columns of the source have the same name", column=duplicate)
+    from_arrow(table.schema)
+    columns = [
+        pa.chunked_array([canonical(chunk) for chunk in column.chunks] or [canonical(pa.array([], column.type))])
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, names=table.column_names).combine_chunks()
+
+
+def run(
+    command: MergeCommand, txn: OptimisticTransaction, source: pa.Table, *, engine: InProcessEngine, store: StoreSpec
+) -> CommitResult | NothingToDo:
+    """`source` is what `read_source` made of it."""
+    with located(table=txn.table):
+        return _Merge(command, txn, source, engine, store).run()
+
+
+class _Merge:
+    def __init__(
+        self,
+        command: MergeCommand,
+        txn: OptimisticTransaction,
+        source: pa.Table,
+        engine: InProcessEngine,
+        store: StoreSpec,
+    ) -> None:
+        self._command = command
+        self._txn = txn
+        self._engine = engine
+        self._store = store
+        self._snapshot = changeable(txn)
+        schema = from_arrow(source.schema)
+        table = self._evolved(schema)
+        self._plan = MergePlan(command, table, schema)
+        self._source = source.rename_columns([SOURCE + name for name in source.column_names])
+        self._matcher = Matcher(self._plan.condition, self._source, now=command.now)
+        properties = self._snapshot.properties
+        self._by_vectors = properties.deletion_vectors
+        self._feed = properties.change_data_feed
+        self._files = TableFiles(
+            **described(self._snapshot, store) | {"table_schema": table.to_json()}, splits=(), now=command.now
+        )
+        self._counts: Counter[str] = Counter()
+
+    def run(self) -> CommitResult | NothingToDo:
+        watch = Stopwatch()
+        with progress("merge") as bar:
+            candidates = self._txn.filter_files(target_predicate(self._plan, self._matcher))
+            bar.stage("searching", candidates.num_rows)
+            reader = self._files.reader(self._plan.search_columns, position_column=POSITION)
+            search = MergeSearch(self._plan, self._source, self._matcher)
+            matches = search.run(reader, list(data_files(candidates)), bar)
+            scan_time = watch.lap()
+            self._count(matches)
+            bar.stage("rewriting", len(matches.files))
+            actions = [*self._written(matches), *self._old_files(matches, reader)]
+            metrics = self._metrics(actions, scan_time, watch)
+            if not actions and self._txn.metadata == self._snapshot.metadata:
+                return NothingToDo(version=self._snapshot.version, reason="no row changes", metrics=metrics)
+            bar.stage("committing")
+            return self._txn.commit(actions, self._operation(metrics))
+
+    def _evolved(self, source: StructType) -> StructType:
+        """The table's schema, with the source's columns where "*" brings them in."""
+        if self._command.merge_schema and any(c.values is None and c.action != "delete" for c in self._command.clauses):
+            merged = merge_schema(self._txn.metadata, source)
+            if merged != self._txn.metadata:
+                self._txn.update_metadata(merged)
+        return StructType.from_json(self._txn.metadata.schema_string or "")
+
+    def _count(self, matches: Matches) -> None:
+        for file in matches.files:
+            for number, count in enumerate(np.bincount(file.clauses)):
+                self._counts[self._plan.clauses[number].clause.name] += int(count)
+            self._counts["copied"] += 0 if self._by_vectors else file.rows - len(file.positions)
+
+    def _written(self, matches: Matches) -> list[Action]:
+        inserting = self._plan.of("not_matched")
+        fresh = np.flatnonzero(~matches.is_matched) if inserting else np.empty(0, np.int64)
+        if not matches.files and not len(fresh):
+            return []
+        updates = any(self._updates(file) for file in matches.files)
+        # What deletion vectors hide and files add, the feed derives; of updates it would not know what they were.
+        changes = self._feed and bool(matches.files) and (updates or not self._by_vectors)
+        reader = self._files.reader(position_column=POSITION)
+        schema = pa.schema([field for field in reader.schema if field.name != POSITION])
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for file in matches.files:
+                if self._by_vectors and not changes and not self._updates(file):
+                    continue
+                for batch in reader.read_file(file.file):
+                    yield from self._rewritten(batch, file, changes)
+            yield from self._inserted(fresh, schema, changes)
+
+        given = schema.append(pa.field(CHANGE_TYPE, pa.string())) if changes else schema
+        stream = pa.RecordBatchReader.from_batches(given, (batch for batch in rows() if batch.num_rows))
+        write = TransactionalWrite(self._txn, self._engine.runner(), store=self._store)
+        return [*write.write_files(stream)]
+
+    def _updates(self, file: FileActions) -> bool:
+        updates = [number for number, c in enumerate(self._plan.clauses) if c.clause.action == "update"]
+        return bool(np.isin(file.clauses, updates).any())
+
+    def _rewritten(self, batch: pa.RecordBatch, file: FileActions, changes: bool) -> Iterator[pa.RecordBatch]:
+        positions = batch.column(POSITION).to_numpy()
+        rows = batch.drop_columns([POSITION])
+        first, last = np.searchsorted(file.positions, [positions[0], positions[-1] + 1])
+        at = np.searchsorted(positions, file.positions[first:last])
+        clauses, sources = file.clauses[first:last], file.sources[first:last]
+        order = np.arange(rows.num_rows)
+        parts, behind, feed = [rows], rows.num_rows, []
+        for number in np.unique(clauses):
+            planned, mine = self._plan.clauses[number], clauses == number
+            before = rows.take(pa.array(at[mine]))
+            if planned.assigner is None:
+                order[at[mine]] = -1
+                feed.append((before, "delete"))
+                continue
+            given = self._joined(before, sources[mine], planned.assigner.reads)
+            after = planned.assigner.apply(before, given).cast(rows.schema)
+            order[at[mine]] = behind + np.arange(after.num_rows)
+            behind += after.num_rows
+            parts.append(after)
+            feed += [(before, "update_preimage"), (after, "update_postimage")]
+        kept = order[order >= rows.num_rows] if self._by_vectors else order[order >= 0]
+        result = pa.concat_batches(parts).take(pa.array(kept))
+        yield change_rows(result, None) if changes else result
+        if changes:
+            yield from (change_rows(some, kind) for some, kind in feed)
+
+    def _joined(self, before: pa.RecordBatch, sources: Rows, paths: frozenset[tuple[str, ...]]) -> pa.RecordBatch:
+        """The table's rows with the source rows that belong to them; rows without one see the table alone."""
+        columns = flat_columns(TARGET, before)
+        wanted = sorted({path[0] for path in paths if path[0].startswith(SOURCE)})
+        if wanted:
+            taken = self._source.select(wanted).take(pa.array(sources)).combine_chunks()
+            columns |= {name: _whole(taken.column(name)) for name in wanted}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _inserted(self, fresh: Rows, schema: pa.Schema, changes: bool) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(fresh), _INSERT_ROWS):
+            some = fresh[start : start + _INSERT_ROWS]
+            source = _batch(self._source.take(pa.array(some)))
+
+            def evaluate(condition: expr.BoundExpression, rows: Rows, source: pa.RecordBatch = source) -> pa.Array:
+                return expr.evaluate(condition, source.take(pa.array(rows)), now=self._command.now)
+
+            chosen = choose(self._plan.of("not_matched"), len(some), evaluate)
+            for number, planned in self._plan.of("not_matched"):
+                given = source.filter(pa.array(chosen == number))
+                if not given.num_rows:
+                    continue
+                assert planned.assigner is not None, "an insert says what to insert"
+                empty = pa.RecordBatch.from_arrays([pa.nulls(given.num_rows, f.type) for f in schema], schema=schema)
+                rows = planned.assigner.apply(empty, given).cast(schema)
+                self._counts[planned.clause.name] += rows.num_rows
+                yield change_rows(rows, None) if changes else rows
+                if changes:
+                    yield change_rows(rows, "insert")
+
+    def _old_files(self, matches: Matches, reader: DataReader) -> list[Action]:
+        if not matches.files:
+            return []
+        by_path = {file.file.path: file for file in matches.files}
+        adds = {add.path: add for add in add_actions(self._snapshot.files) if add.path in by_path}
+        now = now_ms()
+        actions: list[Action] = [removal(add, now_ms=now) for add in adds.values()]
+        if self._by_vectors:
+            actions += self._with_vectors(adds, [file for file in matches.files if not file.is_whole], reader)
+        return actions
+
+    def _with_vectors(
+        self, adds: Mapping[str, AddFile], files: list[FileActions], reader: DataReader
+    ) -> Iterator[AddFile]:
+        properties = self._snapshot.properties
+        prefix = properties.random_prefix_length if properties.randomize_file_prefixes else 0
+        wanted = [(file.file, file.positions.astype(np.uint64)) for file in files]
+        vectors = write_vectors(reader, self._store.open(), wanted, prefix)
+        for file, vector in zip(files, vectors, strict=True):
+            hidden = 0 if file.file.deletion_vector is None else file.file.deletion_vector.cardinality
+            yield with_vector(adds[file.file.path], vector, records=file.rows + hidden)
+
+    def _metrics(self, actions: list[Action], scan_time: int, watch: Stopwatch) -> Metrics:
+        files, count = file_metrics(actions), self._counts
+        updated = {kind: count[f"when_{kind}_update"] for kind in ("matched", "not_matched_by_source")}
+        deleted = {kind: count[f"when_{kind}_delete"] for kind in ("matched", "not_matched_by_source")}
+        inserted = count["when_not_matched_insert"]
+        return {
+            "numSourceRows": self._source.num_rows,
+            "numTargetRowsInserted": inserted,
+            "numTargetRowsUpdated": sum(updated.values()),
+            "numTargetRowsDeleted": sum(deleted.values()),
+            "numTargetRowsCopied": count["copied"],
+            "numTargetRowsMatchedUpdated": updated["matched"],
+            "numTargetRowsMatchedDeleted": deleted["matched"],
+            "numTargetRowsNotMatchedBySourceUpdated": updated["not_matched_by_source"],
+            "numTargetRowsNotMatchedBySourceDeleted": deleted["not_matched_by_source"],
+            "numOutputRows": inserted + sum(updated.values()) + count["copied"],
+            "numTargetFilesAdded": files["numAddedFiles"],
+            "numTargetFilesRemoved": files["numRemovedFiles"],
+            "numTargetBytesAdded": files["numAddedBytes"],
+            "numTargetBytesRemoved": files["numRemovedBytes"],
+            "numTargetChangeFilesAdded": files["numAddedChangeFiles"],
+            "numTargetDeletionVectorsAdded": files["numDeletionVectorsAdded"],
+            "numTargetDeletionVectorsRemoved": files["numDeletionVectorsRemoved"],
+            "numTargetDeletionVectorsUpdated": files["numDeletionVectorsUpdated"],
+            "scanTimeMs": scan_time,
+            "rewriteTimeMs": watch.lap(),
+            "executionTimeMs": watch.total,
+        }
+
+    def _operation(self, metrics: Metrics) -> Operation:
+        command = self._command
+        shown = {
+            f"{name}Predicates": [clause.to_json() for clause in command.of(kind)]
+            for kind, name in (
+                ("matched", "matched"),
+                ("not_matched", "notMatched"),
+                ("not_matched_by_source", "notMatchedBySource"),
+            )
+        }
+        return Operation(
+            name="MERGE",
+            parameters={"predicate": command.on, **shown},
+            metrics=metrics,
+            user_metadata=command.user_metadata,
+        )
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({name: _whole(rows.column(name)) for name in rows.column_names})

@@ -1,0 +1,150 @@
+"""The first half of a MERGE: which rows of which files change, and which source rows are matched.
+
+Of each file that may have matches only the columns of conditions are read. A row that several source rows would change
+is an error with the row in it; that they would all delete it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal import expr
+from lakeseal.errors import AmbiguousMerge
+from lakeseal.log.data import DataFile, DataReader
+from lakeseal.log.read_ahead import in_order
+from lakeseal.write.constraints import show_row
+from lakeseal.write.merge_join import Matcher, Rows, paired
+from lakeseal.write.merge_names import TARGET, flat_columns
+from lakeseal.write.merge_plan import MergePlan, choose
+from lakeseal.write.progress import Progress
+
+POSITION = "lakeseal.position"
+_WORKERS = 4
+
+
+class FileActions(Struct, frozen=True, kw_only=True):
+    """What becomes of rows of one file, in the order of their positions; other rows stay as they are."""
+
+    file: DataFile
+    rows: int
+    """Rows that readers see."""
+    positions: Rows
+    clauses: Rows
+    """The number of the clause that each row falls under."""
+    sources: Rows
+    """The source row that belongs to each; -1 for none."""
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.positions) == self.rows
+
+
+class Matches(Struct, frozen=True, kw_only=True):
+    files: tuple[FileActions, ...]
+    """Files with at least one row that changes."""
+    is_matched: np.ndarray
+    """For each source row."""
+
+
+class _Batch(Struct, frozen=True, kw_only=True):
+    positions: Rows
+    clauses: Rows
+    sources: Rows
+    matched: Rows
+
+
+class MergeSearch:
+    def __init__(self, plan: MergePlan, source: pa.Table, matcher: Matcher) -> None:
+        """`source` has flat names."""
+        self._plan = plan
+        self._source = source
+        self._matcher = matcher
+        self._matched = plan.of("matched")
+        self._by_source = plan.of("not_matched_by_source")
+        self._deletes = {number for number, c in self._matched if c.clause.action == "delete"}
+
+    def run(self, reader: DataReader, files: list[DataFile], progress: Progress) -> Matches:
+        """`reader` gives the plan's search columns and `POSITION`."""
+        is_matched = np.zeros(self._source.num_rows, dtype=np.bool_)
+
+        def look(file: DataFile) -> Iterator[tuple[FileActions, list[Rows]]]:
+            parts, rows = [], 0
+            for batch in reader.read_file(file):
+                rows += batch.num_rows
+                parts.append(self._look_at(batch))
+            progress.advance()
+            actions = FileActions(
+                file=file,
+                rows=rows,
+                positions=_joined([part.positions for part in parts]),
+                clauses=_joined([part.clauses for part in parts]),
+                sources=_joined([part.sources for part in parts]),
+            )
+            yield actions, [part.matched for part in parts]
+
+        found = []
+        for actions, matched in in_order(files, look, workers=_WORKERS):
+            for sources in matched:
+                is_matched[sources] = True
+            if len(actions.positions):
+                found.append(actions)
+        return Matches(files=tuple(found), is_matched=is_matched)
+
+    def _look_at(self, batch: pa.RecordBatch) -> _Batch:
+        positions = batch.column(POSITION).to_numpy()
+        target = pa.RecordBatch.from_pydict(flat_columns(TARGET, batch))
+        has_match = np.zeros(batch.num_rows, dtype=np.bool_)
+        matched, rows, clauses, sources = [], [], [], []
+        for of_target, of_source in self._matcher.pairs(target):
+            matched.append(np.unique(of_source))
+            has_match[of_target] = True
+            if self._matched and len(of_target):
+                chosen = self._choose(target, of_target, of_source)
+                acts = chosen >= 0
+                rows.append(of_target[acts])
+                clauses.append(chosen[acts])
+                sources.append(of_source[acts])
+        if self._by_source:
+            unmatched = np.flatnonzero(~has_match)
+            chosen = self._choose(target, unmatched, None)
+            acts = chosen >= 0
+            rows.append(unmatched[acts])
+            clauses.append(chosen[acts])
+            sources.append(np.full(int(acts.sum()), -1, dtype=np.int64))
+        order, kept = self._one_per_row(_joined(rows), _joined(clauses), batch)
+        return _Batch(
+            positions=positions[_joined(rows)[order][kept]],
+            clauses=_joined(clauses)[order][kept],
+            sources=_joined(sources)[order][kept],
+            matched=_joined(matched),
+        )
+
+    def _choose(self, target: pa.RecordBatch, of_target: Rows, of_source: Rows | None) -> Rows:
+        def evaluate(condition: expr.BoundExpression, some: Rows) -> pa.Array:
+            sources = np.empty(0, np.int64) if of_source is None else of_source[some]
+            pairs = paired(target, of_target[some], self._source, sources, condition.columns)
+            return expr.evaluate(condition, pairs, now=self._plan.command.now)
+
+        return choose(self._by_source if of_source is None else self._matched, len(of_target), evaluate)
+
+    def _one_per_row(self, rows: Rows, clauses: Rows, batch: pa.RecordBatch) -> tuple[Rows, Rows]:
+        """The order of rows, and which of them to keep: the first of several deletes."""
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
+        if len(again):
+            several = np.isin(ordered, ordered[again])
+            is_delete = np.isin(clauses[order], list(self._deletes))
+            wrong = np.flatnonzero(several & ~is_delete)
+            if len(wrong):
+                row = show_row(batch.drop_columns([POSITION]), int(ordered[wrong[0]]))
+                raise AmbiguousMerge(f"Several rows of the source match the row {row}, and not all of them delete it")
+        return order, np.setdiff1d(np.arange(len(ordered)), again)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
