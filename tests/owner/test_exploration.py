@@ -27,12 +27,12 @@ LARGE: dict[str, list[Process]] = {
         releaser("r"),
         backfiller(),
     ],
-    "two writers, a take-over, two releases and a reader": [
+    "a writer, a take-over, two releases, a backfiller and a reader": [
         writer("w1"),
-        writer("w2"),
         taker("t"),
         releaser("r"),
         releaser("s"),
+        backfiller(),
         reader(),
     ],
 }

@@ -329,3 +329,10 @@ class OptimisticTransaction:
             raise OwnedElsewhere(
                 f"Commits to this table are made by its owner {name!r}", table=self.table, version=snapshot.version
             )
+        if name is None and isinstance(self._owner, ClaimsTables):
+            raise OwnedElsewhere(
+                "Commits to this table go to its log, and not to an owner",
+                table=self.table,
+                version=snapshot.version,
+                hint="Open the table again, or let the owner take it over",
+            )

@@ -1,0 +1,202 @@
+"""What an owner does by itself: backfill, recover, tidy up."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+
+import chdb
+import deltalake
+import duckdb
+import duckdb_extensions
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakeseal.commit.transaction import OptimisticTransaction
+from lakeseal.errors import BackfillMismatch
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.owner.handover import release
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.ownership import State
+from lakeseal.owner.publisher import Publisher, forget, recover
+from lakeseal.protocol.actions import CommitInfo
+from lakeseal.protocol.codec import encode
+from lakeseal.protocol.paths import COMMITS_DIR, commit_path
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.history import check_history
+from lakeseal.testing.managed_tables import WRITE, add, append, create, newest, paths
+
+
+@pytest.fixture
+def serving(open_owner) -> LedgerOwner:
+    """An owner as a service has it: it leaves backfilling to the publisher."""
+    owner: LedgerOwner = open_owner(batch_size=10, backfills=False)
+    return owner
+
+
+def stores(count: int) -> list[Store]:
+    return [open_store(f"memory://{uuid.uuid4().hex}/t{number}") for number in range(count)]
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_publisher_backfills_every_table(serving: LedgerOwner) -> None:
+    tables = stores(5)
+    for store in tables:
+        log, managed = create(store, serving)
+        for name in "abc":
+            append(log, managed, name)
+    assert [newest(store) for store in tables] == [0] * 5
+    done = Publisher(serving).run_once()
+    assert (done.tables, done.failed) == (5, {})
+    assert [newest(store) for store in tables] == [3] * 5
+    assert Publisher(serving).run_once().tables == 0
+
+
+def test_a_publisher_runs_beside_the_writers_and_stops_when_told(serving: LedgerOwner, memory: Store) -> None:
+    log, managed = create(memory, serving)
+    with Publisher(serving, every_s=0.01) as publisher:
+        for number in range(30):
+            append(log, managed, f"f{number}")
+            publisher.notify()
+        wait_for(lambda: newest(memory) == 30)
+    append(log, managed, "after")
+    time.sleep(0.05)
+    assert newest(memory) == 30
+    assert newest(memory, serving) == 31
+
+
+def test_a_table_that_fails_does_not_stop_the_others_and_is_tried_less_and_less(serving: LedgerOwner) -> None:
+    bad, good = stores(2)
+    for store in (bad, good):
+        log, managed = create(store, serving)
+        append(log, managed, "a")
+    bad.put(commit_path(1), encode([CommitInfo(txn_id="intruder"), add("x")]))
+    publisher = Publisher(serving, every_s=60)
+    first = publisher.run_once()
+    assert isinstance(first.failed[bad.uri], BackfillMismatch)
+    assert newest(good) == 1
+    assert publisher.run_once().tables == 0, "it is left alone for a while"
+
+
+def test_of_two_publishers_one_has_the_lease(open_owner, shared_url: str, memory: Store) -> None:
+    one, two = (open_owner(shared_url, backfills=False) for _ in range(2))
+    log, managed = create(memory, one)
+    first, second = Publisher(one), Publisher(two)
+    assert first._has_lease()
+    assert not second._has_lease()
+    assert first._has_lease()
+    append(log, managed, "a")
+    assert first.run_once().tables == 1
+    assert second.run_once().tables == 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 10, 100])
+def test_everything_that_was_interrupted_is_taken_up_at_the_next_start(open_owner, sqlite_url, batch_size) -> None:
+    owner = open_owner(sqlite_url, batch_size=batch_size, backfills=False)
+    waiting, releasing, pending = stores(3)
+    for store in (waiting, releasing):
+        log, managed = create(store, owner)
+        for name in "abc":
+            append(log, managed, name)
+    owner.begin_release(releasing.uri, "r")
+    create(pending)
+    owner.attach(pending)
+    owner.begin_takeover(pending.uri, "t", 1)
+    again = open_owner(sqlite_url, batch_size=batch_size)
+    assert recover(again).failed == {}
+    assert newest(waiting) == 3
+    assert newest(releasing) == 4
+    assert again.get_commits(releasing.uri).state is State.NONE
+    assert again.get_commits(pending.uri).state is State.PENDING, "the promise stands"
+    for store in (waiting, releasing):
+        check_history(store)
+
+
+def test_a_copy_that_a_power_cut_took_is_put_back_at_the_next_start(owner: LedgerOwner, memory: Store) -> None:
+    log, managed = create(memory, owner)
+    for name in "abc":
+        append(log, managed, name)
+    owner.backfill(memory.uri)
+    memory.delete([commit_path(2), commit_path(3)])
+    assert recover(owner).failed == {}
+    assert newest(memory) == 3
+    assert paths(DeltaLog(memory)) == list("abc")
+    check_history(memory)
+
+
+def test_old_rows_and_files_go_after_the_grace_and_others_stay(serving: LedgerOwner) -> None:
+    old, fresh = stores(2)
+    for store in (old, fresh):
+        log, managed = create(store, serving)
+        for name in "abc":
+            append(log, managed, name)
+    serving.backfill(old.uri)
+    publisher = Publisher(serving, grace_ms=0, tidy_every_s=0)
+    serving.backfill(fresh.uri, 1)
+    append(*(log, managed), "d")
+    tidied = publisher.run_once().tidied
+    assert tidied == 7
+    assert old.list_keys(COMMITS_DIR) == fresh.list_keys(COMMITS_DIR) == []
+    patient = Publisher(serving, tidy_every_s=0)
+    append(log, managed, "e")
+    assert patient.run_once().tidied == 0
+    assert len(fresh.list_keys(COMMITS_DIR)) == 1
+
+
+def test_a_file_that_lost_its_race_is_tidied_with_its_version(serving: LedgerOwner, memory: Store) -> None:
+    log, managed = create(memory, serving)
+    append(log, managed, "a")
+    loser = f"{COMMITS_DIR}{1:020d}.{uuid.uuid4()}.json"
+    early = f"{COMMITS_DIR}{7:020d}.{uuid.uuid4()}.json"
+    for key in (loser, early):
+        memory.put(key, b"{}\n")
+    serving.backfill(memory.uri)
+    assert forget(serving, memory.uri, grace_ms=0) == 2
+    assert memory.list_keys(COMMITS_DIR) == [early], "its outcome is not known yet"
+
+
+def test_rows_of_a_released_table_go_too(serving: LedgerOwner, memory: Store) -> None:
+    log, managed = create(memory, serving)
+    append(log, managed, "a")
+    release(serving, memory)
+    assert Publisher(serving, grace_ms=0, tidy_every_s=0).run_once().tidied == 1
+    assert serving.book.stored(memory.uri, 0, limit=10) == []
+
+
+def test_readers_that_know_nothing_of_owners_read_the_backfilled_part_at_every_moment(
+    serving: LedgerOwner, local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # chdb reads below the working directory only
+    path = local.uri.removeprefix("file://")
+    log, managed = create(local, serving)
+    duckdb_extensions.import_extension("delta")
+    duck = duckdb.connect()
+    duck.execute("LOAD delta")
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": pa.array([1], pa.int64())}), sink)
+    data = sink.getvalue().to_pybytes()
+    for number in range(6):
+        local.put(f"f{number}.parquet", data)
+        log.update()
+        result = _append_file(log, managed, f"f{number}.parquet", len(data))
+        if number % 2:
+            serving.backfill(local.uri, result.version - 1)
+        backfilled = serving.get_commits(local.uri).backfilled
+        assert deltalake.DeltaTable(path).version() == backfilled
+        assert duck.execute(f"SELECT count(*) FROM delta_scan('{path}')").fetchall() == [(backfilled,)]
+        found = (
+            chdb.query(f"SELECT count(*) FROM deltaLakeLocal('{path}')", "CSV").data().strip() if backfilled else "0"
+        )
+        assert int(found) == backfilled
+
+
+def _append_file(log, managed, path: str, size: int):
+    return OptimisticTransaction.begin(log, managed).commit([add(path, size=size)], WRITE)
