@@ -26,6 +26,7 @@ from lakeseal.protocol.paths import (
     parse,
 )
 from lakeseal.storage import Store, open_store
+from lakeseal.testing.faults import FaultyStore
 from lakeseal.testing.histories import schema, write_history
 
 DAY = 86_400_000
@@ -193,6 +194,18 @@ class TestWhatStays:
         assert left(store) == before
         assert report.dry_run
         assert set(clean_up(store).deleted) == set(report.deleted)
+
+
+def test_on_most_days_there_is_nothing_to_do_and_that_is_found_out_cheaply(tmp_path: Path) -> None:
+    store = table(tmp_path, days_before(40, last=NOW), checkpoints=(5, 15, 25, 35))
+    assert clean_up(store).oldest_version == 5
+    recording = FaultyStore(store)
+    log = DeltaLog(recording)
+    log.snapshot()
+    recording.calls.clear()
+    assert clean_up_expired_logs(log, now_ms=NOW).deleted == ()
+    upkeep = [call.name for call in recording.calls if call.keys not in ((commit_path(39),), (commit_path(40),))]
+    assert upkeep == ["get", "list_keys", "head"]
 
 
 class TestTimes:

@@ -44,6 +44,9 @@ UNKNOWN = "lakeseal_unknown"
 
 _SMALL = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
 _KEY_COLUMNS = ("path", "deletionVector")
+# Other columns are left out where they are null throughout. The path tells rows from null rows, and an empty map looks
+# like a null one in the statistics of a column.
+_ALWAYS_READ = ("path", "partitionValues", "tags")
 _BATCH_ROWS = 65_536
 
 T = TypeVar("T")
@@ -174,9 +177,7 @@ class _ParquetColumns:
         schema = file.schema_arrow
         self._types = {field.name: field.type for field in schema if pa.types.is_struct(field.type)}
         self._leaves = {file.metadata.schema.column(n).path: n for n in range(file.metadata.num_columns)}
-        self._leaves_below = {
-            name: [leaf for leaf in self._leaves if leaf.startswith(f"{name}.")] for name in self._types
-        }
+        self._below: dict[str, list[int]] = {}
 
     def rows(self, name: str) -> Iterator[dict[str, Any]]:
         """The rows of a column that is null nearly everywhere, as Python values."""
@@ -192,14 +193,18 @@ class _ParquetColumns:
         """The rows of `add` or `remove` as file actions in columns, of which these are filled."""
         if name not in self._types:
             return
+        wanted = {UNKNOWN if column == "unknown" else column for column in columns}
         present = {field.name for field in self._types[name]}
         for group in range(self._file.num_row_groups):
             if not self._may_have(name, group):
                 continue
-            wanted = {UNKNOWN if column == "unknown" else column for column in columns}
-            if "stats" in columns and self._lacks_texts(name, group):
-                wanted.add(STATS_PARSED)
-            stored = [f"{name}.{column}" for column in sorted(wanted & present)]
+            parsed = {STATS_PARSED} if "stats" in columns and self._lacks_texts(name, group) else set()
+            below = [f"{name}.{column}" for column in sorted((wanted | parsed) & present)]
+            stored = [
+                column
+                for column in below
+                if column.removeprefix(f"{name}.") in _ALWAYS_READ or self._may_have(column, group)
+            ]
             for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=stored):
                 rows = batch.column(0)
                 if rows.null_count:
@@ -210,12 +215,19 @@ class _ParquetColumns:
     def _may_have(self, name: str, group: int) -> bool:
         """Whether a row group can hold a non-null `name`: some leaf of it is not known to be all null."""
         row_group = self._file.metadata.row_group(group)
-        for leaf in self._leaves_below[name]:
-            column = row_group.column(self._leaves[leaf])
+        for place in self._places_below(name):
+            column = row_group.column(place)
             stats = column.statistics
             if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
                 return True
         return False
+
+    def _places_below(self, name: str) -> list[int]:
+        if name not in self._below:
+            self._below[name] = [
+                place for leaf, place in self._leaves.items() if leaf == name or leaf.startswith(f"{name}.")
+            ]
+        return self._below[name]
 
     def _lacks_texts(self, name: str, group: int) -> bool:
         """Whether some file of a row group may have no JSON statistics."""

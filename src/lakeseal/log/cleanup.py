@@ -22,7 +22,7 @@ from lakeseal.log.checkpoint_reader import check_checkpoint, read_sidecar_keys
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.segment import choose, sort_out
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.log.timestamps import version_at
+from lakeseal.log.timestamps import first_in_commit_version, in_commit_timestamp, version_at
 from lakeseal.protocol.features import check_writable, supports
 from lakeseal.protocol.paths import LOG_DIR, SIDECARS_DIR, LogFile, LogFileKind, commit_path, parse
 from lakeseal.storage.base import Store
@@ -56,7 +56,7 @@ def clean_up_expired_logs(log: DeltaLog, *, now_ms: int, dry_run: bool = False) 
         check_writable(snapshot.protocol, snapshot.metadata)
         cut = (now_ms - snapshot.properties.log_retention_ms) // _DAY_MS * _DAY_MS
         names = log.store.list_keys(LOG_DIR)
-        keep = _checkpoint_to_keep(log, names, cut)
+        keep = _checkpoint_to_keep(log, snapshot, names, cut)
         if keep is None:
             return CleanupReport(cut_ms=cut, dry_run=dry_run)
         steps = plan(names, keep)
@@ -97,16 +97,18 @@ def _forbidden(snapshot: Snapshot) -> str | None:
     return None
 
 
-def _checkpoint_to_keep(log: DeltaLog, names: list[str], cut: int) -> int | None:
+def _checkpoint_to_keep(log: DeltaLog, snapshot: Snapshot, names: list[str], cut: int) -> int | None:
     """The newest checkpoint that serves all versions since the cut: whole, and with its version's commit."""
     listing = sort_out(names)
+    first = min((file.version for file in _files(names)), default=0)
+    useful = [v for v in listing.checkpoints if v > first and listing.commits.get(v) == commit_path(v)]
+    if not useful or _stated_time(log, snapshot, min(useful)) >= cut:
+        return None  # nearly always: a day's checkpoints expire together, at the first clean-up of another day
     try:
         last_expired = version_at(log, cut - 1)
     except VersionNotFound:
         return None
-    for version in sorted((v for v in listing.checkpoints if v <= last_expired), reverse=True):
-        if listing.commits.get(version) != commit_path(version):
-            continue
+    for version in sorted((v for v in useful if v <= last_expired), reverse=True):
         for files in listing.checkpoints[version]:
             try:
                 check_checkpoint(log.store, version, files)
@@ -114,6 +116,14 @@ def _checkpoint_to_keep(log: DeltaLog, names: list[str], cut: int) -> int | None
                 continue
             return version
     return None
+
+
+def _stated_time(log: DeltaLog, snapshot: Snapshot, version: int) -> int:
+    """When a version happened, or earlier: times of files may have to be moved forward to increase."""
+    first_own = first_in_commit_version(snapshot)
+    if first_own is not None and version >= first_own:
+        return in_commit_timestamp(log, version)
+    return log.store.head(commit_path(version)).modified_ms
 
 
 def _files(names: Iterable[str]) -> Iterator[LogFile]:
