@@ -1,0 +1,58 @@
+"""Six processes that change one table: what comes out is what the commits say, one after the other."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakeseal import Table
+
+WORKER = Path(__file__).with_name("worker.py")
+PROCESSES = 6
+
+
+def worker() -> Any:
+    spec = importlib.util.spec_from_file_location("change_worker", WORKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
+def test_concurrent_changes_equal_their_serial_order(tmp_path: Path, vectors: bool) -> None:
+    steps = worker()
+    uri = str(tmp_path / "table")
+    first = [(i, i % 5) for i in range(40)]
+    properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    Table(uri).write(steps.data(first), partition_by=["part"], properties=properties)
+    command = [sys.executable, str(WORKER), uri]
+    running = [
+        subprocess.Popen([*command, str(seed), "6"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for seed in range(PROCESSES)
+    ]
+    for process in running:
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+
+    table = Table(uri)
+    rows: list[tuple[int, int]] = first
+    told = {entry["version"]: entry.get("userMetadata") for entry in table.history()}
+    assert max(told) == 6 * PROCESSES
+    for version in range(1, max(told) + 1):
+        rows = steps.replayed(rows, json.loads(told[version]))
+        found = table.to_arrow(version=version, columns=["id", "v"]).to_pylist()
+        assert Counter((row["id"], row["v"]) for row in found) == Counter(rows), f"version {version}: {told[version]}"
+    net = Counter(first)
+    for row in table.changes(1).to_pylist():
+        net[row["id"], row["v"]] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
+    assert +net == Counter(rows)
+    assert not -net
