@@ -44,9 +44,9 @@ def read(
         limit = _ROWS_ON_A_TERMINAL
     reader = open_table(uri, option).to_batches(version=version, timestamp=timestamp, columns=names, where=where)
     if limit is None:
-        out.rows(_rows(reader), reader.schema.names)
+        out.rows(rows_of(reader), reader.schema.names)
         return
-    rows = list(islice(_rows(reader), limit + 1))
+    rows = list(islice(rows_of(reader), limit + 1))
     out.rows(rows[:limit], reader.schema.names)
     out.say(f"{limit} rows, and there are more: see --limit" if len(rows) > limit else f"{len(rows)} rows", style="dim")
 
@@ -79,7 +79,7 @@ def files(
     live = open_table(uri, option).snapshot(version=version, timestamp=timestamp).files
     live = live.select(["path", "size", "partitionValues", "modificationTime", "stats"])
     shown = live.slice(0, limit)
-    out.rows(_rows(shown.to_batches()), ["path", "size", "partitionValues", "modificationTime"])
+    out.rows(rows_of(shown.to_batches()), ["path", "size", "partitionValues", "modificationTime"])
     out.say(f"{shown.num_rows} of {live.num_rows} files", style="dim")
 
 
@@ -142,7 +142,8 @@ def describe(
     )
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Rows one by one, a few in memory."""
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
             yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist(maps_as_pydicts="lossy")

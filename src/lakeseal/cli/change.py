@@ -1,0 +1,79 @@
+"""Commands that change rows of a table, or show what changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakeseal.cli.options import AsJson, StoreOptions, Uri, open_table
+from lakeseal.cli.output import Output
+from lakeseal.cli.read import rows_of
+from lakeseal.commit.transaction import CommitResult
+from lakeseal.write.write_command import NothingToDo
+
+commands = typer.Typer()
+
+Where = Annotated[
+    str | None, typer.Option("--where", "-w", help="Rows for which this SQL condition is true.", show_default=False)
+]
+
+
+def show(out: Output, result: CommitResult | NothingToDo) -> None:
+    if isinstance(result, NothingToDo):
+        out.say(f"Nothing to do: {result.reason}")
+        out.record({"version": result.version, "committed": False, **result.metrics})
+    else:
+        out.record({"version": result.version, "committed": True, **result.metrics})
+
+
+@commands.command()
+def delete(
+    ctx: typer.Context,
+    uri: Uri,
+    where: Where = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all rows.")] = False,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Delete rows."""
+    if (where is None) != everything:
+        raise typer.BadParameter("say which rows: --where, or --all")
+    show(ctx.obj, open_table(uri, option).delete(where))
+
+
+@commands.command()
+def update(
+    ctx: typer.Context,
+    uri: Uri,
+    values: Annotated[list[str], typer.Option("--set", "-s", metavar="COLUMN=SQL", help="What to set.")],
+    where: Where = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Set columns of rows; all rows without --where."""
+    parsed: dict[str, Any] = {}
+    for text in values:
+        name, found, sql = text.partition("=")
+        if not found or not name.strip() or not sql.strip():
+            raise typer.BadParameter("what to set has the form COLUMN=SQL", param_hint="--set")
+        parsed[name.strip()] = sql.strip()
+    show(ctx.obj, open_table(uri, option).update(parsed, where))
+
+
+@commands.command()
+def changes(
+    ctx: typer.Context,
+    uri: Uri,
+    start: Annotated[str, typer.Option("--start", help="The first version, or a moment.")] = "0",
+    end: Annotated[str | None, typer.Option("--end", help="The last version, or a moment.", show_default=False)] = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Show the change feed: which rows each version inserted, deleted or updated."""
+    feed = open_table(uri, option).changes(_moment(start), None if end is None else _moment(end))
+    ctx.obj.rows(rows_of(feed.to_batches()), feed.column_names)
+
+
+def _moment(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text

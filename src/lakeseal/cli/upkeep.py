@@ -1,0 +1,87 @@
+"""Commands that keep a table in shape: its files and its versions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakeseal.cli.change import show
+from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, StoreOptions, Uri, open_table
+from lakeseal.cli.output import Output
+
+commands = typer.Typer()
+
+
+@commands.command()
+def optimize(
+    ctx: typer.Context,
+    uri: Uri,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", "-w", help="Only files that may have rows like this.", show_default=False),
+    ] = None,
+    zorder_by: Annotated[
+        str | None, typer.Option("--zorder-by", "-z", help="Columns, separated by commas.", show_default=False)
+    ] = None,
+    target_file_size: Annotated[
+        int | None, typer.Option("--target-file-size", min=1, help="Bytes.", show_default=False)
+    ] = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Put small files together and drop hidden rows."""
+    names = [name.strip() for name in zorder_by.split(",")] if zorder_by else None
+    show(ctx.obj, open_table(uri, option).optimize(where, names, target_file_size=target_file_size))
+
+
+@commands.command()
+def vacuum(
+    ctx: typer.Context,
+    uri: Uri,
+    hours: Annotated[
+        float | None,
+        typer.Option("--hours", min=0, help="Keep what was removed since; a week if not given.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell, and delete nothing.")] = False,
+    insist: Annotated[bool, typer.Option("--insist", help="Even if --hours is less than the table asks for.")] = False,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Delete files that no version within the retention needs."""
+    out: Output = ctx.obj
+    report = open_table(uri, option).vacuum(hours, dry_run, enforce_retention_duration=not insist)
+    if dry_run:
+        out.rows(({"file": key} for key in report.deleted), ["file"])
+        out.say(f"{len(report.deleted)} files, {report.bytes} bytes would be deleted", style="dim")
+        return
+    out.record({"deletedFiles": len(report.deleted), "deletedBytes": report.bytes})
+
+
+@commands.command()
+def restore(
+    ctx: typer.Context,
+    uri: Uri,
+    version: AtVersion = None,
+    timestamp: AtTimestamp = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Make the table what it was, as a new version."""
+    show(ctx.obj, open_table(uri, option).restore(version, timestamp))
+
+
+@commands.command()
+def clone(
+    ctx: typer.Context,
+    uri: Uri,
+    target: Annotated[str, typer.Argument(help="Where the new table goes.", show_default=False)],
+    version: AtVersion = None,
+    timestamp: AtTimestamp = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Make a new table that starts with this one's rows, without copying them."""
+    out: Output = ctx.obj
+    made = open_table(uri, option).clone(target, version, timestamp)
+    out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})

@@ -1,0 +1,150 @@
+"""Commands that make tables and write files' rows into them."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import typer
+
+from lakeseal import expr, table
+from lakeseal.cli.change import show
+from lakeseal.cli.options import AsJson, StoreOptions, Uri, open_table, parse_store_options
+from lakeseal.cli.output import Output
+from lakeseal.errors import InvalidArgument
+from lakeseal.expr.syntax import Cast
+from lakeseal.protocol.schema import StructField, StructType
+
+commands = typer.Typer()
+
+PartitionBy = Annotated[
+    str | None, typer.Option("--partition-by", "-p", help="Columns, separated by commas.", show_default=False)
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="A table property.", show_default=False),
+]
+_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "ipc",
+    ".feather": "feather",
+    ".orc": "orc",
+}
+
+
+@commands.command()
+def create(
+    ctx: typer.Context,
+    uri: Uri,
+    column: Annotated[
+        list[str], typer.Option("--column", "-c", metavar='"NAME TYPE [NOT NULL]"', help="A column, with its SQL type.")
+    ],
+    partition_by: PartitionBy = None,
+    properties: Properties = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Make an empty table."""
+    out: Output = ctx.obj
+    schema = StructType(tuple(_column(text) for text in column))
+    made = table.create(
+        uri, schema, _names(partition_by), _pairs(properties), storage_options=parse_store_options(option)
+    )
+    out.record({"uri": made.uri, "version": made.version(), "columns": list(schema.names)})
+
+
+@commands.command()
+def write(
+    ctx: typer.Context,
+    uri: Uri,
+    files: Annotated[
+        list[str], typer.Argument(help="Parquet, CSV, JSON-lines, Arrow or ORC files.", show_default=False)
+    ],
+    mode: Annotated[str, typer.Option("--mode", "-m", help="append, overwrite, error or ignore.")] = "append",
+    partition_by: PartitionBy = None,
+    replace_where: Annotated[
+        str | None, typer.Option("--replace-where", help="Overwrite only such rows.", show_default=False)
+    ] = None,
+    merge_schema: Annotated[bool, typer.Option("--merge-schema", help="Add new columns to the table.")] = False,
+    properties: Properties = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Write the rows of files into a table, which is made if there is none."""
+    show(
+        ctx.obj,
+        open_table(uri, option).write(
+            _dataset(files),
+            mode=mode,
+            partition_by=_names(partition_by) or None,
+            replace_where=replace_where,
+            merge_schema=merge_schema,
+            properties=_pairs(properties),
+        ),
+    )
+
+
+@commands.command()
+def convert(
+    ctx: typer.Context,
+    uri: Uri,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition-by", "-p", metavar='"NAME [TYPE]"', help="A column of directories.", show_default=False
+        ),
+    ] = None,
+    properties: Properties = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Make a table of a directory of Parquet files, where they are."""
+    out: Output = ctx.obj
+    fields = [_column(text if " " in text.strip() else f"{text} string") for text in partition_by or ()]
+    made = table.convert(
+        uri, {f.name: f.type for f in fields}, _pairs(properties), storage_options=parse_store_options(option)
+    )
+    out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})
+
+
+def _dataset(files: list[str]) -> ds.Dataset:
+    kinds = {_FORMATS.get(PurePosixPath(file).suffix.lower()) for file in files}
+    if len(kinds) != 1 or None in kinds:
+        raise InvalidArgument(
+            "Files to write must be of one kind, told by their names", hint=f"Known are {', '.join(_FORMATS)}"
+        )
+    try:
+        return ds.dataset(files, format=kinds.pop())
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidArgument(f"The files cannot be read: {error}", hint="Check their names and contents") from error
+
+
+def _column(text: str) -> StructField:
+    name, _, rest = text.strip().partition(" ")
+    words = rest.strip()
+    nullable = not words.upper().endswith("NOT NULL")
+    sql = words if nullable else words[: -len("NOT NULL")].strip()
+    root = expr.parse(f"CAST(NULL AS {sql})").root if name and sql else None
+    if not isinstance(root, Cast):
+        raise InvalidArgument(f"{text!r} is not a column", hint='Write it as "id bigint" or "name string not null"')
+    return StructField(name.strip("`"), root.type, nullable)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def _pairs(texts: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in texts or ():
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise typer.BadParameter("a property has the form NAME=VALUE", param_hint="--property")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+Run = Callable[..., Any]
+
+
+def test_create_write_and_read(lakeseal: Run, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    columns = ("-c", "id bigint not null", "-c", "day date", "-c", "price decimal(10,2)")
+    created = lakeseal("create", uri, *columns, "-p", "day", "--property", "delta.appendOnly=false", "--json")
+    assert (created.code, created.rows[0]["columns"]) == (0, ["id", "day", "price"])
+    file = tmp_path / "rows.csv"
+    file.write_text("id,price\n1,2.5\n2,3.5\n")
+    written = lakeseal("write", uri, str(file), "--json")
+    assert written.code == 0, written.err
+    assert written.rows[0] | {"numOutputBytes": 0} == {
+        "version": 1,
+        "committed": True,
+        "numFiles": 1,
+        "numOutputRows": 2,
+        "numOutputBytes": 0,
+    }
+    assert [row["id"] for row in lakeseal("read", uri, "--json").rows] == [1, 2]
+    assert lakeseal("create", uri, "-c", "id bigint").code == 1
+
+
+def test_files_of_several_kinds_are_refused(lakeseal: Run, tmp_path: Path) -> None:
+    ended = lakeseal("write", str(tmp_path / "t"), "a.csv", "b.parquet")
+    assert ended.code == 1
+    assert "one kind" in ended.err
+
+
+@pytest.mark.parametrize("text", ["id", "id nonsense", "bigint)"])
+def test_a_wrong_column_is_an_error(lakeseal: Run, tmp_path: Path, text: str) -> None:
+    assert lakeseal("create", str(tmp_path / "t"), "-c", text).code == 1
+
+
+def test_delete_update_and_changes(lakeseal: Run, sales: str) -> None:
+    assert lakeseal("delete", sales, "--where", "id = 2", "--json").rows[0]["numDeletedRows"] == 1
+    nothing = lakeseal("delete", sales, "--where", "id = 2")
+    assert nothing.out.startswith("Nothing to do: no row matches")
+    assert lakeseal("delete", sales).code == 2
+    assert (
+        lakeseal("update", sales, "--set", "price=price * 2", "-w", "id = 1", "--json").rows[0]["numUpdatedRows"] == 1
+    )
+    assert lakeseal("read", sales, "-w", "id = 1", "--json").rows[0]["price"] == "3.00"
+    assert lakeseal("update", sales, "--set", "price").code == 2
+    assert "was not on" in lakeseal("changes", sales).err
+
+
+def test_changes_shows_what_each_version_did(lakeseal: Run, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
+    lakeseal("write", uri, str(tmp_path / "a.parquet"), "--property", "delta.enableChangeDataFeed=true")
+    lakeseal("delete", uri, "--all")
+    found = lakeseal("changes", uri, "--start", "1", "--json").rows
+    assert [(row["id"], row["_change_type"], row["_commit_version"]) for row in found] == [
+        (1, "delete", 1),
+        (2, "delete", 1),
+    ]
+
+
+def test_optimize_vacuum_restore_and_clone(lakeseal: Run, sales: str, tmp_path: Path) -> None:
+    lakeseal("write", sales, *[str(f) for f in Path(sales).rglob("part-*.parquet")][:1])
+    assert lakeseal("optimize", sales, "--zorder-by", "id", "--json").rows[0]["committed"]
+    assert lakeseal("optimize", sales).out.startswith("Nothing to do")
+    assert lakeseal("vacuum", sales, "--hours", "1").code == 1
+    listed = lakeseal("vacuum", sales, "--hours", "0", "--insist", "--dry-run", "--json").rows
+    assert len(listed) == 3
+    restored = lakeseal("restore", sales, "--version", "0", "--json").rows[0]
+    assert restored["numOfFilesAfterRestore"] == 1
+    assert lakeseal("vacuum", sales, "--hours", "0", "--insist", "--json").rows[0]["deletedFiles"] > 0
+    made = lakeseal("clone", sales, str(tmp_path / "clone"), "--json")
+    assert made.rows[0]["files"] == 1
+    assert len(lakeseal("read", str(tmp_path / "clone"), "--json").rows) == 3
+
+
+def test_convert_takes_files_where_they_are(lakeseal: Run, tmp_path: Path) -> None:
+    (tmp_path / "t" / "year=2024").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "t" / "year=2024" / "a.parquet")
+    ended = lakeseal("convert", str(tmp_path / "t"), "-p", "year int", "--json")
+    assert ended.code == 0, ended.err
+    assert lakeseal("read", str(tmp_path / "t"), "--json").rows[0] == {"id": 1, "year": 2024}
