@@ -40,6 +40,9 @@ _COLLATIONS = "__COLLATIONS"
 # Names that are functions without parentheses, unless the table has such a column.
 CLOCKS: dict[str, DataType] = {"current_date": DATE, "current_timestamp": TIMESTAMP}
 _MAX_HINTS = 3
+_NULL_TOLERANT = frozenset(
+    ("<=>", "is null", "is true", "is false", "isnan", "greatest", "least", "concat", "coalesce", "case", "and", "or")
+)
 
 
 class Binder:
@@ -80,7 +83,9 @@ class Binder:
         raises: bool = False,
         option: Any = None,
     ) -> Bound:
-        """A node; a constant if it has no columns below it and a value."""
+        """A node; a constant if it has no columns below it and a value, or if a NULL settles it."""
+        if op not in _NULL_TOLERANT and any(arg.is_literal and not arg.option.is_valid for arg in args):
+            return self.null(data_type)
         node = Bound(
             op,
             data_type,
