@@ -3,7 +3,8 @@
 It reads only the columns that a query needs, and rows never leave the JVM; but it knows nothing of the log. So it is
 used only where the log says nothing that the files do not say themselves:
 
-- local files, below the table, by names that Spark takes as they are: it expands `{}[]*?`, and leaves out hidden files;
+- local files, below the table, by names that Spark takes as they are: it expands `{}[]*?`, stumbles over `:`, and
+  leaves out hidden files;
 - no deletion vectors, column mapping, widened types, void or variant columns;
 - partition values that stand in every file's directory in the one spelling that Spark reads as the log does;
 - no dates or timestamps from before 1900 in files of Spark 2, which count them by another calendar: statistics tell
@@ -55,7 +56,8 @@ _MAX_FOOTERS = 1_000
 _SPARK_VERSION = b"org.apache.spark.version"
 _OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _FIRST_SAFE_SPARK = (3, 1)
-_NOT_PLAIN = r"[{}\[\]*?\\]|^/|^[A-Za-z][A-Za-z0-9+.\-]*:|//|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[._][^/]*$|\._COPYING_$"
+_ABSOLUTE = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
+_NOT_PLAIN = r"[{}\[\]*?\\:]|^/|//|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[._][^/]*$|\._COPYING_$"
 _TYPE_CHANGES = "delta.typeChanges"
 _DIRECTORY_TYPES = frozenset({"string", "byte", "short", "integer", "long", "boolean", "date"})
 _1900 = {DATE: pa.scalar(-25_567, pa.int32()), TIMESTAMP: pa.scalar(-25_567 * 86_400_000_000, pa.int64())}
@@ -157,7 +159,7 @@ def _keys(files: pa.Table) -> pa.Array | None:
         keys = pc.replace_with_mask(paths, escaped, decoded)
     else:
         keys = paths
-    return None if _matches(paths, _NOT_PLAIN) or _matches(keys, _NOT_PLAIN) else keys
+    return None if _matches(paths, _ABSOLUTE) or _matches(keys, _NOT_PLAIN) else keys
 
 
 def _matches(texts: pa.Array | list[str], pattern: str) -> bool:

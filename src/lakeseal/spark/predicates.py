@@ -113,11 +113,11 @@ def _moment(node: sql.Node, schema: StructType, zone: str) -> sql.Node | None:
         case sql.Column():
             return node if _type(node, schema) == TIMESTAMP else None
         case sql.Literal(value=str(text)) if node.type in (STRING, TIMESTAMP):
+            if parse_micros(f"{text} UTC", zoned=True) is None:
+                # It has a zone of its own, or is no timestamp, which binding will tell.
+                return node
             local = parse_micros(f"{text} {zone}", zoned=True)
-            if local is not None:
-                return sql.Literal(f"{format_micros(local)}Z", TIMESTAMP, node.position)
-            # It has a zone of its own, or is no timestamp, which binding will tell.
-            return node if parse_micros(text, zoned=True) is not None else None
+            return None if local is None else sql.Literal(f"{format_micros(local)}Z", TIMESTAMP, node.position)
         case sql.Literal(type=data_type) if data_type == VOID:
             return node
         case _:
