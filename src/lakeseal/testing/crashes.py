@@ -1,0 +1,97 @@
+"""Killing a process at each of its effects in turn: every write to a store and every write to a ledger is one.
+
+    effects = Effects(at=7, when=When.AFTER)
+    store, ledger = CrashingStore(store, effects), CrashingLedger(ledger, effects)
+
+Without `at` nothing is killed, and `effects.count` says afterwards how many there were. What dies dies as by SIGKILL:
+nothing is flushed, closed or rolled back by the process itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, NoReturn, TypeVar
+
+from lakeseal.ledger import Ledger, Tx
+from lakeseal.storage.base import Store
+from lakeseal.storage.streams import WriteStream
+from lakeseal.testing.faults import FaultyStore
+
+T = TypeVar("T")
+
+
+class When(Enum):
+    BEFORE = "nothing of it has happened"
+    INSIDE = "a ledger's transaction has run and is not committed; as BEFORE for a store"
+    AFTER = "it has happened, and nobody has been told"
+
+
+class Effects:
+    def __init__(self, at: int | None = None, when: When = When.AFTER) -> None:
+        self.count = 0
+        self._at = at
+        self._when = when
+
+    def around(self, effect: Callable[[], T]) -> T:
+        self.count += 1
+        is_it = self.count == self._at
+        if is_it and self._when is not When.AFTER:
+            die()
+        result = effect()
+        if is_it:
+            die()
+        return result
+
+    def around_transaction(self, write: Callable[[Callable[[Tx], T]], T], do: Callable[[Tx], T]) -> T:
+        if self.count + 1 != self._at or self._when is not When.INSIDE:
+            return self.around(lambda: write(do))
+
+        def cut_off(tx: Tx) -> T:
+            do(tx)
+            die()
+
+        return write(cut_off)
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("a process that is killed does not go on")
+
+
+class CrashingStore(FaultyStore):
+    def __init__(self, store: Store, effects: Effects) -> None:
+        super().__init__(store)
+        self._effects = effects
+
+    def put(self, key: str, data: bytes) -> None:
+        self._effects.around(lambda: super(CrashingStore, self).put(key, data))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return self._effects.around(lambda: super(CrashingStore, self).put_if_absent(key, data))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        named = tuple(keys)
+        self._effects.around(lambda: super(CrashingStore, self).delete(named))
+
+    def open_write(self, key: str) -> WriteStream:
+        return self._effects.around(lambda: super(CrashingStore, self).open_write(key))
+
+
+class CrashingLedger:
+    """A `Ledger`, as far as owners use one."""
+
+    def __init__(self, ledger: Ledger, effects: Effects) -> None:
+        self._ledger = ledger
+        self._effects = effects
+
+    def write(self, do: Callable[[Tx], T], *, idempotent: bool = False) -> T:
+        return self._effects.around_transaction(lambda it: self._ledger.write(it, idempotent=idempotent), do)
+
+    def read(self, do: Callable[[Tx], T]) -> T:
+        return self._ledger.read(do)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)

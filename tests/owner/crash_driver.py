@@ -1,0 +1,172 @@
+"""Kills an owner and its client at every write, one after the other, and lets a survivor go on:
+`python crash_driver.py <ledger URL or "sqlite"> <directory> <every nth>`.
+
+Prints the number of crashes; what is wrong is an exception. A process of its own, because it forks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from lakeseal import ledger
+from lakeseal.commit.owner import OwnedCommits
+from lakeseal.commit.proposal import Operation
+from lakeseal.commit.transaction import OptimisticTransaction
+from lakeseal.errors import AlreadyExists, OwnedElsewhere
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.owner.handover import release, take_over
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.managed_owner import ManagedOwner
+from lakeseal.owner.ownership import State
+from lakeseal.owner.publisher import forget, recover
+from lakeseal.owner.routing import Route, Router
+from lakeseal.owner.transaction import Transaction
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects, When
+from lakeseal.testing.history import check_history
+from lakeseal.testing.managed_tables import WRITE, add, metadata, newest
+
+
+class Script:
+    """Everything that an owner and its clients do, in one process."""
+
+    def __init__(self, url: str, directory: Path, effects: Effects) -> None:
+        self.effects = effects
+        self.stores = [CrashingStore(open_store(directory / name), effects) for name in ("one", "two")]
+        self.acknowledged = directory / "acknowledged"
+        opened = CrashingLedger(ledger.open(url), effects)
+        self.owner = LedgerOwner(opened, batch_size=2, inline_bytes=700)  # type: ignore[arg-type]
+
+    def run(self) -> None:
+        one = self.stores[0]
+        for store in self.stores:
+            self.write(store, "created")
+        for number in range(3):
+            self.write(one, f"managed{number}")
+        self.write(one, *(f"large{number}" for number in range(20)))
+        txn = Transaction(self.owner)
+        for store in self.stores:
+            txn.table(store).commit([add("both")], WRITE)
+        for table, result in txn.commit().tables.items():
+            self.note(table, result.txn_id, result.version)
+        release(self.owner, one)
+        self.write(one, "on the file system")
+        take_over(self.owner, one)
+        self.write(one, "managed again")
+        self.owner.backfill(one.uri)
+        forget(self.owner, one.uri, grace_ms=0)
+        self.write(one, "last")
+
+    def write(self, store: Store, *names: str) -> None:
+        router = Router(store, {self.owner.name: self.owner}, creator=self.owner)
+
+        def once(route: Route) -> tuple[str, int]:
+            txn = OptimisticTransaction.begin(route.log, route.owner)
+            if txn.snapshot is None:
+                txn.update_metadata(metadata())
+            result = txn.commit([add(name) for name in names], Operation(name="WRITE"))
+            return result.txn_id, result.version
+
+        self.note(store.uri, *router.run(once))
+
+    def note(self, table: str, txn_id: str, version: int) -> None:
+        with self.acknowledged.open("a") as out:
+            out.write(f"{table} {txn_id} {version}\n")
+
+
+def survive(url: str, directory: Path) -> None:
+    """What must hold after a crash, before and after somebody goes on."""
+    owner = LedgerOwner(ledger.open(url), batch_size=2)
+    stores = [open_store(directory / name) for name in ("one", "two")]
+    lines = (directory / "acknowledged").read_text().splitlines() if (directory / "acknowledged").exists() else []
+    seen: list[set[str]] = []
+    for store in stores:
+        acknowledged = {txn: int(version) for table, txn, version in map(str.split, lines) if table == store.uri}
+        aware = DeltaLog(store, commit_source=OwnedCommits(ManagedOwner(owner, store))).update()
+        reached = -1 if aware is None else aware.version
+        assert all(version <= reached for version in acknowledged.values()), "B5: an acknowledged commit is missing"
+        assert newest(store) <= reached
+        seen.append(set() if aware is None else set(aware.files["path"].to_pylist()))
+        told = owner.get_commits(store.uri)
+        for commit in told.commits:
+            assert len(store.get(commit.key)) == commit.size, "M3: a ratified file is not there"
+    assert ("both" in seen[0]) == ("both" in seen[1]), "T1: one table got its version and the other did not"
+    if lines:
+        recovered = recover(owner)
+        assert not recovered.failed, recovered.failed
+    script = Script(url, directory, Effects())
+    for store in stores:
+        script.write(store, "survivor")
+        try:
+            if DeltaLog(store).update().properties.managed_commit_owner_name is None:  # type: ignore[union-attr]
+                take_over(owner, store)
+        except AlreadyExists:
+            pass
+        script.write(store, "survivor again")
+        try:
+            release(owner, store)
+        except OwnedElsewhere as error:
+            raise AssertionError("O3: the owner does not know a table that is its own") from error
+        assert owner.get_commits(store.uri).state is State.NONE
+        lines = (directory / "acknowledged").read_text().splitlines()
+        acknowledged = {txn: int(version) for table, txn, version in map(str.split, lines) if table == store.uri}
+        check_history(store, acknowledged)
+
+
+def forked(do: Callable[[], None]) -> int:
+    """The exit status of a child that does it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            do()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def main(ledger_url: str, directory: str, nth: str) -> None:
+    root = Path(directory)
+
+    empty = root / "empty.db"
+    assert forked(lambda: ledger.open(f"sqlite:///{empty}").close()) == 0
+
+    def place(name: str) -> tuple[str, Path]:
+        home = root / name
+        home.mkdir()
+        if ledger_url != "sqlite":
+            return ledger_url, home
+        shutil.copy(empty, home / "ledger.db")  # migrating one each time would take most of the time
+        return f"sqlite:///{home}/ledger.db", home
+
+    url, home = place("whole")
+    count_file = home / "count"
+
+    def whole() -> None:
+        script = Script(url, home, Effects())
+        script.run()
+        count_file.write_text(str(script.effects.count))
+
+    assert forked(whole) == 0
+    assert forked(lambda: survive(url, home)) == 0
+    crashes = 0
+    for at in range(1, int(count_file.read_text()) + 1, int(nth)):
+        for when in When:
+            url, home = place(f"{at}-{when.name}")
+            status = forked(lambda: Script(url, home, Effects(at, when)).run())  # noqa: B023
+            assert os.WIFSIGNALED(status), f"effect {at} was not reached"
+            assert os.WTERMSIG(status) == signal.SIGKILL
+            assert forked(lambda: survive(url, home)) == 0, f"killed {when.name} effect {at}"  # noqa: B023
+            crashes += 1
+    print(crashes)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
