@@ -372,6 +372,12 @@ class TestBroken:
         with pytest.raises(BrokenCheckpoint):
             read(store)
 
+    def test_bytes_that_are_no_text(self, store: Store) -> None:
+        put(store, [*HEAD, {"add": file("caf\u00e9")}], compression="none", use_dictionary=False)
+        store.put(KEY, store.get(KEY).replace("caf\u00e9".encode(), b"caf\xff\xff"))
+        with pytest.raises(BrokenCheckpoint, match="UTF8"):
+            read(store)
+
     @pytest.mark.parametrize("data", [b"", b"{", b'{"add":{"path":1}}', b"\xff", b"[]"])
     def test_json_that_is_none(self, store: Store, data: bytes) -> None:
         store.put(JSON_KEY, data)

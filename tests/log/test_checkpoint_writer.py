@@ -503,6 +503,19 @@ class TestRefusals:
             write_checkpoint(DeltaLog(store), 2, now_ms=NOW)
 
 
+def test_field_bug_21_another_byte_in_a_page_is_noticed(store: Store) -> None:
+    paths = [f"file-{n}" for n in range(50)]
+    write(store, PLAIN, metadata(), *(add(path, stats='{"numRecords":1}') for path in paths))
+    whole = store.get(checkpoint_path(0))
+    footer = int.from_bytes(whole[-8:-4], "little")
+    for place in range(4, len(whole) - footer - 8, 61):
+        other = bytearray(whole)
+        other[place] ^= 0x20
+        store.put(checkpoint_path(0), bytes(other))
+        # Where the checkpoint is found to be broken, this comes from the commit.
+        assert DeltaLog(store).snapshot().files["path"].to_pylist() == paths
+
+
 def test_field_bug_21_a_corrupt_checkpoint_is_mended_by_the_next_one_of_its_version(store: Store) -> None:
     write(store, PLAIN, metadata(), add("f"))
     store.put(checkpoint_path(0), b"PAR1 but not really")

@@ -109,7 +109,7 @@ class _Content:
             self._read_json(self._store.get(key))
             return
         with self._store.open_read(key) as source:
-            self._read_parquet(pq.ParquetFile(source))
+            self._read_parquet(pq.ParquetFile(source, page_checksum_verification=True))
 
     def _read_json(self, data: bytes) -> None:
         if not data:
@@ -251,6 +251,7 @@ def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.Table:
         parsed = pc.if_else(table["stats"].combine_chunks().is_null(), pc.struct_field(rows, STATS_PARSED), None)
         if parsed.null_count < len(parsed):
             table = table.append_column(STATS_PARSED, parsed)
+    table.validate(full=True)  # Parquet readers take any bytes for text
     return table
 
 

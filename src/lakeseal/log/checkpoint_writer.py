@@ -8,6 +8,7 @@
   again: every live file must be in it.
 - `_last_checkpoint` never goes back to an older version.
 - Rows are made a batch at a time: on top of the state itself, memory does not grow with the table.
+- Pages have checksums, so a reader tells a checkpoint that has rotted.
 
 Classic checkpoints are single Parquet files. A table that says `delta.checkpointPolicy=v2` gets a V2 checkpoint with
 sidecars of bounded length. Fields that Lakeseal does not know are kept (see `checkpoint_rows`); actions that it does
@@ -184,7 +185,12 @@ def _write_parquet(store: Store, key: str, schema: pa.Schema, batches: Iterable[
     dictionary = [leaf for field in schema for leaf in _leaves(field, "") if leaf.rpartition(".")[2] not in _UNIQUE]
     with store.open_write(key) as stream:
         with pq.ParquetWriter(
-            stream, schema, compression="snappy", use_dictionary=dictionary, store_schema=False
+            stream,
+            schema,
+            compression="snappy",
+            use_dictionary=dictionary,
+            write_page_checksum=True,
+            store_schema=False,
         ) as writer:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=batch.num_rows)
