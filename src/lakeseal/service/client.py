@@ -18,6 +18,7 @@ import random
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import TypeVar
@@ -73,11 +74,20 @@ class HttpOwner:
         self._lock = threading.Lock()
         self._clients: dict[int, httpx.Client] = {}
         self._info: OwnerInfo | None = None
+        # Nobody closes an owner that a table was opened with.
+        self._close = weakref.finalize(self, _close, self._clients, self._lock)
 
     @classmethod
     def from_config(cls, config: OwnerConfig) -> HttpOwner:
+        """The same for the same configuration, as long as somebody uses it: connections are shared."""
         # Every owner has the default name unless it is given another.
-        return cls(config.url, token=config.token, name=None if config.name == DEFAULT_NAME else config.name)
+        name = None if config.name == DEFAULT_NAME else config.name
+        key = (config.url, config.token, name)
+        with _connected_lock:
+            found = _connected.get(key)
+            if found is None:
+                found = _connected[key] = cls(config.url, token=config.token, name=name)
+            return found
 
     def __repr__(self) -> str:
         return f"HttpOwner({self._url!r})"
@@ -154,10 +164,8 @@ class HttpOwner:
                 return found
 
     def close(self) -> None:
-        with self._lock:
-            client = self._clients.pop(os.getpid(), None)
-        if client is not None:
-            client.close()
+        """Its connections; it can be used again."""
+        _close(self._clients, self._lock)
 
     def _ask(self, call: str, asked: msgspec.Struct) -> TableCommits:
         return self._read("POST", wire.path_of(call), TableCommits, asked)
@@ -283,6 +291,8 @@ class HttpOwner:
                         timeout=self._timeout,
                         limits=_LIMITS,
                         follow_redirects=False,
+                        # Loading certificates takes longer than a request, and plain http has none.
+                        verify=self._url.startswith("https:"),
                         # Proxies of the environment lead away from this machine.
                         trust_env=not is_loopback(urlsplit(self._url).hostname or ""),
                     )
@@ -290,6 +300,15 @@ class HttpOwner:
 
 
 _JSON = {"Content-Type": "application/json"}
+_connected: weakref.WeakValueDictionary[tuple[str, str | None, str | None], HttpOwner] = weakref.WeakValueDictionary()
+_connected_lock = threading.Lock()
+
+
+def _close(clients: dict[int, httpx.Client], lock: threading.Lock) -> None:
+    with lock:
+        client = clients.pop(os.getpid(), None)
+    if client is not None:
+        client.close()
 
 
 def _checked(url: str, token: str | None) -> str:

@@ -15,6 +15,7 @@ from lakeseal.service.wire import ErrorReply
 _STATUS: tuple[tuple[type[LakesealError], int], ...] = (
     (errors.InvalidInput, 400),
     (errors.NotAuthenticated, 401),
+    (errors.OwnedElsewhere, 409),
     (errors.Refused, 403),
     (errors.NotFound, 404),
     (errors.AlreadyExists, 409),

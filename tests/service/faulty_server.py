@@ -1,0 +1,48 @@
+"""`lakeseal …`, with a service that ends at once, as by SIGKILL, when it gets to a certain point.
+
+`python faulty_server.py <point> serve …`, where the point is `ratified` (the ledger has it, the reply is not sent) or
+`<call of the store>/<pattern of keys>/before|after`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import partial
+
+from lakeseal.cli import main
+from lakeseal.ledger import Ledger
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.messages import Batch, BatchAnswer
+from lakeseal.service import server
+from lakeseal.service.places import Places
+from lakeseal.service.settings import ServiceSettings
+from lakeseal.storage import Store
+from lakeseal.testing.faults import Fault, FaultyStore, How
+
+
+class DiesAfterRatifying(LedgerOwner):
+    def ratify(self, batch: Batch, **options: object) -> BatchAnswer:
+        super().ratify(batch, **options)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def make_owner(point: str, opened: Ledger, settings: ServiceSettings, places: Places) -> LedgerOwner:
+    options = {"name": settings.name, "batch_size": settings.batch_size, "backfills": False, "trusting": False}
+    if point == "ratified":
+        return DiesAfterRatifying(opened, stores=places.open, **options)  # type: ignore[arg-type]
+    call, _, rest = point.partition("/")
+    pattern, _, when = rest.rpartition("/")
+    fault = Fault(call, pattern, How.CRASH_BEFORE if when == "before" else How.CRASH_AFTER)
+
+    def open_faulty(table: str) -> Store:
+        return FaultyStore(places.open(table), [fault])
+
+    return LedgerOwner(opened, stores=open_faulty, **options)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    server.serve = partial(server.serve, make_owner=partial(make_owner, sys.argv[1]))  # type: ignore[assignment]
+    sys.exit(main(sys.argv[2:]))
