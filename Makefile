@@ -74,7 +74,7 @@ peers: setup
 	@$(RUN) scripts/peers.py && $(PYTEST) -m peers $(ARGS) || [ $$? -eq 5 ]
 
 bench-peers: setup
-	@$(RUN) scripts/peers.py && $(RUN) bench/run.py --peers $(ONLY)
+	@$(RUN) scripts/peers.py && export LAKESEAL_BENCH_PEERS=1 && $(RUN) bench/run.py $(ONLY)
 
 clean:
 	@rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results build dist

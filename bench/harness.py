@@ -31,6 +31,12 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 
 
+def delta_spark_is_wanted() -> bool:
+    """Whether a benchmark shall run beside Delta Spark, too: `make bench-peers` asked for it and could set it up."""
+    ready = HERE.parent / ".venv-peers" / "delta-jars.txt"
+    return bool(os.environ.get("LAKESEAL_BENCH_PEERS")) and ready.exists()
+
+
 class Timer:
     seconds = 0.0
     cpu_seconds = 0.0
