@@ -222,6 +222,13 @@ def test_data_that_does_not_have_the_tables_columns_is_refused() -> None:
         evaluate(bind(parse("a = 1"), schema), pa.RecordBatch.from_pydict({"a": ["x"]}))
 
 
+def test_a_struct_of_which_only_some_fields_were_read_can_be_asked_for() -> None:
+    schema = from_arrow(pa.schema({"s": pa.struct([("x", pa.int64()), ("y", pa.string())])}))
+    batch = pa.RecordBatch.from_pydict({"s": [{"x": 1}, None]})
+    assert evaluate(bind(parse("s is null"), schema), batch).to_pylist() == [False, True]
+    assert evaluate(bind(parse("s.x"), schema), batch).to_pylist() == [1, None]
+
+
 def test_slices_are_read_from_where_they_start() -> None:
     batch = pa.RecordBatch.from_pydict(
         {

@@ -1,10 +1,9 @@
 """Expressions: SQL text that was understood, and the same bound to a schema.
 
-    >>> predicate = parse("id > 5 AND region = 'eu'")
-    >>> sorted(predicate.columns)
-    [('id',), ('region',)]
-    >>> bound = predicate.bind(schema)
-    >>> bound.filter(batch)
+    predicate = parse("id > 5 AND region = 'eu'")
+    predicate.columns                               # {("id",), ("region",)}
+    bound = bind_predicate(predicate, schema)
+    filter_batch(bound, batch)
 
 An `Expression` knows nothing of tables. A `BoundExpression` has a type and can be evaluated over Arrow data whose
 columns have the schema's names. Both are frozen, can be pickled, and are safe to share between threads. The session's
@@ -14,7 +13,6 @@ time zone is UTC, ANSI mode is on, and answers are Spark's: what would differ is
 from __future__ import annotations
 
 import datetime
-import math
 from decimal import Decimal
 from functools import cached_property
 
@@ -224,7 +222,7 @@ def _integer(value: int) -> sql.Literal:
 
 
 def _decimal(value: Decimal) -> sql.Literal:
-    data_type = decimal_type(value) if value.is_finite() and not math.isinf(value.adjusted()) else None
+    data_type = decimal_type(value) if value.is_finite() else None
     if data_type is None:
         raise InvalidArgument(f"The number {value!s:.50} has too many digits for a decimal")
     return sql.Literal(Decimal(f"{value:f}"), data_type)
