@@ -56,5 +56,7 @@ class LakesealDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("lakeseal")` known to a session."""
+    """Makes `format("lakeseal")` known to a session, and lets the session push filters into Python sources: it does not
+    by default, and would open every file of a table to find one row."""
     spark.dataSource.register(LakesealDataSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -24,6 +24,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp
+from lakeseal.spark.failures import noted
 from lakeseal.spark.parquet_scan import ParquetScan
 from lakeseal.spark.predicates import Settings, columns_of, understood
 from lakeseal.spark.read_task import MAX_SPLIT_BYTES, ChangeTask, ReadTask, ScanTask, change_splits, file_splits
@@ -88,9 +89,10 @@ class _Rows:
         self.__name__ = name
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for split in batch["split"].to_pylist():
-                yield from self._task.read(split)
+        with noted():
+            for batch in batches:
+                for split in batch["split"].to_pylist():
+                    yield from self._task.read(split)
 
 
 def _with_columns(spec: ReadSpec, names: Sequence[str], more: Sequence[str]) -> ReadSpec:
