@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,6 +54,7 @@ from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import FaultyStore
 from lakeseal.testing.histories import schema, write_history
 from lakeseal.testing.reference import described, replayed
+from lakeseal.testing.s3 import S3Server, s3_server
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
@@ -462,6 +464,13 @@ class TestRefusals:
             write(store, protocol, metadata())
         assert not store.list_keys(LOG_DIR, after=commit_path(0))
 
+    def test_a_table_whose_commits_a_catalog_manages(self, store: Store) -> None:
+        names = ("catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck")
+        readers = ("catalogManaged", "vacuumProtocolCheck")
+        protocol = Protocol(min_reader_version=3, min_writer_version=7, reader_features=readers, writer_features=names)
+        with pytest.raises(UnsupportedFeature, match="catalogManaged"):
+            write(store, protocol, metadata())
+
     def test_field_bug_22_a_log_that_lost_files_is_not_made_permanent(self, store: Store) -> None:
         write_history(store, [[PLAIN, metadata(), add("f")]])
         store.put(checksum_path(0), b'{"tableSizeBytes":2,"numFiles":2,"numMetadata":1,"numProtocol":1}')
@@ -529,6 +538,29 @@ def test_a_log_with_a_broken_commit_below_the_checkpoint_still_gets_newer_ones(s
     write_history(store, [[add("g")]], start=1)
     info = write_checkpoint(DeltaLog(store), 1, now_ms=NOW)
     assert info.num_adds == 2
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", ["local", "memory", "s3"])
+@pytest.mark.parametrize("protocol", [PLAIN, V2])
+def test_on_every_store(request: pytest.FixtureRequest, tmp_path: Path, kind: str, protocol: Protocol) -> None:
+    match kind:
+        case "local":
+            store = open_store(tmp_path)
+        case "memory":
+            store = open_store(f"memory://{uuid.uuid4().hex}/table")
+        case _:
+            server: S3Server = request.getfixturevalue("s3")
+            store = open_store(server.uri(f"{uuid.uuid4().hex}/table"), server.storage_options)
+    table = metadata({"delta.checkpointPolicy": "v2"})
+    info = write(store, protocol, table, *(add(f"f{n}") for n in range(9)), sidecar_rows=4)
+    assert info.size_in_bytes == sum(store.head(key).size for key in info.files)
+    assert only_checkpoint(store).snapshot().files.num_rows == 9
 
 
 def test_more_files_than_fit_into_one_batch(store: Store) -> None:
