@@ -1,21 +1,272 @@
-"""MERGE of a Spark DataFrame into a table."""
+"""MERGE in Spark: the same meaning as `write/merge_command`, for sources that do not fit in one process.
+
+Spark joins; tasks read and write files as Arrow. First the columns of conditions of the files that may match are joined
+with the source, which gives the place of every row that changes. Then only files with such rows are read whole. The
+source is kept by Spark while the merge runs, so it is evaluated once.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
+import numpy as np
+from msgspec import Struct
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from lakeseal.commit.proposal import Operation
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
+from lakeseal.errors import AmbiguousMerge, InvalidExpression, located
+from lakeseal.expr.expression import Expression
+from lakeseal.expr.render import quote_name, render
+from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
+from lakeseal.log.files import add_actions
+from lakeseal.protocol.actions import Action, AddFile
+from lakeseal.protocol.schema import StructType
 from lakeseal.spark.failures import recovered
+from lakeseal.spark.merge_columns import MergeColumns
+from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
+from lakeseal.spark.predicates import Settings, understood
+from lakeseal.spark.runner import SparkRunner
+from lakeseal.spark.schema import data_schema
 from lakeseal.storage import StoreSpec
-from lakeseal.write import merge_command
-from lakeseal.write.engine import InProcessEngine
+from lakeseal.write.change_metrics import Stopwatch
+from lakeseal.write.file_changes import live_rows, removal, with_vector
+from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import MergeCommand
+from lakeseal.write.merge_metrics import merge_metrics, merge_operation
+from lakeseal.write.merge_names import SOURCE, TARGET, Names, columns_of, own_names, sides
+from lakeseal.write.schema_merge import merge_schema
+from lakeseal.write.search import write_vectors
+from lakeseal.write.touched_files import changeable
+from lakeseal.write.transactional_write import TransactionalWrite
 from lakeseal.write.write_command import NothingToDo
+
+_SOURCE_ROW = "__lakeseal_source"
+_CLAUSE = "__lakeseal_clause"
 
 
 def run(
     command: MergeCommand, txn: OptimisticTransaction, source: DataFrame, *, store: StoreSpec
 ) -> CommitResult | NothingToDo:
-    with recovered():
-        rows = merge_command.read_source(source.toArrow())
-    return merge_command.run(command, txn, rows, engine=InProcessEngine(), store=store)
+    with located(table=txn.table), recovered(), _typed():
+        return _SparkMerge(command, txn, source, store).run()
+
+
+@contextmanager
+def _typed() -> Iterator[None]:
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        raise InvalidExpression(f"Spark cannot do this merge: {str(error).partition(chr(10))[0]}") from error
+
+
+class _Touched(Struct, frozen=True, kw_only=True):
+    number: int
+    add: AddFile
+    file: DataFile
+    acted: int
+
+
+class _SparkMerge:
+    def __init__(self, command: MergeCommand, txn: OptimisticTransaction, source: DataFrame, store: StoreSpec) -> None:
+        self._command = command
+        self._txn = txn
+        self._store = store
+        self._spark = source.sparkSession
+        self._snapshot = changeable(txn)
+        schema = data_schema(source.schema)
+        self._table = self._evolved(schema)
+        self._names = Names(self._table, schema, target_names=command.target_names, source_names=command.source_names)
+        self._columns = MergeColumns(command, self._table, schema, self._names)
+        flat = [F.col(quote_name(name)).alias(SOURCE + name) for name in source.columns]
+        self._source = source.select(*flat).withColumn(_SOURCE_ROW, F.monotonically_increasing_id()).persist()
+        properties = self._snapshot.properties
+        self._by_vectors = properties.deletion_vectors
+        self._feed = properties.change_data_feed
+        self._updates = [n for n, clause in enumerate(command.clauses) if clause.action == "update"]
+        self._deletes = [n for n, clause in enumerate(command.clauses) if clause.action == "delete"]
+        self._kept: list[DataFrame] = [self._source]
+
+    def run(self) -> CommitResult | NothingToDo:
+        watch = Stopwatch()
+        try:
+            self._columns.check(self._rows([], None).crossJoin(self._source))
+            on = self._names.resolve(self._command.on)
+            candidates = self._txn.filter_files(self._predicate(on))
+            numbered = list(enumerate(data_files(candidates)))
+            pairs, actions = self._matched(on, numbered)
+            touched, counts = self._touched(actions, candidates, numbered)
+            scan_time = watch.lap()
+            changed = self._write(pairs, actions, touched, counts)
+            old = self._old_files(actions, touched)
+            files: list[Action] = [*changed, *old]
+            copied = None if self._by_vectors else self._copied(touched)
+            counts["copied"] = copied or 0
+            sources = self._source.count()
+            metrics = merge_metrics(files, counts, sources) | {
+                "scanTimeMs": scan_time,
+                "rewriteTimeMs": watch.lap(),
+                "executionTimeMs": watch.total,
+            }
+            if not files and self._txn.metadata == self._snapshot.metadata:
+                return NothingToDo(version=self._snapshot.version, reason="no row changes", metrics=metrics)
+            operation: Operation = merge_operation(self._command, metrics)
+            return self._txn.commit(files, operation)
+        finally:
+            for frame in self._kept:
+                frame.unpersist()
+
+    def _evolved(self, source: StructType) -> StructType:
+        if self._command.merge_schema and any(c.values is None and c.action != "delete" for c in self._command.clauses):
+            merged = merge_schema(self._txn.metadata, source)
+            if merged != self._txn.metadata:
+                self._txn.update_metadata(merged)
+        return StructType.from_json(self._txn.metadata.schema_string or "")
+
+    def _predicate(self, on: Expression) -> str | None:
+        """What rows of the table must be like to have a match, as far as that is known without the source."""
+        if self._command.of("not_matched_by_source"):
+            return None
+        parts = [own_names(part) for part in on.conjuncts() if sides(part) == {TARGET}]
+        if not parts:
+            return None
+        whole = " AND ".join(f"({part})" for part in parts)
+        return understood(whole, self._snapshot.schema, Settings.of(self._spark))
+
+    def _rows(self, files: Sequence[tuple[int, DataFile]], columns: Collection[str] | None) -> DataFrame:
+        names = [n for n in self._table.names if columns is None or n in columns]
+        spec = ReadSpec(
+            schema=self._table,
+            partition_columns=self._snapshot.partition_columns,
+            mapping=self._snapshot.properties.column_mapping_mode,  # type: ignore[arg-type]
+            columns=tuple(names),
+        )
+        rows = placed_rows(self._spark, self._store, spec, files)
+        return rows.select(*(F.col(quote_name(n)).alias(TARGET + n) for n in names), quoted(FILE), quoted(ROW))
+
+    def _matched(self, on: Expression, files: Sequence[tuple[int, DataFile]]) -> tuple[DataFrame, DataFrame]:
+        """Pairs that belong together, and the rows that change, by their places."""
+        target = self._rows(files, columns_of(TARGET, self._columns.paths(on)))
+        joined = target.join(self._source, F.expr(render(on.root)), "inner")
+        chosen = self._columns.clause("matched").alias(_CLAUSE)
+        pairs = self._keep(joined.select(quoted(FILE), quoted(ROW), quoted(_SOURCE_ROW), chosen))
+        actions = pairs.where(quoted(_CLAUSE).isNotNull())
+        if self._command.of("not_matched_by_source"):
+            alone = target.join(pairs.select(quoted(FILE), quoted(ROW)), [FILE, ROW], "left_anti")
+            chosen = self._columns.clause("not_matched_by_source").alias(_CLAUSE)
+            nobody = F.lit(None).cast("long").alias(_SOURCE_ROW)
+            by_source = alone.select(quoted(FILE), quoted(ROW), nobody, chosen)
+            actions = actions.unionByName(by_source.where(quoted(_CLAUSE).isNotNull()))
+        actions = self._keep(actions)
+        self._check_ambiguous(actions, target)
+        if any(clause.action == "delete" for clause in self._command.of("matched")):
+            actions = self._keep(actions.dropDuplicates([FILE, ROW]))
+        return pairs, actions
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self._kept.append(kept)
+        return kept
+
+    def _check_ambiguous(self, actions: DataFrame, target: DataFrame) -> None:
+        not_deleted = F.sum(F.when(quoted(_CLAUSE).isin(self._deletes), 0).otherwise(1)).alias("others")
+        several = actions.groupBy(FILE, ROW).agg(F.count("*").alias("count"), not_deleted)
+        wrong = several.where("`count` > 1 AND others > 0").limit(1).collect()
+        if wrong:
+            place = (quoted(FILE) == wrong[0][FILE]) & (quoted(ROW) == wrong[0][ROW])
+            (row,) = target.where(place).drop(FILE, ROW).limit(1).collect()
+            shown = ", ".join(f"{name.removeprefix(TARGET)}: {value!r}" for name, value in row.asDict().items())
+            raise AmbiguousMerge(f"Several rows of the source match the row {{{shown}}}, and not all of them delete it")
+
+    def _touched(
+        self, actions: DataFrame, candidates: Any, numbered: Sequence[tuple[int, DataFile]]
+    ) -> tuple[list[_Touched], Counter[str]]:
+        found = actions.groupBy(FILE, _CLAUSE).count().collect()
+        acted: Counter[int] = Counter()
+        counts: Counter[str] = Counter()
+        for row in found:
+            acted[row[FILE]] += row["count"]
+            counts[self._command.clauses[row[_CLAUSE]].name] += row["count"]
+        adds = {add.path: add for add in add_actions(candidates)} if acted else {}
+        files = dict(numbered)
+        return [
+            _Touched(number=n, add=adds[files[n].path], file=files[n], acted=acted[n]) for n in sorted(acted)
+        ], counts
+
+    def _write(
+        self, pairs: DataFrame, actions: DataFrame, touched: list[_Touched], counts: Counter[str]
+    ) -> list[Action]:
+        updates = any(counts[clause.name] for clause in self._command.clauses if clause.action == "update")
+        changes = self._feed and bool(touched) and (updates or not self._by_vectors)
+        parts = []
+        if touched and (changes or updates or not self._by_vectors):
+            parts.append(self._rewritten(actions, touched, changes))
+        inserted = self._inserted(pairs)
+        if inserted is not None:
+            counts["when_not_matched_insert"] = inserted.count()
+            if counts["when_not_matched_insert"]:
+                parts.append(self._columns.with_changes(self._columns.inserted(inserted, quoted(_CLAUSE)), changes))
+        if not parts:
+            return []
+        frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        write = TransactionalWrite(self._txn, SparkRunner(self._spark), store=self._store)
+        return [*write.write_files(frame)]
+
+    def _inserted(self, pairs: DataFrame) -> DataFrame | None:
+        if not self._command.of("not_matched"):
+            return None
+        fresh = self._source.join(pairs.select(quoted(_SOURCE_ROW)), [_SOURCE_ROW], "left_anti")
+        chosen = fresh.withColumn(_CLAUSE, self._columns.clause("not_matched"))
+        return self._keep(chosen.where(quoted(_CLAUSE).isNotNull()))
+
+    def _rewritten(self, actions: DataFrame, touched: list[_Touched], changes: bool) -> DataFrame:
+        rows = self._rows([(t.number, t.file) for t in touched], None)
+        placed = rows.join(actions, [FILE, ROW], "inner" if self._by_vectors else "left")
+        joined = placed.join(self._source, [_SOURCE_ROW], "left")
+        if not changes:
+            keeps = quoted(_CLAUSE).isNull() | quoted(_CLAUSE).isin(self._updates)
+            return self._columns.updated(joined.where(keeps), quoted(_CLAUSE)).select(
+                *(F.col(quote_name(n)) for n in self._table.names)
+            )
+        return self._columns.with_feed(
+            self._columns.updated(joined, quoted(_CLAUSE)), quoted(_CLAUSE), self._updates, CHANGE_TYPE
+        )
+
+    def _copied(self, touched: list[_Touched]) -> int | None:
+        rows = [live_rows(one.add) for one in touched]
+        known = [count for count in rows if count is not None]
+        return None if len(known) < len(rows) else sum(known) - sum(one.acted for one in touched)
+
+    def _old_files(self, actions: DataFrame, touched: list[_Touched]) -> list[Action]:
+        now = now_ms()
+        old: list[Action] = [removal(one.add, now_ms=now) for one in touched]
+        if not self._by_vectors or not touched:
+            return old
+        partly = [(one, rows) for one in touched if (rows := self._live(one)) != one.acted]
+        places = {
+            row[FILE]: np.array(sorted(row["rows"]), np.uint64)
+            for row in actions.groupBy(FILE).agg(F.collect_set(quoted(ROW)).alias("rows")).collect()
+        }
+        spec = ReadSpec(schema=self._table, partition_columns=self._snapshot.partition_columns)
+        store = self._store.open()
+        reader = DataReader(store, spec)
+        properties = self._snapshot.properties
+        prefix = properties.random_prefix_length if properties.randomize_file_prefixes else 0
+        vectors = write_vectors(reader, store, [(one.file, places[one.number]) for one, _ in partly], prefix)
+        for (one, rows), vector in zip(partly, vectors, strict=True):
+            hidden = 0 if one.add.deletion_vector is None else one.add.deletion_vector.cardinality
+            old.append(with_vector(one.add, vector, records=rows + hidden))
+        return old
+
+    def _live(self, one: _Touched) -> int:
+        known = live_rows(one.add)
+        return known if known is not None else self._rows([(one.number, one.file)], []).count()
+
+
+def quoted(name: str) -> Column:
+    return F.col(quote_name(name))

@@ -17,7 +17,8 @@ Run = Callable[[MergeCommand], CommitResult | NothingToDo]
 class MergeBuilder:
     """What `Table.merge` gives. Every method gives a new builder; nothing happens before `execute`.
 
-    Columns of the table are `t.…` or `target.…`, those of the source `s.…` or `source.…`, in conditions and in values.
+    Columns of the table are `t.…` or `target.…`, those of the source `s.…` or `source.…`, in conditions and in values,
+    unless they were given other names.
     Values are SQL texts or constants by column; "*" takes all columns from the source by name.
     """
 
@@ -31,7 +32,7 @@ class MergeBuilder:
         for side in ("source", "target"):
             name = names.get(f"{side}_alias")
             if name is not None:
-                self._options[f"{side}_names"] = (name, side[0], side)
+                self._options[f"{side}_names"] = (name,)
 
     def when_matched_update(self, set: Values = "*", condition: str | None = None) -> MergeBuilder:
         return self._with("matched", "update", condition, set)

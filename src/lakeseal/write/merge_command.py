@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakeseal import expr
-from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import SchemaMismatch, located
 from lakeseal.log.data import DataReader, data_files
@@ -26,12 +25,13 @@ from lakeseal.protocol.actions import Action, AddFile
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType, duplicate_name
 from lakeseal.storage import StoreSpec
-from lakeseal.write.change_metrics import Metrics, Stopwatch, file_metrics
+from lakeseal.write.change_metrics import Stopwatch
 from lakeseal.write.engine import InProcessEngine
 from lakeseal.write.file_changes import removal, with_vector
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import MergeCommand
 from lakeseal.write.merge_join import Matcher, Rows
+from lakeseal.write.merge_metrics import merge_metrics, merge_operation
 from lakeseal.write.merge_names import SOURCE, TARGET, flat_columns
 from lakeseal.write.merge_plan import MergePlan, choose, target_predicate
 from lakeseal.write.merge_search import POSITION, FileActions, Matches, MergeSearch
@@ -110,11 +110,15 @@ class _Merge:
             self._count(matches)
             bar.stage("rewriting", len(matches.files))
             actions = [*self._written(matches), *self._old_files(matches, reader)]
-            metrics = self._metrics(actions, scan_time, watch)
+            metrics = merge_metrics(actions, self._counts, self._source.num_rows) | {
+                "scanTimeMs": scan_time,
+                "rewriteTimeMs": watch.lap(),
+                "executionTimeMs": watch.total,
+            }
             if not actions and self._txn.metadata == self._snapshot.metadata:
                 return NothingToDo(version=self._snapshot.version, reason="no row changes", metrics=metrics)
             bar.stage("committing")
-            return self._txn.commit(actions, self._operation(metrics))
+            return self._txn.commit(actions, merge_operation(self._command, metrics))
 
     def _evolved(self, source: StructType) -> StructType:
         """The table's schema, with the source's columns where "*" brings them in."""
@@ -236,52 +240,6 @@ class _Merge:
         for file, vector in zip(files, vectors, strict=True):
             hidden = 0 if file.file.deletion_vector is None else file.file.deletion_vector.cardinality
             yield with_vector(adds[file.file.path], vector, records=file.rows + hidden)
-
-    def _metrics(self, actions: list[Action], scan_time: int, watch: Stopwatch) -> Metrics:
-        files, count = file_metrics(actions), self._counts
-        updated = {kind: count[f"when_{kind}_update"] for kind in ("matched", "not_matched_by_source")}
-        deleted = {kind: count[f"when_{kind}_delete"] for kind in ("matched", "not_matched_by_source")}
-        inserted = count["when_not_matched_insert"]
-        return {
-            "numSourceRows": self._source.num_rows,
-            "numTargetRowsInserted": inserted,
-            "numTargetRowsUpdated": sum(updated.values()),
-            "numTargetRowsDeleted": sum(deleted.values()),
-            "numTargetRowsCopied": count["copied"],
-            "numTargetRowsMatchedUpdated": updated["matched"],
-            "numTargetRowsMatchedDeleted": deleted["matched"],
-            "numTargetRowsNotMatchedBySourceUpdated": updated["not_matched_by_source"],
-            "numTargetRowsNotMatchedBySourceDeleted": deleted["not_matched_by_source"],
-            "numOutputRows": inserted + sum(updated.values()) + count["copied"],
-            "numTargetFilesAdded": files["numAddedFiles"],
-            "numTargetFilesRemoved": files["numRemovedFiles"],
-            "numTargetBytesAdded": files["numAddedBytes"],
-            "numTargetBytesRemoved": files["numRemovedBytes"],
-            "numTargetChangeFilesAdded": files["numAddedChangeFiles"],
-            "numTargetDeletionVectorsAdded": files["numDeletionVectorsAdded"],
-            "numTargetDeletionVectorsRemoved": files["numDeletionVectorsRemoved"],
-            "numTargetDeletionVectorsUpdated": files["numDeletionVectorsUpdated"],
-            "scanTimeMs": scan_time,
-            "rewriteTimeMs": watch.lap(),
-            "executionTimeMs": watch.total,
-        }
-
-    def _operation(self, metrics: Metrics) -> Operation:
-        command = self._command
-        shown = {
-            f"{name}Predicates": [clause.to_json() for clause in command.of(kind)]
-            for kind, name in (
-                ("matched", "matched"),
-                ("not_matched", "notMatched"),
-                ("not_matched_by_source", "notMatchedBySource"),
-            )
-        }
-        return Operation(
-            name="MERGE",
-            parameters={"predicate": command.on, **shown},
-            metrics=metrics,
-            user_metadata=command.user_metadata,
-        )
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

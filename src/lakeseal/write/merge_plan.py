@@ -90,7 +90,7 @@ class MergePlan:
         for field in self.table.fields:
             given = self._source.field(field.name)
             if given is not None:
-                values.append(((field.name,), self.names.resolve(f"{SOURCE}{quote_name(given.name)}")))
+                values.append(((field.name,), expr.column(SOURCE + given.name)))
             elif not self.command.merge_schema and sql_when_missing(field) is None:
                 raise SchemaMismatch(
                     f'The source has no such column, and {clause.name}("*") sets all columns of the table',

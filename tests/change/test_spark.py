@@ -1,0 +1,77 @@
+"""The same commands with their tasks on Spark: rows, metrics and the change feed are those of this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakeseal import errors
+from lakeseal.testing.rows import rows
+
+pytestmark = pytest.mark.spark
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+VECTORS = {"delta.enableDeletionVectors": "true"}
+COUNTS = ("Rows", "numSourceRows")
+
+
+def counts(result: Any) -> dict[str, Any]:
+    return {name: value for name, value in result.metrics.items() if name.endswith(COUNTS) or "Rows" in name}
+
+
+@pytest.mark.parametrize("properties", [{}, FEED, VECTORS, FEED | VECTORS], ids=["plain", "feed", "vectors", "both"])
+def test_commands_on_spark_do_what_they_do_here(spark: Any, tables: Any, properties: Any) -> None:
+    files = (range(10), range(10, 20), range(20, 30))
+    here = tables(*files, properties=properties, partition_by=["part"], name="here")
+    there = tables(*files, properties=properties, partition_by=["part"], name="there")
+    source = tables.people(1, 2, 3, 4, 15, 50, 51, 52)
+
+    def merged(table: Any, data: Any) -> Any:
+        return (
+            table.merge(data, "t.id = s.id")
+            .when_matched_delete("t.id = 1")
+            .when_matched_update(
+                {"name": "concat(coalesce(t.name, '-'), '+', s.id)", "score": "s.score + 1"}, "s.id < 15"
+            )
+            .when_not_matched_insert({"id": "s.id", "name": "'a'"}, "s.id = 50")
+            .when_not_matched_insert("*", "s.id > 51")
+            .when_not_matched_by_source_delete("t.id > 25")
+            .when_not_matched_by_source_update({"name": "upper(name)"}, "t.id = 7")
+            .execute()
+        )
+
+    for command in (
+        lambda table, on: table.delete("id % 4 = 1 AND id > 5", spark=on),
+        lambda table, on: table.update({"name": "concat('u', id)"}, "id BETWEEN 8 AND 22", spark=on),
+        lambda table, on: merged(table, source if on is None else on.createDataFrame(source)),
+        lambda table, on: table.optimize(spark=on),
+    ):
+        assert counts(command(here, None)) == counts(command(there, spark))
+        assert rows(here.to_arrow()) == rows(there.to_arrow())
+    if properties.get("delta.enableChangeDataFeed"):
+        assert tables.feed(here, 3) == tables.feed(there, 3)
+    tables.check(there)
+
+
+def test_merges_on_spark_refuse_what_is_ambiguous_and_say_why(spark: Any, tables: Any) -> None:
+    table = tables(range(5))
+    twice = spark.createDataFrame(pa.concat_tables([tables.people(3), tables.people(3, 4)]))
+    with pytest.raises(errors.AmbiguousMerge, match="id: 3"):
+        table.merge(twice, "t.id = s.id").when_matched_update().execute()
+    with pytest.raises(errors.SchemaMismatch):
+        table.merge(twice, "t.id = s.id").when_matched_update({"id": "s.name"}).execute()
+    assert table.version() == 0
+    table.merge(twice, "t.id = s.id").when_matched_delete().execute()
+    assert tables.ids(table) == [0, 1, 2]
+
+
+def test_what_only_spark_can_evaluate_goes_through_its_plan(spark: Any, tables: Any) -> None:
+    table = tables(range(5), properties=VECTORS)
+    source = spark.createDataFrame(tables.people(3, 9)).withColumnRenamed("score", "extra")
+    merge = table.merge(source, "sha2(CAST(t.id AS STRING), 256) = sha2(CAST(s.id AS STRING), 256)", merge_schema=True)
+    merge.when_matched_update({"name": "md5(s.part)"}).when_not_matched_insert("*").execute()
+    assert tables.ids(table) == [0, 1, 2, 3, 4, 9]
+    assert table.to_arrow(where="id = 9")["extra"].to_pylist() == [4.5]
+    assert len(tables.names(table)[3] or "") == 32
