@@ -27,7 +27,7 @@ from lakeseal.service.client import HttpOwner
 from lakeseal.service.service import Service
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.postgres import postgres_server
+from lakeseal.testing.postgres import fresh_database, postgres_server
 
 FAULTY = Path(__file__).parent / "faulty_server.py"
 
@@ -165,13 +165,17 @@ def closed_service(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iter
 
 
 @pytest.fixture(scope="session")
-def postgres_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def postgres() -> Iterator[str]:
+    # These tests kill clients and services, not the server: what it has accepted need not reach the disk.
+    with postgres_server(fsync="off", full_page_writes="off") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_service(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("postgres-service")
-    with (
-        postgres_server(fsync="off", full_page_writes="off") as url,
-        running(url, folder, "--insecure", "--rate", "0", "--workers", "2") as service,
-    ):
-        yield service
+    with fresh_database(postgres) as url, running(url, folder, "--insecure", "--rate", "0", "--workers", "2") as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

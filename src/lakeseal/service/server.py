@@ -39,9 +39,9 @@ def serve(
     make_owner: OpenOwner = open_owner,
 ) -> None:
     """Returns when the service has been stopped. `listening` is told the address once it can be connected to."""
-    logs.configure(settings.log_level)
     _check(settings)
     with _bound(settings) as bound:
+        logs.configure(settings.log_level)
         url = _url(settings, bound)
         if not settings.roots:
             _log.warning("without --root, tables are served in any place that this process can reach")

@@ -1,0 +1,245 @@
+"""What one sees of a service: health, numbers, logs without secrets, the page."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from lakeseal import ledger
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.managed_owner import ManagedOwner
+from lakeseal.owner.messages import Batch
+from lakeseal.service.calls import CALLS
+from lakeseal.service.client import HttpOwner
+from lakeseal.service.logs import masked
+from lakeseal.service.metrics import Metrics, shared_file
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.managed_tables import append, create
+from lakeseal.testing.postgres import fresh_database
+
+
+def test_health_and_readiness_tell_of_the_process_the_ledger_and_the_lag(inside, tmp_path: Path) -> None:
+    with inside(insecure=True) as client:
+        assert client.get("/health").json() == {"status": "alive"}
+        ready = client.get("/ready")
+        assert ready.status_code == 200
+        assert ready.json() == {
+            "ready": True,
+            "ledger": "answers",
+            "publisher": "runs",
+            "unbackfilled": 0,
+            "lag_seconds": 0.0,
+        }
+
+
+def test_without_its_ledger_a_service_is_alive_and_not_ready(start, tmp_path: Path) -> None:
+    service = start("--insecure")
+    (tmp_path / "ledger.db").unlink()
+    assert service.get("/health").status_code == 200
+    ready = service.get("/ready")
+    assert ready.status_code == 503
+    assert ready.json() == {"ready": False, "ledger": "does not answer"}
+    assert service.post("get-commits", {"table": "file:///t"}).status_code == 503
+    token = service.post("get-commits", {"table": "file:///t"}, token="lks_" + "0" * 12 + "_" + "A" * 43)
+    assert token.status_code == 503
+    assert "ledger" not in token.text, "who is not known learns nothing of it"
+
+
+def test_numbers_count_commits_conflicts_refusals_and_time(inside, tmp_path: Path) -> None:
+    with inside(insecure=True, publish_every_s=60.0) as client:
+        owner = HttpOwner(str(client.base_url))
+        store = open_store(tmp_path / "table")
+        log, managed = create(store, owner)
+        data = json.dumps({"commitInfo": {"txnId": "late", "inCommitTimestamp": 2**50}}).encode() + b"\n"
+        late = ManagedOwner(owner, store).request(1, data, txn_id="late")
+        append(log, managed, "a")
+        append(log, managed, "b")
+        owner.ratify(Batch(commits=(late,)))
+        client.post("/v1/get-commits", json={"table": "nowhere"})
+        text = client.get("/metrics").text
+        owner.close()
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert found["lakeseal_commits_total"] == "2"
+    assert found["lakeseal_conflicts_total"] == "1"
+    assert found['lakeseal_refusals_total{kind="invalid-uri"}'] == "1"
+    assert found['lakeseal_requests_total{call="ratify",status="2xx"}'] == "3"
+    assert found['lakeseal_requests_total{call="get_commits",status="4xx"}'] == "1"
+    assert found['lakeseal_request_seconds_count{call="ratify"}'] == "3"
+    assert found['lakeseal_request_seconds_bucket{call="ratify",le="+Inf"}'] == "3"
+    assert float(found['lakeseal_request_seconds_sum{call="ratify"}']) > 0
+    assert found["lakeseal_unbackfilled_commits"] == "2"
+    assert float(found["lakeseal_backfill_lag_seconds"]) > 0
+    assert found["lakeseal_tables"] == "1"
+    assert not any("table" in name for name in found if "{" in name), "no names of tables in labels"
+
+
+def test_workers_add_up_and_a_new_one_goes_on_in_the_row_of_a_dead_one() -> None:
+    path = shared_file()
+    try:
+        first = Metrics(["ratify"], path=path, rows=3)
+        first.ratified(2)
+        first.answered("ratify", 200, 0.003, None)
+        first.answered("nobody knows", 200, 0.003, None)
+        text = first.text({})
+        assert "lakeseal_commits_total 2" in text
+        assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.0025"} 0' in text
+        assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.005"} 1' in text
+        first._file.close()
+        second = Metrics(["ratify"], path=path, rows=3)
+        assert second.row == 0
+        second.ratified(3)
+        assert "lakeseal_commits_total 5" in second.text({"g": ("A gauge.", 1.5)})
+        second._file.close()
+    finally:
+        Path(path).unlink()
+
+
+def test_every_request_has_an_id_that_the_caller_may_choose(open_service) -> None:
+    chosen = open_service.post("get-commits", {"table": "no"}, **{"X-Request-Id": "my-id.1"})
+    assert chosen.headers["x-request-id"] == chosen.json()["request_id"] == "my-id.1"
+    for bad in ("a b", "x" * 65, "<script>", '"'):
+        made = open_service.post("get-commits", {"table": "no"}, **{"X-Request-Id": bad})
+        assert made.headers["x-request-id"] != bad
+        assert len(made.headers["x-request-id"]) == 32
+    lines = [json.loads(line) for line in open_service.log().splitlines()]
+    noted = next(line for line in lines if line.get("request_id") == "my-id.1")
+    assert (noted["call"], noted["status"], noted["error"], noted["level"]) == (
+        "get_commits",
+        400,
+        "invalid-uri",
+        "info",
+    )
+    assert noted["ms"] > 0
+
+
+def test_field_bug_s7_no_secret_is_in_logs_replies_or_errors(start, postgres: str, tmp_path: Path) -> None:
+    secrets = ["hunter2pass", "wJalrXUtnFEMI"]
+    with fresh_database(postgres) as url:
+        ledger_url = url.replace("postgres@", f"postgres:{secrets[0]}@")
+        service = start(
+            "--log-level", "debug", "--option", f"aws_secret_access_key={secrets[1]}", ledger=ledger_url
+        )  # fmt: skip
+        good = service.token("admin")
+        wrong = good[:-3] + "AAA"
+        other = "lks_" + "f" * 12 + "_" + uuid.uuid4().hex + "A" * 11
+        secrets += [token.rpartition("_")[2] if token is other else token[17:] for token in (good, wrong, other)]
+        create(open_store(tmp_path / "table"), service.owner(good))
+        replies = []
+        for token in (good, wrong, other):
+            replies.append(service.post("get-commits", {"table": f"file:///{token}"}, token=token))
+            replies.append(service.post("get-commits", {"table": f"s3://k:{token}@bucket/t"}, token=good))
+            replies.append(service.get(f"/v1/tables?token={token}&prefix=http://u:{token}@x"))
+            replies.append(service.get(f"/{token}"))
+            replies.append(service.post("ratify", {"commits": token}, token=good, **{"X-Request-Id": token + "x" * 40}))
+            replies.append(service.get("/", headers={"Authorization": f"Basic {token}"}))
+        service.post("begin-takeover", {"table": "s3://bucket/t", "takeover_id": "t", "version": 3}, token=good)
+        said = service.log()
+        service.stop()
+    assert len(said.splitlines()) > 10
+    assert all(json.loads(line) for line in said.splitlines())
+    asked_by_id = [line for line in said.splitlines() if good.split("_")[1] in line]
+    assert asked_by_id, "the log tells which token it was"
+    for secret in secrets:
+        assert secret not in said + service.log(), secret
+    for reply in replies:
+        if reply.request.url.path == "/v1/get-commits":
+            continue  # tells the caller the name of the table that the caller gave
+        for secret in secrets:
+            assert secret not in reply.text, reply.request.url
+        assert secrets[0] not in reply.text
+        assert secrets[1] not in reply.text
+
+
+def test_what_looks_like_a_secret_is_masked() -> None:
+    token = "lks_0123456789ab_" + "s" * 43
+    assert masked(f"a {token} b") == "a lks_0123456789ab_*** b"
+    assert masked("Authorization: Bearer abcdefghijkl") == "Authorization: Bearer ***"
+    assert masked("at postgresql://me:pass@host/db") == "at postgresql://***@host/db"
+    assert masked("x?sig=abc&y=1 password=geheim") == "x?sig=***&y=1 password=***"
+    assert masked("the table s3://bucket/a is at version 3") == "the table s3://bucket/a is at version 3"
+
+
+def test_the_page_shows_tables_their_state_and_their_lag(inside, tmp_path: Path) -> None:
+    with inside(insecure=True, publish_every_s=60.0) as client:
+        empty = client.get("/")
+        owner = HttpOwner(str(client.base_url))
+        log, managed = create(open_store(tmp_path / "orders"), owner)
+        append(log, managed, "a")
+        append(log, managed, "b")
+        # Names that an object store may have and a page must not believe.
+        direct = LedgerOwner(client.service.ledger)
+        direct.begin_takeover("s3://bucket/<script>alert(1)</script>", "id", 0)
+        page = client.get("/")
+        owner.close()
+    assert "No tables yet" in empty.text
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "<script" not in page.text
+    assert "s3://bucket/&lt;script&gt;alert(1)&lt;/script&gt;" in page.text
+    row = page.text.partition(f"file://{tmp_path}/orders")[2].partition("</tr>")[0]
+    assert "active" in row
+    assert [cell.partition("<")[0] for cell in row.split('<td class="number">')[1:]][:3] == ["2", "0", "2"]
+    assert "pending" in page.text
+    assert "2 tables, 2 commits wait" in page.text
+    assert "No login" in page.text
+
+
+def test_the_page_is_turned_when_there_are_many_tables(inside) -> None:
+    with inside(insecure=True) as client:
+        direct = LedgerOwner(client.service.ledger)
+        for number in range(205):
+            direct.begin_takeover(f"s3://bucket/t{number:04d}", "id", 0)
+        first = client.get("/")
+        link = first.text.partition('href="')[2].partition('"')[0]
+        second = client.get(link)
+        assert "t0199<" in first.text
+        assert "t0200<" not in first.text
+        assert "t0199<" not in second.text
+        assert "t0204<" in second.text
+        assert "More tables" not in second.text
+        listed = client.get("/v1/tables?limit=100").json()
+        assert len(listed["tables"]) == 100
+        assert listed["more"]
+
+
+def test_the_description_has_every_call_with_its_messages(open_service) -> None:
+    described = open_service.get("/openapi.json").json()
+    for call in CALLS:
+        operation = described["paths"][call.path]["post"]
+        sent = operation["requestBody"]["content"]["application/json"]["schema"]
+        assert sent["$ref"].rpartition("/")[2] in described["components"]["schemas"]
+        assert "200" in operation["responses"]
+    text = json.dumps(described)
+    for reference in {part.partition('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
+        assert reference in described["components"]["schemas"], reference
+
+
+def test_a_table_outside_of_the_roots_that_the_ledger_knows_is_left_alone(start, tmp_path: Path) -> None:
+    inside_root, outside = open_store(tmp_path / "root" / "t"), open_store(tmp_path / "other" / "t")
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with ledger.open(url) as opened:
+        owner = LedgerOwner(opened, backfills=False)
+        for store in (inside_root, outside):
+            log, managed = create(store, owner)
+            append(log, managed, "a")
+    service = start("--insecure", "--root", str(tmp_path / "root"))
+    assert_backfilled(service, inside_root)
+    with ledger.open(url) as opened:
+        assert LedgerOwner(opened).get_commits(outside.uri).backfilled == 0
+    assert "could not be taken up" in service.log()
+
+
+def assert_backfilled(service, store: Store) -> None:
+    deadline = time.monotonic() + 60
+    while service.owner().get_commits(store.uri).backfilled < 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+def test_no_page_loads_scripts_from_elsewhere(open_service, path: str) -> None:
+    assert open_service.get(path).status_code == 404

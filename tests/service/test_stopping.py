@@ -1,0 +1,172 @@
+"""A service that is stopped, killed, or loses a worker: what was acknowledged stays, and clients find out the rest."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.log.delta_log import DeltaLog
+from lakeseal.service.client import HttpOwner
+from lakeseal.service.settings import ServiceSettings
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.history import check_history
+from lakeseal.testing.managed_tables import append, create, managed_log, paths
+
+
+class Writer(threading.Thread):
+    """Appends through a service, whatever happens to it."""
+
+    def __init__(self, url: str, store: Store, name: str, commits: int) -> None:
+        super().__init__()
+        self._url, self._store, self._name, self._commits = url, store, name, commits
+        self.acknowledged: dict[str, int] = {}
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        owner = HttpOwner(self._url)
+        try:
+            log, managed = managed_log(owner, open_store(self._store.uri))
+            for number in range(self._commits):
+                result = append(log, managed, f"{self._name}-{number}")
+                self.acknowledged[result.txn_id] = result.version
+        except BaseException as error:
+            self.error = error
+        finally:
+            owner.close()
+
+
+def check(store: Store, owner: HttpOwner, writers: list[Writer]) -> None:
+    assert [writer.error for writer in writers] == [None] * len(writers)
+    owner.backfill(store.uri)
+    check_history(store, {txn: version for writer in writers for txn, version in writer.acknowledged.items()})
+    names = paths(DeltaLog(store))
+    assert names == sorted(set(names))
+    assert len(names) == sum(len(writer.acknowledged) for writer in writers)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "ratified",
+        "put_if_absent/_delta_log/_commits/*/before",
+        "put_if_absent/_delta_log/_commits/*/after",
+        "put_if_absent/_delta_log/0*.json/before",
+        "put_if_absent/_delta_log/0*.json/after",
+    ],
+)
+def test_a_commit_is_settled_after_the_service_was_killed_at_its_worst_moment(start, table: Store, point: str) -> None:
+    dying = start("--insecure", fault=point)
+    create(table, dying.owner())
+    writer = Writer(dying.url, table, "w", commits=3)
+    writer.start()
+    dying.process.wait(timeout=60)
+    assert dying.process.returncode != 0
+    again = start("--insecure", listen=dying.url.removeprefix("http://"))
+    writer.join()
+    check(table, again.owner(), [writer])
+    assert sorted(writer.acknowledged.values()) == [1, 2, 3]
+
+
+def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(start, table: Store) -> None:
+    service = start("--insecure")
+    log, managed = create(table, service.owner())
+    for name in "abc":
+        append(log, managed, name)
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    body = json.dumps({"table": table.uri}).encode()
+    head = (
+        f"POST /v1/backfill HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n" + body[:5])
+        time.sleep(0.3)
+        service.process.send_signal(signal.SIGTERM)
+        with pytest.raises(OSError):  # noqa: PT011  whichever way a closed port says no
+            while True:
+                socket.create_connection((host, int(port)), timeout=5).close()
+                time.sleep(0.05)
+        connection.sendall(body[5:])
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["backfilled"] == 3
+    assert service.stop() == 0
+    assert "Application shutdown complete" in service.log()
+    check_history(table)
+
+
+def test_sigint_stops_it_too(start) -> None:
+    service = start("--insecure")
+    service.process.send_signal(signal.SIGINT)
+    assert service.process.wait(timeout=60) == 0
+
+
+def test_two_workers_share_the_ledger_and_one_that_is_killed_is_replaced(start, tmp_path: Path) -> None:
+    service = start("--insecure", "--workers", "2", "--rate", "0")
+    stores = [open_store(tmp_path / name) for name in ("a", "b")]
+    for store in stores:
+        create(store, service.owner())
+    writers = [Writer(service.url, store, f"w{number}", 12) for number in range(2) for store in stores]
+    before = workers(service.process.pid)
+    assert len(before) == 2
+    for writer in writers:
+        writer.start()
+    time.sleep(0.5)
+    before[0].kill()
+    for writer in writers:
+        writer.join()
+    for number, store in enumerate(stores):
+        check(store, service.owner(), writers[number::2])
+    deadline = time.monotonic() + 60
+    while len(workers(service.process.pid)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    numbers = service.get("/metrics").text
+    ratified = next(line for line in numbers.splitlines() if line.startswith("lakeseal_commits_total"))
+    # Both workers' numbers, the dead one's too; a commit that was asked for twice is answered twice.
+    assert 48 <= int(ratified.split()[1]) < 60
+    assert service.stop() == 0
+
+
+def workers(pid: int) -> list[psutil.Process]:
+    children = psutil.Process(pid).children()
+    return [one for one in children if "resource_tracker" not in " ".join(one.cmdline()) and one.is_running()]
+
+
+def test_a_ledger_in_memory_has_one_worker() -> None:
+    with pytest.raises(InvalidArgument, match="memory"):
+        ServiceSettings(ledger="sqlite://", workers=2)
+
+
+def test_a_service_goes_on_where_another_of_the_same_ledger_stopped(start, table: Store) -> None:
+    first = start("--insecure")
+    log, managed = create(table, first.owner())
+    for name in "ab":
+        append(log, managed, name)
+    first.kill()
+    second = start("--insecure")
+    log, managed = managed_log(second.owner(), table)
+    assert append(log, managed, "c").version == 3
+    deadline = time.monotonic() + 60
+    while second.owner().get_commits(table.uri).backfilled < 3:
+        assert time.monotonic() < deadline, "the publisher takes up what was left"
+        time.sleep(0.1)
+    assert paths(DeltaLog(table)) == ["a", "b", "c"]
+
+
+def test_a_client_gives_up_with_a_clear_error_where_no_service_comes_back(start, table: Store) -> None:
+    service = start("--insecure")
+    log, managed = create(table, service.owner(patience_s=0.2))
+    append(log, managed, "a")
+    service.kill()
+    with pytest.raises(LakesealError, match="cannot be reached"):
+        managed.get_commits(0)
