@@ -38,7 +38,12 @@ def _page(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("path", [_page(page) for page in PAGES if any(blocks(page))])
-def test_every_code_block_of_the_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_code_block_of_the_page_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if request.node.get_closest_marker("spark"):
+        # A process has one session: a page that asks for one gets the one that all tests share.
+        request.getfixturevalue("spark")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(path):

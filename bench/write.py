@@ -1,0 +1,237 @@
+"""write: a DataFrame becomes files that count, beside Spark's own Parquet writer; and the price of one small commit.
+
+The frame has 20,000,000 rows of 8 columns (numbers, a decimal, a timestamp, a repeating and a random string), read from
+Parquet by four tasks on two cores. What is timed is one call: `Table.write(frame)` of ours, `frame.write.parquet(path)`
+of Spark's. Both read the same files with the same settings, have written a twentieth of it once before (classes
+loaded, code compiled, workers started), and write Snappy. Ours also computes statistics, commits, and does not return
+before all of it is on disk; Spark's leaves its files in the system's cache. Without partitions, by 30 and by 2,000.
+
+The CPU seconds are those of the JVM and of all Python workers.
+
+`one-row commit`: 20 appends of one row each, one after the other, to a table at version 10 and to one at version
+10,000. deltalake appends with `write_deltalake`, and does not call fsync; ours does.
+
+With Delta Spark set up (`make bench-peers`), it stands beside the other two: its own Spark (4.2), its own session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import Subject, Timer, data_folder
+
+if TYPE_CHECKING:
+    from harness import Report
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = int(os.environ.get("LAKESEAL_BENCH_ROWS", "20000000"))
+COMMITS = 20
+PARTITIONS = {"unpartitioned": None, "30 partitions": "region", "2,000 partitions": "shop"}
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / ".venv-peers"
+
+
+def main(report: Report) -> None:
+    source = str(data_folder(f"write-{ROWS}", build_rows, rows=ROWS))
+    for case, column in PARTITIONS.items():
+        arguments = {"source": source, "column": column}
+        subjects = [
+            Subject(name="lakeseal", function=frame_lakeseal, arguments=arguments),
+            Subject(name="spark parquet", function=frame_parquet, arguments=arguments),
+        ]
+        if getattr(report, "peers", False) and (PEERS / "delta-jars.txt").exists():
+            subjects.append(Subject(name="delta spark", function=frame_delta_spark, arguments=arguments))
+        report.compare(f"{ROWS:,} rows, {case}", subjects)
+    for version in (10, 10_000):
+        table = str(data_folder(f"write-version-{version}", build_versions, version=version))
+        report.compare(
+            f"{COMMITS} one-row commits at version {version:,}",
+            [
+                Subject(name="lakeseal", function=commit_lakeseal, arguments={"table": table}),
+                Subject(name="deltalake", function=commit_deltalake, arguments={"table": table}),
+            ],
+        )
+
+
+def frame_lakeseal(timer: Timer, source: str, column: str | None) -> dict[str, int]:
+    from lakeseal import Table
+
+    with _spark() as spark, _scratch() as scratch:
+        frame = _frame(spark, source, column)
+        Table(scratch / "warm").write(frame.where(_FEW), partition_by=column)
+        table = Table(scratch / "t")
+        with timer, _cpu_of_children(timer):
+            table.write(frame, partition_by=column)
+        return {"rows": _rows_in(scratch / "t")}
+
+
+def frame_parquet(timer: Timer, source: str, column: str | None) -> dict[str, int]:
+    with _spark() as spark, _scratch() as scratch:
+        frame = _frame(spark, source, column)
+        by = [column] if column else []
+        frame.where(_FEW).write.partitionBy(*by).parquet(str(scratch / "warm"))
+        with timer, _cpu_of_children(timer):
+            frame.write.partitionBy(*by).parquet(str(scratch / "t"))
+        return {"rows": _rows_in(scratch / "t")}
+
+
+def frame_delta_spark(timer: Timer, source: str, column: str | None) -> dict[str, int]:
+    with _scratch() as scratch, _delta_spark() as ask:
+        ask(f"spark.conf.set('spark.sql.files.maxPartitionBytes', {_split_bytes(source)})")
+        frame = f"spark.read.parquet({source + '/rows'!r}).drop(*{_unwanted(column)!r})"
+        by = repr([column] if column else [])
+        ask(f"{frame}.where({_FEW!r}).write.format('delta').partitionBy(*{by}).save({str(scratch / 'warm')!r})")
+        with timer, _cpu_of_children(timer):
+            ask(f"{frame}.write.format('delta').partitionBy(*{by}).save({str(scratch / 't')!r})")
+        return {"rows": _rows_in(scratch / "t")}
+
+
+def commit_lakeseal(timer: Timer, table: str) -> dict[str, int]:
+    import pyarrow as pa
+
+    from lakeseal import Table
+
+    with _scratch() as scratch:
+        shutil.copytree(table, scratch / "t")
+        ours = Table(scratch / "t")
+        before = ours.version()
+        with timer:
+            for n in range(COMMITS):
+                ours.write(pa.table({"id": [n]}))
+        return {"commits": Table(scratch / "t").version() - before}
+
+
+def commit_deltalake(timer: Timer, table: str) -> dict[str, int]:
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    with _scratch() as scratch:
+        shutil.copytree(table, scratch / "t")
+        theirs = DeltaTable(scratch / "t")
+        before = theirs.version()
+        with timer:
+            for n in range(COMMITS):
+                write_deltalake(theirs, pa.table({"id": [n]}), mode="append")
+        return {"commits": DeltaTable(scratch / "t").version() - before}
+
+
+def build_rows(folder: Path, rows: int) -> None:
+    with _spark() as spark:
+        spark.range(0, rows, 1, 4).selectExpr(
+            "id",
+            "CAST(pmod(xxhash64(id), 1000000) AS INT) AS customer",
+            "CAST(pmod(xxhash64(id), 30) AS INT) AS region",
+            "CAST(pmod(xxhash64(id, 1), 2000) AS INT) AS shop",
+            "xxhash64(id) / 1e12 AS amount",
+            "CAST(pmod(xxhash64(id), 100000000) / 100BD AS DECIMAL(12,2)) AS price",
+            "timestamp_micros(1700000000000000 + id * 1000) AS at",
+            "concat('user-', pmod(xxhash64(id), 5000)) AS name",
+            "hex(xxhash64(id)) AS token",
+        ).write.parquet(str(folder / "rows"))
+
+
+def build_versions(folder: Path, version: int) -> None:
+    import pyarrow as pa
+
+    from lakeseal import Table
+
+    table = Table(folder)
+    for n in range(version + 1):
+        table.write(pa.table({"id": [n]}))
+
+
+_FEW = "id % 20 = 0"
+
+
+def _unwanted(column: str | None) -> list[str]:
+    """Eight columns are left, with the one to partition by among them."""
+    return ["shop" if column in (None, "region") else "region"]
+
+
+def _frame(spark: SparkSession, source: str, column: str | None) -> DataFrame:
+    spark.conf.set("spark.sql.files.maxPartitionBytes", _split_bytes(source))
+    return spark.read.parquet(f"{source}/rows").drop(*_unwanted(column))
+
+
+def _split_bytes(source: str) -> int:
+    """As large as one file, so that there is one task per file."""
+    return max(path.stat().st_size for path in Path(source).rglob("*.parquet"))
+
+
+@contextlib.contextmanager
+def _spark() -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in {
+        "spark.driver.memory": "4g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.unix.domain.socket.enabled": "true",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+    spark.stop()
+
+
+@contextlib.contextmanager
+def _delta_spark() -> Iterator[Any]:
+    command = [str(PEERS / "bin" / "python"), str(ROOT / "scripts" / "delta_spark.py")]
+    environment = {**os.environ, "DELTA_SPARK_MEMORY": "4g"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as spark:
+        assert spark.stdin is not None
+        assert spark.stdout is not None
+
+        def ask(code: str) -> None:
+            print(json.dumps({"code": code}), file=spark.stdin, flush=True)
+            answer = json.loads(spark.stdout.readline())  # type: ignore[union-attr]
+            if "error" in answer:
+                raise SystemExit(f"Delta Spark: {answer['error']}")
+
+        yield ask
+        spark.stdin.close()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="lakeseal-bench-", dir=os.environ.get("LAKESEAL_BENCH_DATA")) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _cpu_of_children(timer: Timer) -> Iterator[None]:
+    """Adds to the timer what the JVM and its workers burn."""
+    before = _children_cpu()
+    yield
+    timer.cpu_seconds += _children_cpu() - before
+
+
+def _children_cpu() -> float:
+    import psutil
+
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+def _rows_in(folder: Path) -> int:
+    """By the footers of all data files."""
+    import pyarrow.parquet as pq
+
+    files = (path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts)
+    return sum(pq.read_metadata(path).num_rows for path in files)
