@@ -120,3 +120,15 @@ def test_a_batch_without_a_task_makes_the_table_or_changes_nothing(tmp_path: Pat
     table.write(pa.table({"id": [1, 2]}))
     source.streamWriter(SCHEMA, overwrite=True).commit([], 2)
     assert table.to_arrow().num_rows == 0
+
+
+def test_the_owner_that_is_named_manages_the_table_that_is_made(tmp_path: Path) -> None:
+    owner = f"sqlite:///{tmp_path / 'ledger.db'}"
+    source = LakesealDataSource({"path": str(tmp_path / "t"), "owner": owner})
+    for batch in range(3):
+        source.streamWriter(SCHEMA, overwrite=True).commit([], batch)
+    table = lakeseal.Table(tmp_path / "t", owner=owner)
+    assert table.version() == 2
+    assert table.snapshot().properties.managed_commit_owner_name
+    with pytest.raises(InvalidArgument, match="no owner 'nobody'"):
+        LakesealDataSource({"path": str(tmp_path / "t"), "owner": "nobody"}).writer(SCHEMA, overwrite=False)

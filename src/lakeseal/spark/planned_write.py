@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.owner import CommitOwner
 from lakeseal.commit.post_commit import flush
@@ -21,6 +20,7 @@ from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.errors import ConcurrentTransactionException, InvalidArgument, UnsupportedExpression
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner.routing import Route
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.schema import StructType
@@ -47,64 +47,59 @@ class Plan(Struct, frozen=True, kw_only=True):
 class PlannedWrite:
     def __init__(self, options: SinkOptions, data: StructType) -> None:
         self._store = options.store
-        store = self._store.open()
-        self._owner = _owner(options, store)
-        self._log = DeltaLog(store)
+        self._router = options.open()
         self._data = data
 
     def plan(self, command: WriteCommand) -> Plan:
         """By the newest version."""
-        snapshot = self._log.update()
-        txn = OptimisticTransaction(self._log, self._owner, snapshot)
-        version = None if snapshot is None else snapshot.version
-        try:
-            write_command.run(command, txn, _Deciding(self._data), runner=_Opened(), store=self._store)
-        except _Decided as decided:
-            changed = snapshot is None or txn.metadata != snapshot.metadata
-            line = codec.encode([txn.metadata]).decode() if changed else None
-            return Plan(version=version, metadata=line, spec=decided.spec)
-        return Plan(version=version)
+        return self._router.run(lambda route: self._plan(route, command))
 
     def commit(
         self, command: WriteCommand, plan: Plan, messages: Sequence[TaskCommitMessage]
     ) -> CommitResult | NothingToDo:
         try:
-            return self._commit(command, plan, messages)
+            return self._router.run(lambda route: self._commit(route, command, plan, messages))
         except ConcurrentTransactionException:
             # Another commit of the same batch won; then this one is done.
-            seen = self._seen(command)
+            seen = self._seen(self._router.snapshot(), command)
             if seen is None:
                 raise
             return seen
 
+    def _plan(self, route: Route, command: WriteCommand) -> Plan:
+        txn = OptimisticTransaction.begin(route.log, route.owner)
+        version = None if txn.snapshot is None else txn.snapshot.version
+        try:
+            write_command.run(command, txn, _Deciding(self._data), runner=_Opened(), store=self._store)
+        except _Decided as decided:
+            changed = txn.snapshot is None or txn.metadata != txn.snapshot.metadata
+            line = codec.encode([txn.metadata]).decode() if changed else None
+            return Plan(version=version, metadata=line, spec=decided.spec)
+        return Plan(version=version)
+
     def _commit(
-        self, command: WriteCommand, plan: Plan, messages: Sequence[TaskCommitMessage]
+        self, route: Route, command: WriteCommand, plan: Plan, messages: Sequence[TaskCommitMessage]
     ) -> CommitResult | NothingToDo:
-        seen = self._seen(command)
+        seen = self._seen(route.log.update(), command)
         if seen is not None:
             return seen
-        snapshot = None if plan.version is None else self._log.snapshot(plan.version)
-        txn = _Resumed(self._log, self._owner, snapshot, planned=_metadata(plan))
+        snapshot = None if plan.version is None else route.log.snapshot(plan.version)
+        txn = _Resumed(route.log, route.owner, snapshot, planned=_metadata(plan))
         done = _Done(self._data, plan, messages)
         result = write_command.run(command, txn, done, runner=_Opened(), store=self._store)
         # The process that Spark runs this in may end at any moment.
         flush(timeout=_MAINTENANCE_TIMEOUT_S)
         return result
 
-    def _seen(self, command: WriteCommand) -> NothingToDo | None:
-        snapshot = self._log.update()
-        seen = None if snapshot is None or command.txn is None else snapshot.txns.get(command.txn[0])
-        if snapshot is None or seen is None or command.txn is None or seen.version < command.txn[1]:
+    @staticmethod
+    def _seen(snapshot: Snapshot | None, command: WriteCommand) -> NothingToDo | None:
+        if snapshot is None or command.txn is None:
             return None
-        return NothingToDo(version=snapshot.version, reason=f"the table has seen {seen.app_id} up to {seen.version}")
-
-
-def _owner(options: SinkOptions, store: Any) -> CommitOwner:
-    if options.owner is not None:
-        raise InvalidArgument(
-            f"There is no commit owner {options.owner!r}", hint="Leave the option out: the file system owns the table"
-        )
-    return FilesystemOwner(store)
+        app_id, version = command.txn
+        seen = snapshot.txns.get(app_id)
+        if seen is None or seen.version < version:
+            return None
+        return NothingToDo(version=snapshot.version, reason=f"the table has seen {app_id} up to {seen.version}")
 
 
 def _metadata(plan: Plan) -> Metadata | None:

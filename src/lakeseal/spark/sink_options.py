@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument
+from lakeseal.owner.connect import Owners, connect
+from lakeseal.owner.routing import Router
 from lakeseal.spark.options import GivenOptions
 from lakeseal.storage import StoreSpec
 from lakeseal.write.transactional_write import WriteOptions
@@ -81,6 +83,12 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
     @property
     def store(self) -> StoreSpec:
         return StoreSpec(uri=self.uri, storage_options=self.storage_options)
+
+    def open(self) -> Router:
+        """The table, with the owner that was named, or those of the environment."""
+        endpoint = None if self.owner is None else connect(self.owner)
+        owners = Owners() if endpoint is None else Owners(endpoint)
+        return Router(self.store.open(), owners, creator=endpoint)
 
     def command(self, *, overwrite: bool) -> WriteCommand:
         return WriteCommand(
