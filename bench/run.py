@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("log-load", "owner", "write")
+BENCHMARKS = ("change", "log-load", "owner", "write")
 
 
 def main() -> None:

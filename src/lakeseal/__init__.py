@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakeseal.errors import LakesealError
     from lakeseal.spark.datasource import register
     from lakeseal.table import Table, convert, create
+    from lakeseal.table_sql import sql
     from lakeseal.transactions import snapshots, transaction
 
 _HOMES = {
@@ -21,11 +22,12 @@ _HOMES = {
     "convert": "lakeseal.table",
     "create": "lakeseal.table",
     "register": "lakeseal.spark.datasource",
+    "sql": "lakeseal.table_sql",
     "snapshots": "lakeseal.transactions",
     "transaction": "lakeseal.transactions",
 }
 
-__all__ = ["LakesealError", "Table", "convert", "create", "register", "snapshots", "transaction"]
+__all__ = ["LakesealError", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
 
 
 def __getattr__(name: str) -> Any:

@@ -75,3 +75,43 @@ def test_what_only_spark_can_evaluate_goes_through_its_plan(spark: Any, tables: 
     assert tables.ids(table) == [0, 1, 2, 3, 4, 9]
     assert table.to_arrow(where="id = 9")["extra"].to_pylist() == [4.5]
     assert len(tables.names(table)[3] or "") == 32
+
+
+@pytest.mark.parametrize("properties", [{}, FEED | VECTORS], ids=["plain", "both"])
+def test_deletes_and_updates_that_only_spark_can_evaluate(spark: Any, tables: Any, properties: Any) -> None:
+    table = tables(range(6), range(6, 12), properties=properties)
+    before = tables.paths(table)
+    deleted = table.delete("substr(md5(CAST(id AS STRING)), 1, 1) = 'c' AND id < 6", spark=spark)
+    assert tables.ids(table) == list(range(3, 12))
+    assert (deleted.metrics["numDeletedRows"], table.history(1)[0]["operation"]) == (3, "DELETE")
+    updated = table.update({"name": "md5(name)"}, "id = 7", spark=spark)
+    assert updated.metrics["numUpdatedRows"] == 1
+    assert len(tables.names(table)[7] or "") == 32
+    assert tables.ids(table, version=1) == list(range(12))
+    assert len(before & tables.paths(table)) == (2 if properties else 0)
+    if properties:
+        assert sorted(kind for kind, _, _ in tables.feed(table, 2).elements()) == [
+            "delete", "delete", "delete", "update_postimage", "update_preimage"
+        ]  # fmt: skip
+
+
+def test_sql_on_paths_is_done_here_and_all_else_by_spark(spark: Any, tables: Any) -> None:
+    import lakeseal
+
+    table = tables(range(6))
+    at = f"delta.`{tables.root / 'table'}`"
+    spark.createDataFrame(tables.people(3, 9)).createOrReplaceTempView("news")
+    assert lakeseal.sql(spark, f"DELETE FROM {at} WHERE id = 1").collect()[0].numDeletedRows == 1
+    lakeseal.sql(spark, f"UPDATE {at} SET name = 'x' WHERE id = 2")
+    lakeseal.sql(
+        spark,
+        f"MERGE INTO {at} AS t USING (SELECT * FROM news) AS n ON t.id = n.id "
+        "WHEN MATCHED THEN UPDATE SET name = concat('u', n.id) WHEN NOT MATCHED THEN INSERT *",
+    )
+    assert tables.names(table) == {0: None, 2: "x", 3: "u3", 4: "n4", 5: None, 9: "n9"}
+    history = lakeseal.sql(spark, f"DESCRIBE HISTORY {at} LIMIT 2").collect()
+    assert [row.operation for row in history] == ["MERGE", "UPDATE"]
+    lakeseal.sql(spark, f"RESTORE {at} TO VERSION AS OF 0")
+    assert tables.ids(table) == [0, 1, 2, 3, 4, 5]
+    assert lakeseal.sql(spark, f"VACUUM {at} DRY RUN").collect() == []
+    assert lakeseal.sql(spark, "SELECT count(*) AS n FROM news").collect()[0].n == 2

@@ -6,7 +6,7 @@ import sys
 
 import lakeseal
 
-NAMES = ["LakesealError", "Table", "convert", "create", "register", "snapshots", "transaction"]
+NAMES = ["LakesealError", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
 TABLE = [
     "add_columns",
     "add_constraint",

@@ -5,18 +5,24 @@ They read and write files in Arrow; rows never enter the JVM. What a task was to
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
+from lakeseal.spark import merge
 from lakeseal.spark.failures import noted, recovered
 from lakeseal.spark.runner import SparkRunner
 from lakeseal.spark.tasks import split_from_json, split_to_json
+from lakeseal.storage import StoreSpec
+from lakeseal.write.merge_clauses import Clause, MergeCommand
 from lakeseal.write.progress import Progress
 from lakeseal.write.runner import WriteRunner
 from lakeseal.write.search import Found, Search
+from lakeseal.write.write_command import NothingToDo
 
 _FOUND = "found string"
 
@@ -35,6 +41,18 @@ class SparkEngine:
         with recovered():
             answers = frame.mapInArrow(task, _FOUND).collect()
         return [found for row in answers for found in msgspec.json.decode(row.found, type=list[Found])]
+
+    def change_in_plan(
+        self,
+        clause: Clause,
+        txn: OptimisticTransaction,
+        *,
+        store: StoreSpec,
+        user_metadata: str | None,
+        now: datetime.datetime,
+    ) -> CommitResult | NothingToDo:
+        command = MergeCommand(on="false", clauses=(clause,), user_metadata=user_metadata, now=now)
+        return merge.run_change(self.spark, command, txn, store=store)
 
 
 class SearchTask:

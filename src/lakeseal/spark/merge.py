@@ -8,14 +8,14 @@ source is kept by Spark while the merge runs, so it is evaluated once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from lakeseal.commit.proposal import Operation
@@ -34,11 +34,11 @@ from lakeseal.spark.predicates import Settings, understood
 from lakeseal.spark.runner import SparkRunner
 from lakeseal.spark.schema import data_schema
 from lakeseal.storage import StoreSpec
-from lakeseal.write.change_metrics import Stopwatch
+from lakeseal.write.change_metrics import Metrics, Stopwatch
 from lakeseal.write.file_changes import live_rows, removal, with_vector
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import MergeCommand
-from lakeseal.write.merge_metrics import merge_metrics, merge_operation
+from lakeseal.write.merge_metrics import change_metrics, change_operation, merge_metrics, merge_operation
 from lakeseal.write.merge_names import SOURCE, TARGET, Names, columns_of, own_names, sides
 from lakeseal.write.schema_merge import merge_schema
 from lakeseal.write.search import write_vectors
@@ -57,6 +57,15 @@ def run(
         return _SparkMerge(command, txn, source, store).run()
 
 
+def run_change(
+    session: SparkSession, command: MergeCommand, txn: OptimisticTransaction, *, store: StoreSpec
+) -> CommitResult | NothingToDo:
+    """A DELETE or an UPDATE, as a merge with nothing, of which no row of the table has a match."""
+    with located(table=txn.table), recovered(), _typed():
+        nothing = session.createDataFrame([], "nothing int")
+        return _SparkMerge(command, txn, nothing, store, change_metrics, change_operation).run()
+
+
 @contextmanager
 def _typed() -> Iterator[None]:
     try:
@@ -73,7 +82,17 @@ class _Touched(Struct, frozen=True, kw_only=True):
 
 
 class _SparkMerge:
-    def __init__(self, command: MergeCommand, txn: OptimisticTransaction, source: DataFrame, store: StoreSpec) -> None:
+    def __init__(
+        self,
+        command: MergeCommand,
+        txn: OptimisticTransaction,
+        source: DataFrame,
+        store: StoreSpec,
+        metrics: Callable[[Sequence[Action], Counter[str], int], Metrics] = merge_metrics,
+        operation: Callable[[MergeCommand, Metrics], Operation] = merge_operation,
+    ) -> None:
+        self._metrics = metrics
+        self._operation = operation
         self._command = command
         self._txn = txn
         self._store = store
@@ -108,15 +127,14 @@ class _SparkMerge:
             copied = None if self._by_vectors else self._copied(touched)
             counts["copied"] = copied or 0
             sources = self._source.count()
-            metrics = merge_metrics(files, counts, sources) | {
+            metrics = self._metrics(files, counts, sources) | {
                 "scanTimeMs": scan_time,
                 "rewriteTimeMs": watch.lap(),
                 "executionTimeMs": watch.total,
             }
             if not files and self._txn.metadata == self._snapshot.metadata:
                 return NothingToDo(version=self._snapshot.version, reason="no row changes", metrics=metrics)
-            operation: Operation = merge_operation(self._command, metrics)
-            return self._txn.commit(files, operation)
+            return self._txn.commit(files, self._operation(self._command, metrics))
         finally:
             for frame in self._kept:
                 frame.unpersist()

@@ -20,11 +20,12 @@ from lakeseal.errors import located
 from lakeseal.protocol.actions import Action
 from lakeseal.storage import StoreSpec
 from lakeseal.write.change_metrics import Stopwatch, file_metrics, known
-from lakeseal.write.engine import Engine
+from lakeseal.write.engine import Engine, PlansChanges
 from lakeseal.write.file_changes import removals
+from lakeseal.write.merge_clauses import Clause
 from lakeseal.write.progress import progress
 from lakeseal.write.rewrite import Rewrite
-from lakeseal.write.touched_files import TouchedFiles, changeable, find
+from lakeseal.write.touched_files import TouchedFiles, changeable, find, is_understood
 from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions
 from lakeseal.write.write_command import NothingToDo
 
@@ -42,6 +43,9 @@ def run(
     with located(table=txn.table), progress("delete") as bar:
         watch = Stopwatch()
         snapshot = changeable(txn)
+        if isinstance(engine, PlansChanges) and not is_understood(command.where, snapshot.schema):
+            clause = Clause(kind="not_matched_by_source", action="delete", condition=command.where)
+            return engine.change_in_plan(clause, txn, store=store, user_metadata=command.user_metadata, now=command.now)
         touched = find(txn, snapshot, command.where, engine=engine, store=store, now=command.now, progress=bar)
         scan_time = watch.lap()
         by_vectors = snapshot.properties.deletion_vectors

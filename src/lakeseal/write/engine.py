@@ -6,11 +6,16 @@ files. Both are told files, not rows.
 
 from __future__ import annotations
 
-from typing import Protocol
+import datetime
+from typing import Protocol, runtime_checkable
 
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
+from lakeseal.storage import StoreSpec
+from lakeseal.write.merge_clauses import Clause
 from lakeseal.write.progress import NoProgress, Progress
 from lakeseal.write.runner import InProcessRunner, WriteRunner
 from lakeseal.write.search import Found, Search
+from lakeseal.write.write_command import NothingToDo
 
 
 class Engine(Protocol):
@@ -18,6 +23,22 @@ class Engine(Protocol):
 
     def search(self, search: Search, progress: Progress) -> list[Found]:
         """What all splits found."""
+
+
+@runtime_checkable
+class PlansChanges(Protocol):
+    """An engine that can evaluate what `expr` cannot, in a plan of its own."""
+
+    def change_in_plan(
+        self,
+        clause: Clause,
+        txn: OptimisticTransaction,
+        *,
+        store: StoreSpec,
+        user_metadata: str | None,
+        now: datetime.datetime,
+    ) -> CommitResult | NothingToDo:
+        """Deletes or updates all rows that the clause's condition holds for."""
 
 
 class InProcessEngine:

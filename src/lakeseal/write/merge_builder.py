@@ -49,6 +49,12 @@ class MergeBuilder:
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> MergeBuilder:
         return self._with("not_matched_by_source", "delete", condition)
 
+    def with_clauses(self, *clauses: Clause) -> MergeBuilder:
+        made = MergeBuilder.__new__(MergeBuilder)
+        made.__dict__.update(self.__dict__)
+        made._clauses = (*self._clauses, *clauses)
+        return made
+
     @property
     def command(self) -> MergeCommand:
         return MergeCommand(on=self._on, clauses=self._clauses, **self._options)
@@ -61,7 +67,4 @@ class MergeBuilder:
         if isinstance(values, str) and (values != "*" or kind == "not_matched_by_source"):
             raise InvalidArgument(f"{values!r} says nothing about columns", hint="Give a dict of columns and values")
         given = None if values is None or isinstance(values, str) else dict(values)
-        made = MergeBuilder.__new__(MergeBuilder)
-        made.__dict__.update(self.__dict__)
-        made._clauses = (*self._clauses, Clause(kind=kind, action=action, condition=condition, values=given))
-        return made
+        return self.with_clauses(Clause(kind=kind, action=action, condition=condition, values=given))

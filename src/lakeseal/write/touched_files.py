@@ -15,11 +15,12 @@ from msgspec import Struct
 
 from lakeseal import expr
 from lakeseal.commit.transaction import OptimisticTransaction
-from lakeseal.errors import AppendOnlyTable, TableNotFound
+from lakeseal.errors import AppendOnlyTable, InvalidInput, TableNotFound, UnsupportedExpression
 from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddFile, RemoveFile
 from lakeseal.protocol.features import check_writable
+from lakeseal.protocol.schema import StructType
 from lakeseal.storage import StoreSpec
 from lakeseal.write.engine import Engine
 from lakeseal.write.file_changes import removal, total_rows, with_vector
@@ -68,6 +69,18 @@ def changeable(txn: OptimisticTransaction) -> Snapshot:
     if snapshot.properties.append_only:
         raise AppendOnlyTable("The table only takes appends", table=txn.table)
     return snapshot
+
+
+def is_understood(where: str | None, schema: StructType, *values: str) -> bool:
+    """Whether all of it can be evaluated here; what is wrong anywhere is left for others to say."""
+    try:
+        for text in (*(() if where is None else (where,)), *values):
+            expr.bind(expr.parse(text), schema)
+    except UnsupportedExpression:
+        return False
+    except InvalidInput:
+        return True
+    return True
 
 
 def find(

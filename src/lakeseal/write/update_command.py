@@ -22,11 +22,12 @@ from lakeseal.protocol.actions import Action
 from lakeseal.storage import StoreSpec
 from lakeseal.write.assignments import Assigner, assignments
 from lakeseal.write.change_metrics import Stopwatch, file_metrics, known
-from lakeseal.write.engine import Engine
+from lakeseal.write.engine import Engine, PlansChanges
 from lakeseal.write.file_changes import removals
+from lakeseal.write.merge_clauses import Clause
 from lakeseal.write.progress import progress
 from lakeseal.write.rewrite import Rewrite
-from lakeseal.write.touched_files import changeable, find
+from lakeseal.write.touched_files import changeable, find, is_understood
 from lakeseal.write.transactional_write import TransactionalWrite
 from lakeseal.write.write_command import NothingToDo
 
@@ -46,6 +47,12 @@ def run(
         watch = Stopwatch()
         snapshot = changeable(txn)
         values = assignments(command.values)
+        texts = [value.sql for value in values]
+        if isinstance(engine, PlansChanges) and not is_understood(command.where, snapshot.schema, *texts):
+            clause = Clause(
+                kind="not_matched_by_source", action="update", condition=command.where, values=command.values
+            )
+            return engine.change_in_plan(clause, txn, store=store, user_metadata=command.user_metadata, now=command.now)
         Assigner(snapshot.schema, [(value.column, expr.parse(value.sql)) for value in values])
         touched = find(txn, snapshot, command.where, engine=engine, store=store, now=command.now, progress=bar)
         scan_time = watch.lap()
