@@ -37,7 +37,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
-from lakeseal.protocol.features import DEFAULT_PROTOCOL, check_writable, enable, required_features
+from lakeseal.protocol.features import DEFAULT_PROTOCOL, check_writable, enable, required_features, supports
 from lakeseal.protocol.properties import TableProperties
 
 
@@ -322,8 +322,8 @@ class OptimisticTransaction:
 
     def _check_owner(self, snapshot: Snapshot) -> None:
         name = snapshot.properties.managed_commit_owner_name
-        if name is not None:
-            # A table that names an owner and lacks the feature belongs to nobody.
+        if (name is not None) != supports(snapshot.protocol, "managedCommits"):
+            # An owner without the feature, or the feature without an owner: such a table belongs to nobody.
             check_writable(snapshot.protocol, snapshot.metadata, table=self.table, version=snapshot.version)
         if name is not None and isinstance(self._owner, FilesystemOwner):
             raise OwnedElsewhere(
