@@ -112,6 +112,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """What each version did, newest first."""
+        self.snapshot()  # where there is no table there is no history either
         return [entry.to_json() for entry in history(self._log, limit)]
 
     def snapshot(self, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:

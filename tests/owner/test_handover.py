@@ -374,7 +374,7 @@ def test_a_release_that_was_cut_off_is_finished_by_whoever_comes_next(
             assert not recover(owner).failed
         case "a writer":
             # Where the log already says that nobody owns the table, nobody asks the owner, who finds out by itself.
-            with pytest.raises(OwnedElsewhere, match="has released this table|go to its log"):
+            with pytest.raises(OwnedElsewhere, match=r"has released this table|go to its log"):
                 append(*managed_log(owner, memory), "d")
             assert not recover(owner).failed
         case "another release":

@@ -129,9 +129,14 @@ def _plain_rows(folder: Path, live: dict[str, dict[str, Any]], version: int) -> 
         version += 1
     found: Counter[Any] = Counter()
     for path, add in live.items():
-        part = pq.ParquetFile(folder / unquote(path)).read().select(["id", "name"])
+        part = pq.ParquetFile(folder / unquote(path)).read()
+        # To a reader of this format, a column that a file does not have is null there.
+        columns = {
+            name: part[name].cast(kind) if name in part.column_names else pa.nulls(part.num_rows, kind)
+            for name, kind in (("id", pa.int64()), ("name", pa.string()))
+        }
         day = add["partitionValues"].get("day") or None
-        found += rows(part.append_column("day", pa.array([day] * part.num_rows, pa.string())))
+        found += rows(pa.table({**columns, "day": pa.array([day] * part.num_rows, pa.string())}))
     return found
 
 
