@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -35,14 +36,17 @@ FAULTY = Path(__file__).parent / "faulty_server.py"
 class Running:
     """A service in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, ledger_url: str, log: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], url: str, ledger_url: str, log: Path, certificate: Path | None
+    ) -> None:
         self.process = process
         self.url = url
         self.ledger = ledger_url
         self.folder = log.parent
         self._log = log
         self._owners: list[HttpOwner] = []
-        self._client = httpx.Client(timeout=60, trust_env=False, verify=False)
+        trusted = False if certificate is None else ssl.create_default_context(cafile=certificate)
+        self._client = httpx.Client(timeout=60, trust_env=False, verify=trusted)
 
     def owner(self, token: str | None = None, **options: Any) -> HttpOwner:
         owner = HttpOwner(self.url, token=token, **options)
@@ -97,7 +101,12 @@ class Running:
 
 @contextmanager
 def running(
-    ledger_url: str, folder: Path, *options: str, listen: str = "127.0.0.1:0", fault: str | None = None
+    ledger_url: str,
+    folder: Path,
+    *options: str,
+    listen: str = "127.0.0.1:0",
+    fault: str | None = None,
+    certificate: Path | None = None,
 ) -> Iterator[Running]:
     """With `fault`, a service that dies at a certain point (see faulty_server.py)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +119,7 @@ def running(
     try:
         line = process.stdout.readline()
         assert line, log.read_text()
-        found = Running(process, json.loads(line)["url"], ledger_url, log)
+        found = Running(process, json.loads(line)["url"], ledger_url, log, certificate)
         found.wait_until_ready()
         yield found
         found.stop()

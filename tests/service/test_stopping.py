@@ -137,6 +137,14 @@ def test_two_workers_share_the_ledger_and_one_that_is_killed_is_replaced(start, 
     assert service.stop() == 0
 
 
+def test_workers_end_when_their_parent_is_killed(start) -> None:
+    service = start("--insecure", "--workers", "2")
+    left = workers(service.process.pid)
+    service.kill()
+    _, alive = psutil.wait_procs(left, timeout=60)
+    assert alive == []
+
+
 def workers(pid: int) -> list[psutil.Process]:
     children = psutil.Process(pid).children()
     return [one for one in children if "resource_tracker" not in " ".join(one.cmdline()) and one.is_running()]

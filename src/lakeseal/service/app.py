@@ -7,9 +7,14 @@ call itself, in a thread. Whatever is raised becomes an `ErrorReply`.
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import anyio
@@ -18,6 +23,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from lakeseal.errors import InvalidArgument, LakesealError, NotAllowed, NotFound, OwnerBusy, UnknownOutcome
+from lakeseal.owner.messages import BatchAnswer, TableCommits
 from lakeseal.service import logs, openapi, pages
 from lakeseal.service.access import Caller, prefix_of
 from lakeseal.service.authentication import bearer, bearer_or_password
@@ -47,7 +53,16 @@ class AppFactory:
 
     def __call__(self) -> FastAPI:
         logs.configure(self._settings.log_level)
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            threading.Thread(target=_follow, args=(parent,), name="lakeseal-parent", daemon=True).start()
         return create_app(self._settings, self._make_owner)
+
+
+def _follow(parent: BaseProcess) -> None:
+    """A worker whose parent was killed would keep the port for ever."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner) -> FastAPI:
@@ -120,10 +135,19 @@ def _perform(call: Call) -> Handler:
             return error_reply(error, request_id=note.request_id, status=413)
         encoded, reply = await to_thread.run_sync(service.perform, call, body, caller)
         service.count(reply)
-        note.table = getattr(reply, "table", None) or ", ".join(one.table for one in getattr(reply, "commits", ()))
+        note.table = _table_of(reply)
         return Response(encoded, media_type="application/json")
 
     return perform
+
+
+def _table_of(reply: Any) -> str | None:
+    match reply:
+        case TableCommits():
+            return reply.table
+        case BatchAnswer():
+            return ", ".join(one.table for one in reply.commits)
+    return None
 
 
 async def _caller(service: Service, request: Request, note: Note, text: str | None) -> Caller:

@@ -1,7 +1,8 @@
 """From a request's credentials to a `Caller`, or `NotAuthenticated`.
 
 What was looked up is remembered for `KEPT_S` seconds: so long may a token that was revoked still work. That it has
-expired is seen at once. Whoever gives wrong tokens again and again has to wait, without the ledger being asked.
+expired is seen at once. An address that wrong tokens come from again and again has to wait, without the ledger being
+asked; those who came with good ones before are not held up by it.
 """
 
 from __future__ import annotations
@@ -51,10 +52,9 @@ class Authenticator:
             if self._insecure:
                 return ANONYMOUS
             raise NotAuthenticated("There is no token")
-        wait = self._failures.wait(peer)
-        if wait:
-            raise OwnerBusy("Too many wrong tokens came from this address", hint=f"Wait {math.ceil(wait)} s")
         found = self._kept.get(_name(text))
+        if found is None and (wait := self._failures.wait(peer)):
+            raise OwnerBusy("Too many wrong tokens came from this address", hint=f"Wait {math.ceil(wait)} s")
         if found is None or found[0] < time.monotonic():
             return None
         return self._caller(found[1])
@@ -69,6 +69,7 @@ class Authenticator:
 
     def learn(self, text: str, token: Token | None, peer: str) -> Caller:
         if token is None:
+            self._kept.pop(_name(text), None)
             self._failures.take(peer)
             raise NotAuthenticated("The token is not valid")
         self._kept[_name(text)] = (time.monotonic() + self._kept_s, token)

@@ -292,7 +292,7 @@ class HttpOwner:
                         limits=_LIMITS,
                         follow_redirects=False,
                         # Loading certificates takes longer than a request, and plain http has none.
-                        verify=self._url.startswith("https:"),
+                        verify=httpx.create_ssl_context() if self._url.startswith("https:") else False,
                         # Proxies of the environment lead away from this machine.
                         trust_env=not is_loopback(urlsplit(self._url).hostname or ""),
                     )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import uvicorn
 from msgspec.structs import replace
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from lakeseal import ledger
@@ -54,9 +55,12 @@ def serve(
             return
         shared = metrics.shared_file()
         try:
-            Multiprocess(_config(replace(settings, metrics_file=shared), make_owner), sockets=[bound]).run()
+            workers = Multiprocess(_config(replace(settings, metrics_file=shared), make_owner), sockets=[bound])
+            workers.run()
         finally:
             os.unlink(shared)
+        if any(one.exitcode == STARTUP_FAILURE for one in workers.processes):
+            raise StorageUnavailable("A worker could not start", hint="The log says why")
 
 
 def _run_alone(config: uvicorn.Config, bound: socket.socket) -> None:
@@ -112,7 +116,9 @@ def _bound(settings: ServiceSettings) -> socket.socket:
         # A name may mean anything.
         bound.close()
         raise InvalidArgument(f"{settings.host} is not on loopback, so that --insecure is not possible")
-    bound.set_inheritable(True)
+    # Connections inherit it. asyncio sets it only where a socket says its protocol, which this one does not, and a
+    # reply that is sent in two parts would wait 40 ms for the client's kernel to acknowledge the first.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
 
