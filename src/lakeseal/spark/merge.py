@@ -21,18 +21,20 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import AmbiguousMerge, InvalidExpression, located
-from lakeseal.expr.expression import Expression
+from lakeseal.expr import syntax as sql
+from lakeseal.expr.expression import Expression, literal
 from lakeseal.expr.render import quote_name, render
 from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import Action, AddFile
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.schema import BYTE, DATE, INTEGER, LONG, SHORT, STRING, StructField, StructType
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.merge_columns import MergeColumns
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
 from lakeseal.spark.predicates import Settings, understood
+from lakeseal.spark.read_task import opener
 from lakeseal.spark.runner import SparkRunner
-from lakeseal.spark.schema import data_schema
+from lakeseal.spark.schema import data_schema, spark_type
 from lakeseal.storage import StoreSpec
 from lakeseal.write.change_metrics import Metrics, Stopwatch
 from lakeseal.write.file_changes import live_rows, removal, with_vector
@@ -48,6 +50,7 @@ from lakeseal.write.write_command import NothingToDo
 
 _SOURCE_ROW = "__lakeseal_source"
 _CLAUSE = "__lakeseal_clause"
+_RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
 
 
 def run(
@@ -147,14 +150,34 @@ class _SparkMerge:
         return StructType.from_json(self._txn.metadata.schema_string or "")
 
     def _predicate(self, on: Expression) -> str | None:
-        """What rows of the table must be like to have a match, as far as that is known without the source."""
+        """What rows of the table must be like to have a match."""
         if self._command.of("not_matched_by_source"):
             return None
         parts = [own_names(part) for part in on.conjuncts() if sides(part) == {TARGET}]
+        parts += self._key_ranges(on)
         if not parts:
             return None
         whole = " AND ".join(f"({part})" for part in parts)
         return understood(whole, self._snapshot.schema, Settings.of(self._spark))
+
+    def _key_ranges(self, on: Expression) -> list[str]:
+        """Between which values of the source a column must be that is to equal one of them."""
+        keys = [key for part in on.conjuncts() if (key := _plain_key(part, self._table)) is not None]
+        if not keys:
+            return []
+        bounds = [
+            f(F.expr(render(source))).cast(spark_type(field.type)) for field, source in keys for f in (F.min, F.max)
+        ]
+        (row,) = self._source.select(*bounds).collect()
+        ranges = []
+        for number, (field, source) in enumerate(keys):
+            (given,) = data_schema(self._source.select(F.expr(render(source)).alias("it")).schema).fields
+            if given.type != field.type:
+                continue  # comparing them casts one or the other
+            low, high = row[2 * number], row[2 * number + 1]
+            name = quote_name(field.name)
+            ranges.append("false" if low is None else f"{name} BETWEEN {literal(low).sql} AND {literal(high).sql}")
+        return ranges
 
     def _rows(self, files: Sequence[tuple[int, DataFile]], columns: Collection[str] | None) -> DataFrame:
         names = [n for n in self._table.names if columns is None or n in columns]
@@ -272,7 +295,7 @@ class _SparkMerge:
         }
         spec = ReadSpec(schema=self._table, partition_columns=self._snapshot.partition_columns)
         store = self._store.open()
-        reader = DataReader(store, spec)
+        reader = DataReader(store, spec, outside=opener(self._store))
         properties = self._snapshot.properties
         prefix = properties.random_prefix_length if properties.randomize_file_prefixes else 0
         vectors = write_vectors(reader, store, [(one.file, places[one.number]) for one, _ in partly], prefix)
@@ -284,6 +307,19 @@ class _SparkMerge:
     def _live(self, one: _Touched) -> int:
         known = live_rows(one.add)
         return known if known is not None else self._rows([(one.number, one.file)], []).count()
+
+
+def _plain_key(part: Expression, table: StructType) -> tuple[StructField, sql.Node] | None:
+    """Of `t.column = …` the column and the source's side, where values of the column's type have a plain order."""
+    root = part.root
+    if not isinstance(root, sql.Call) or root.name != "=":
+        return None
+    for target, source in (root.args, root.args[::-1]):
+        if isinstance(target, sql.Column) and len(target.parts) == 1 and target.parts[0].startswith(TARGET):
+            field = table.field(target.parts[0][len(TARGET) :])
+            if field is not None and field.type in _RANGED and sides(Expression(part.text, source)) == {SOURCE}:
+                return field, source
+    return None
 
 
 def quoted(name: str) -> Column:

@@ -35,7 +35,7 @@ from lakeseal.write.merge_metrics import merge_metrics, merge_operation
 from lakeseal.write.merge_names import SOURCE, TARGET, flat_columns
 from lakeseal.write.merge_plan import MergePlan, choose, target_predicate
 from lakeseal.write.merge_search import POSITION, FileActions, Matches, MergeSearch
-from lakeseal.write.progress import progress
+from lakeseal.write.progress import Progress, progress
 from lakeseal.write.rewrite import change_rows
 from lakeseal.write.runner import arrow_reader
 from lakeseal.write.schema_merge import merge_schema
@@ -109,7 +109,7 @@ class _Merge:
             scan_time = watch.lap()
             self._count(matches)
             bar.stage("rewriting", len(matches.files))
-            actions = [*self._written(matches), *self._old_files(matches, reader)]
+            actions = [*self._written(matches, bar), *self._old_files(matches, reader)]
             metrics = merge_metrics(actions, self._counts, self._source.num_rows) | {
                 "scanTimeMs": scan_time,
                 "rewriteTimeMs": watch.lap(),
@@ -134,7 +134,7 @@ class _Merge:
                 self._counts[self._plan.clauses[number].clause.name] += int(count)
             self._counts["copied"] += 0 if self._by_vectors else file.rows - len(file.positions)
 
-    def _written(self, matches: Matches) -> list[Action]:
+    def _written(self, matches: Matches, bar: Progress) -> list[Action]:
         inserting = self._plan.of("not_matched")
         fresh = np.flatnonzero(~matches.is_matched) if inserting else np.empty(0, np.int64)
         if not matches.files and not len(fresh):
@@ -151,6 +151,7 @@ class _Merge:
                     continue
                 for batch in reader.read_file(file.file):
                     yield from self._rewritten(batch, file, changes)
+                bar.advance()
             yield from self._inserted(fresh, schema, changes)
 
         given = schema.append(pa.field(CHANGE_TYPE, pa.string())) if changes else schema

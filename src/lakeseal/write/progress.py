@@ -37,13 +37,16 @@ def progress(command: str) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(command, total=None)
 
         class Shown:
+            def __init__(self) -> None:
+                self._task = bar.add_task(command, total=None)
+
             def stage(self, what: str, total: int | None = None) -> None:
-                bar.reset(task, description=f"{command}: {what}", total=total)
+                bar.remove_task(self._task)
+                self._task = bar.add_task(f"{command}: {what}", total=total)
 
             def advance(self, steps: int = 1) -> None:
-                bar.advance(task, steps)
+                bar.advance(self._task, steps)
 
         yield Shown()
