@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import quote
 
@@ -119,7 +120,8 @@ def test_columns_and_conditions_are_the_same_either_way(spark: Any, tmp_path: Pa
     check_both_ways(spark, table, columns=["S", "ID"])
     for where in ("id > 1", "i IS NULL AND id < 3", "st.b.c = 'x'", "ts < '1900-01-01 00:00:00'", "flag"):
         check_both_ways(spark, table, where=where, columns=["d"])
-    check_both_ways(spark, table, where="1 = 0", sparks=False)
+    for where in ("1 = 0", "id = 1 AND CAST(NULL AS BOOLEAN)"):
+        check_both_ways(spark, table, where=where, sparks=False)
 
 
 def test_counting_reads_rows_without_columns(spark: Any, tmp_path: Path) -> None:
@@ -259,6 +261,34 @@ def test_a_schema_that_grew_is_read_with_nulls(spark: Any, tmp_path: Path) -> No
     check_both_ways(spark, table)
     check_both_ways(spark, table, where="n IS NULL")
     check_both_ways(spark, table, where="st.b IS NULL", columns=["id"])
+    check_both_ways(spark, table, where="st IS NOT NULL AND st.b IS NULL", columns=["id"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tables_with_any_history_are_read_the_same_either_way(spark: Any, tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    names = random.sample(ALL_TYPES.column_names[1:], 6)
+    partition_by = [
+        n for n in names if random.random() < 0.3 and not pa.types.is_nested(ALL_TYPES.schema.field(n).type)
+    ]
+    if len(partition_by) == len(names) or random.random() < 0.3:
+        partition_by = []
+    properties = random.choice([{}, {"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}])
+    table = Table(tmp_path / "table")
+    known = names[:3] + partition_by
+    for _ in range(random.randint(2, 5)):
+        rows_of = [random.randrange(3) for _ in range(random.randint(1, 20))]
+        columns = ["id", *dict.fromkeys(known)]
+        table.write(
+            ALL_TYPES.take(rows_of).select(columns), partition_by=partition_by, properties=properties, merge_schema=True
+        )
+        known = random.choice([known, names])
+        if random.random() < 0.4:
+            table.delete(f"id = {random.randint(1, 3)}")
+    for where in (None, "id >= 2", f"{names[0]} IS NULL", f"{names[1]} IS NOT NULL AND id < 3"):
+        wanted = table.to_arrow(where=where)
+        for in_tasks in (None, True):
+            check(frame(spark, table, in_tasks=in_tasks, where=where), wanted)
 
 
 def test_other_files_in_the_table_are_no_rows_of_it(spark: Any, tmp_path: Path) -> None:

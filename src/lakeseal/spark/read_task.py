@@ -80,7 +80,7 @@ class ScanTask(Struct, frozen=True, kw_only=True):
     def _filter(self) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
         if self.where is None:
             return None
-        bound = expr.bind(expr.parse(self.where), self.spec.schema)
+        bound = expr.bind_predicate(expr.parse(self.where), self.spec.schema)
         return lambda batch: expr.filter_batch(bound, batch)
 
 
