@@ -24,7 +24,7 @@ from lakeseal.owner.handover import release, take_over
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.ownership import State
-from lakeseal.owner.publisher import forget, recover
+from lakeseal.owner.publisher import recover
 from lakeseal.owner.routing import Route, Router
 from lakeseal.owner.transaction import Transaction
 from lakeseal.storage import Store, open_store
@@ -60,7 +60,7 @@ class Script:
         take_over(self.owner, one)
         self.write(one, "managed again")
         self.owner.backfill(one.uri)
-        forget(self.owner, one.uri, grace_ms=0)
+        self.owner.forget(one.uri, grace_ms=0)
         self.write(one, "last")
 
     def write(self, store: Store, *names: str) -> None:

@@ -30,10 +30,9 @@ from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.handover import release
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.ledger_owner import Backfills, LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch, CommitRequest, Ratified, Taken, file_name
-from lakeseal.owner.publisher import forget
 from lakeseal.owner.routing import Router, StaleReadWarning, warn_stale
 from lakeseal.protocol.actions import CommitInfo, Metadata, Protocol
 from lakeseal.protocol.codec import encode
@@ -153,7 +152,7 @@ def test_field_bug_18_asking_again_gives_the_first_answer_however_late(
     if state in ("backfilled", "forgotten"):
         owner.backfill(memory.uri)
     if state == "forgotten":
-        assert forget(owner, memory.uri, grace_ms=0) > 0
+        assert owner.forget(memory.uri, grace_ms=0) > 0
         assert memory.list_keys(COMMITS_DIR) == []
     if state == "released":
         release(owner, memory)
@@ -366,20 +365,20 @@ def test_rows_are_forgotten_and_files_tidied_only_after_the_grace(owner: LedgerO
     for number in range(4):
         append(log, managed, f"f{number}")
     owner.backfill(memory.uri, 2)
-    assert forget(owner, memory.uri, grace_ms=3_600_000) == 0
+    assert owner.forget(memory.uri, grace_ms=3_600_000) == 0
     assert len(memory.list_keys(COMMITS_DIR)) == 4
-    assert forget(owner, memory.uri, grace_ms=0) == 2
+    assert owner.forget(memory.uri, grace_ms=0) == 2
     assert [c.version for c in owner.get_commits(memory.uri).commits] == [3, 4]
     assert newest(memory, owner) == 4
     append(log, managed, "more")
     owner.backfill(memory.uri)
-    forget(owner, memory.uri, grace_ms=0)
+    owner.forget(memory.uri, grace_ms=0)
     assert memory.list_keys(COMMITS_DIR) == []
     assert newest(memory, owner) == newest(memory) == 5
 
 
 def test_field_bug_s8_unbackfilled_commits_are_bounded(open_owner, memory: Store) -> None:
-    owner = open_owner(batch_size=10**6, most_unbackfilled=5, backfills=False)
+    owner = open_owner(batch_size=10**6, most_unbackfilled=5, backfills=Backfills.ELSEWHERE)
     create(memory, owner)
     owner.attach(memory)
     for version in range(1, 6):

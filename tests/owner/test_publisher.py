@@ -18,9 +18,9 @@ from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import BackfillMismatch
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.handover import release
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.ledger_owner import Backfills, LedgerOwner, flush
 from lakeseal.owner.ownership import State
-from lakeseal.owner.publisher import Publisher, forget, recover
+from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import COMMITS_DIR, commit_path
@@ -32,7 +32,7 @@ from lakeseal.testing.managed_tables import WRITE, add, append, create, newest, 
 @pytest.fixture
 def serving(open_owner) -> LedgerOwner:
     """An owner as a service has it: it leaves backfilling to the publisher."""
-    owner: LedgerOwner = open_owner(batch_size=10, backfills=False)
+    owner: LedgerOwner = open_owner(batch_size=10, backfills=Backfills.ELSEWHERE)
     return owner
 
 
@@ -87,7 +87,7 @@ def test_a_table_that_fails_does_not_stop_the_others_and_is_tried_less_and_less(
 
 
 def test_of_two_publishers_one_has_the_lease(open_owner, shared_url: str, memory: Store) -> None:
-    one, two = (open_owner(shared_url, backfills=False) for _ in range(2))
+    one, two = (open_owner(shared_url, backfills=Backfills.ELSEWHERE) for _ in range(2))
     log, managed = create(memory, one)
     first, second = Publisher(one), Publisher(two)
     assert first._has_lease()
@@ -100,7 +100,7 @@ def test_of_two_publishers_one_has_the_lease(open_owner, shared_url: str, memory
 
 @pytest.mark.parametrize("batch_size", [1, 2, 10, 100])
 def test_everything_that_was_interrupted_is_taken_up_at_the_next_start(open_owner, sqlite_url, batch_size) -> None:
-    owner = open_owner(sqlite_url, batch_size=batch_size, backfills=False)
+    owner = open_owner(sqlite_url, batch_size=batch_size, backfills=Backfills.ELSEWHERE)
     waiting, releasing, pending = stores(3)
     for store in (waiting, releasing):
         log, managed = create(store, owner)
@@ -159,7 +159,7 @@ def test_a_file_that_lost_its_race_is_tidied_with_its_version(serving: LedgerOwn
     for key in (loser, early):
         memory.put(key, b"{}\n")
     serving.backfill(memory.uri)
-    assert forget(serving, memory.uri, grace_ms=0) == 2
+    assert serving.forget(memory.uri, grace_ms=0) == 2
     assert memory.list_keys(COMMITS_DIR) == [early], "its outcome is not known yet"
 
 
@@ -200,3 +200,17 @@ def test_readers_that_know_nothing_of_owners_read_the_backfilled_part_at_every_m
 
 def _append_file(log, managed, path: str, size: int):
     return OptimisticTransaction.begin(log, managed).commit([add(path, size=size)], WRITE)
+
+
+def test_an_owner_in_process_backfills_in_the_background_and_writers_help_when_it_falls_behind(
+    open_owner, memory: Store
+) -> None:
+    owner = open_owner(batch_size=4, backfills=Backfills.IN_BACKGROUND)
+    log, managed = create(memory, owner)
+    for number in range(41):
+        append(log, managed, f"f{number}")
+        told = owner.get_commits(memory.uri)
+        assert told.latest - told.backfilled < 5 * 4
+    assert flush(timeout=20)
+    assert newest(memory) >= 40
+    check_history(memory)

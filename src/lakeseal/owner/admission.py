@@ -1,6 +1,6 @@
-"""What must be so before the ledger is asked to ratify: the content is what it says, policies agree, the file is there.
+"""What must be so before a commit is ratified: the content is what it says, policies agree, the file is there.
 
-`Gate.admit` returns when the commit's file is durable in `_commits` with exactly the content that was checked.
+`Gate.check` looks at the content; `place` returns when the commit's file is durable in `_commits` with that content.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Gate:
         self._trusting = trusting
         self._metadata_at = metadata_at
 
-    def admit(self, request: CommitRequest, store: Store, *, principal: str | None) -> None:
+    def check(self, request: CommitRequest, store: Store, *, principal: str | None) -> None:
         applying = [policy for policy in self._policies if policies.is_below(request.table, policy.tables)]
         with located(table=request.table, version=request.version, file=request.key):
             data = request.data
@@ -41,8 +41,12 @@ class Gate:
                 data = self._read(request, store, needed=bool(applying))
             if data is not None:
                 self._check(request, data, applying, principal)
-            if request.data is not None and not store.put_if_absent(request.key, request.data):
-                # The request came twice, or the name was not as random as it should be.
+
+    def place(self, request: CommitRequest, store: Store) -> None:
+        """Writes the file of a small commit; that of a large one is there, as `check` has seen."""
+        if request.data is not None and not store.put_if_absent(request.key, request.data):
+            # The request came twice, or the name was not as random as it should be.
+            with located(table=request.table, version=request.version, file=request.key):
                 _same(store.get(request.key) == request.data, "other content")
 
     def check_principal(self, table: str, principal: str | None, doing: policies.Doing) -> None:

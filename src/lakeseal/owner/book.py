@@ -11,8 +11,14 @@ from lakeseal.owner import enablement, ownership, ratification, rows
 from lakeseal.owner.backfill import LoggedCommit
 from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken
 from lakeseal.owner.ownership import Ownership, State, Verdict
-from lakeseal.owner.ratification import Also, Decision
+from lakeseal.owner.ratification import Also, Decided, Decision
 from lakeseal.owner.rows import StoredCommit, TableRow
+
+
+class _Unchanged(Exception):
+    def __init__(self, decision: Decision) -> None:
+        super().__init__()
+        self.decision = decision
 
 
 class Book:
@@ -73,13 +79,35 @@ class Book:
 
         self.ledger.write(do, idempotent=True)
 
-    def decide(self, batch: Batch, known: Mapping[str, Answer], also: Sequence[Also]) -> Decision:
-        return self.ledger.write(
-            lambda tx: ratification.decide(
-                tx, batch, now=self._clock(), most_unbackfilled=self._most_unbackfilled, known=known, also=also
-            ),
-            idempotent=True,
-        )
+    def decide(
+        self,
+        batch: Batch,
+        *,
+        known: Mapping[str, Answer],
+        place: Callable[[CommitRequest], None] | None = None,
+        also: Sequence[Also] = (),
+    ) -> Decision:
+        """See `ratification.decide`."""
+
+        def do(tx: Tx) -> Decision:
+            decision = ratification.decide(
+                tx,
+                batch,
+                now=self._clock(),
+                most_unbackfilled=self._most_unbackfilled,
+                known=known,
+                place=place,
+                also=also,
+            )
+            if not (isinstance(decision, Decided) and decision.tables):
+                # Rolled back: to commit row locks and nothing else would wait for the disk.
+                raise _Unchanged(decision)
+            return decision
+
+        try:
+            return self.ledger.write(do, idempotent=True)
+        except _Unchanged as unchanged:
+            return unchanged.decision
 
     def answered(self, request: CommitRequest) -> Ratified | Taken | None:
         return self.ledger.read(lambda tx: ratification.answered(tx, request))

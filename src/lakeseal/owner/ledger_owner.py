@@ -1,7 +1,7 @@
 """`LedgerOwner`: the commit owner itself, on the ledger. It serves any number of tables and keeps nothing in memory
 that matters, so any number of processes can be it at the same time.
 
-Used in process (`connect("sqlite:///…")`) it backfills after commits by itself, in batches; behind a service a
+Used in process (`connect("sqlite:///…")`) it backfills by itself, in batches and in the background; behind a service a
 `Publisher` does that. Every step is durable before it is answered, and interrupted work is taken up by whoever comes
 next: the first commit that reaches the table, `recover` at start, or a publisher.
 
@@ -14,8 +14,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
 
 from lakeseal.commit.filesystem_owner import txn_id_of
+from lakeseal.commit.post_commit import Background
 from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import (
     AlreadyExists,
@@ -36,7 +39,7 @@ from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner import ownership
 from lakeseal.owner.admission import Gate
-from lakeseal.owner.backfill import look, publish
+from lakeseal.owner.backfill import look, publish, tidy
 from lakeseal.owner.book import Book
 from lakeseal.owner.messages import (
     Answer,
@@ -47,11 +50,11 @@ from lakeseal.owner.messages import (
     Ratified,
     TableCommits,
     Taken,
-    Undecided,
 )
 from lakeseal.owner.ownership import Ownership, State, Verdict
 from lakeseal.owner.policies import Policy
 from lakeseal.owner.ratification import Also, Decided, Denied, InTheLog
+from lakeseal.owner.traffic import Traffic
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
@@ -63,8 +66,26 @@ DEFAULT_NAME = "lakeseal"
 DEFAULT_BATCH_SIZE = 10
 INLINE_BYTES = 8192
 MOST_UNBACKFILLED = 1000
+GRACE_MS = 3_600_000
+"""How long a reader may take between asking the owner and reading a file in `_commits`."""
 _PUBLISHED_AT_ONCE = 100
 _TRIES = 8
+_FAR_BEHIND = 5
+_TIDY_EVERY = 100
+
+
+class Backfills(Enum):
+    AT_ONCE = "on the thread of the commit that fills a batch, after its answer is certain"
+    IN_BACKGROUND = "on a thread that lives while there is work; writers wait for it when it falls far behind"
+    ELSEWHERE = "by a publisher"
+
+
+_background = Background()
+
+
+def flush(*, timeout: float | None = None) -> bool:
+    """Waits for the backfills in the background of this process; False if that took longer than `timeout` seconds."""
+    return _background.flush(timeout=timeout)
 
 
 class LedgerOwner:
@@ -81,13 +102,12 @@ class LedgerOwner:
         principal: str | None = None,
         inline_bytes: int = INLINE_BYTES,
         most_unbackfilled: int = MOST_UNBACKFILLED,
-        backfills: bool = True,
+        backfills: Backfills = Backfills.AT_ONCE,
         trusting: bool = True,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        """`stores` opens tables that were not attached. `principal` is who asks, where a call does not say. With
-        `backfills` commits are followed by their backfill. An owner that is not `trusting` reads each commit whole
-        before it ratifies it."""
+        """`stores` opens tables that were not attached. `principal` is who asks, where a call does not say. An owner
+        that is not `trusting` reads each commit whole before it ratifies it."""
         if not name or batch_size < 1:
             raise InvalidArgument("An owner needs a name and a batch size of at least 1")
         self.name = name
@@ -100,7 +120,7 @@ class LedgerOwner:
         self._most_unbackfilled = most_unbackfilled
         self._backfills = backfills
         self._gate = Gate(owner=name, policies=policies, trusting=trusting, metadata_at=self.metadata_at)
-        self._latest: dict[str, int] = {}
+        self._traffic = Traffic()
         self._publishing: dict[str, threading.Lock] = {}
 
     def __repr__(self) -> str:
@@ -132,26 +152,33 @@ class LedgerOwner:
         if not batch.commits or len(set(named)) != len(named):
             raise InvalidArgument("A batch has at least one commit, and each table once")
         for request in batch.commits:
-            answer = self._admit(request, principal or self._principal)
+            answer = self._check(request, principal or self._principal)
             if answer is not None and len(batch.commits) == 1:
                 return BatchAnswer(commits=(answer,))
         known: dict[str, Answer] = {}
-        for _ in range(_TRIES + len(batch.commits)):
-            decision = self.book.decide(batch, known, also)
-            match decision:
-                case Decided():
-                    self._after(batch, decision)
-                    return decision.answer
-                case InTheLog(request=request):
-                    known[request.table] = self._in_the_log(request)
-                case Denied(verdict=Verdict.UNSETTLED):
-                    if self.settle(decision.request.table).state is State.PENDING:
+        with self._traffic.turn(batch) as is_contended:
+            if not is_contended:
+                for request in batch.commits:
+                    self._place(request)
+            for _ in range(_TRIES + len(batch.commits)):
+                decision = self.book.decide(batch, known=known, place=self._place if is_contended else None, also=also)
+                match decision:
+                    case Decided():
+                        break
+                    case InTheLog(request=request):
+                        known[request.table] = self._in_the_log(request)
+                    case Denied(verdict=Verdict.UNSETTLED):
+                        if self.settle(decision.request.table).state is State.PENDING:
+                            raise self._error(decision)
+                    case Denied(verdict=Verdict.NOT_BACKFILLED) if self._backfills is not Backfills.ELSEWHERE:
+                        self.backfill(decision.request.table)
+                    case Denied():
                         raise self._error(decision)
-                case Denied(verdict=Verdict.NOT_BACKFILLED) if self._backfills:
-                    self.backfill(decision.request.table)
-                case Denied():
-                    raise self._error(decision)
-        raise OwnerBusy("The table changed hands again and again", table=batch.commits[0].table)
+            else:
+                raise OwnerBusy("The table changed hands again and again", table=batch.commits[0].table)
+            self._traffic.note(decision.answer)
+        self._backfill_after(batch, decision)
+        return decision.answer
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         with self._publishing.setdefault(table, threading.Lock()), located(table=table):
@@ -235,19 +262,20 @@ class LedgerOwner:
         self.book.step(table, ownership.drop)
         return self.get_commits(table)
 
+    def forget(self, table: str, *, grace_ms: int = GRACE_MS) -> int:
+        """Rows and files in `_commits` go once the commits have been in the log for longer than the grace; how many
+        files that were."""
+        below = self.book.forget(table, grace_ms=grace_ms)
+        return tidy(self.store(table), below) if below > 0 else 0
+
     def metadata_at(self, table: str, version: int) -> Metadata:
         """The table's metadata at a ratified version."""
         return DeltaLog(self.store(table), commit_source=_Source(self, table)).snapshot(version).metadata
 
-    def _admit(self, request: CommitRequest, principal: str | None) -> Ratified | Taken | None:
-        """The answer, where there is one before the file is looked at."""
-        if request.version <= self._latest.get(request.table, -1):
-            # Somebody was faster, as far as this process knows: spare the file.
-            answer = self.book.answered(request)
-            if answer is not None:
-                return answer
+    def _check(self, request: CommitRequest, principal: str | None) -> Ratified | Taken | None:
+        """The answer, where there is one already."""
         try:
-            self._gate.admit(request, self.store(request.table), principal=principal)
+            self._gate.check(request, self.store(request.table), principal=principal)
         except PolicyRefused:
             # What was ratified before a policy came is ratified.
             answer = self.book.answered(request)
@@ -256,20 +284,32 @@ class LedgerOwner:
             return answer
         return None
 
-    def _after(self, batch: Batch, decision: Decided) -> None:
-        for answer in decision.answer.commits:
-            if not isinstance(answer, Undecided):
-                self._latest[answer.table] = max(answer.version, self._latest.get(answer.table, -1))
-        if not self._backfills:
+    def _place(self, request: CommitRequest) -> None:
+        self._gate.place(request, self.store(request.table))
+
+    def _backfill_after(self, batch: Batch, decision: Decided) -> None:
+        if self._backfills is Backfills.ELSEWHERE:
             return
         for request, row in zip(batch.commits, decision.tables, strict=False):
-            waiting = row.ownership.latest - row.ownership.backfilled
+            waiting, size = row.ownership.latest - row.ownership.backfilled, row.batch_size
             # One writer per batch does it; if that one died, the backlog grows and the next does.
-            if waiting >= row.batch_size and (request.version % row.batch_size == 0 or waiting >= 2 * row.batch_size):
-                try:
-                    self.backfill(request.table, request.version)
-                except LakesealError as error:
-                    _log.warning("backfill of %s failed; its commits stand: %s", request.table, error)
+            if waiting < size or (request.version % size and waiting < 2 * size):
+                continue
+            backfill = partial(
+                self._backfill_quietly, request.table, request.version, tidies=request.version % _TIDY_EVERY < size
+            )
+            if self._backfills is Backfills.IN_BACKGROUND and waiting < _FAR_BEHIND * size:
+                _background.submit((f"{self!r} {request.table}", "backfill"), backfill)
+            else:
+                backfill()
+
+    def _backfill_quietly(self, table: str, version: int, *, tidies: bool) -> None:
+        try:
+            self.backfill(table, version)
+            if tidies:
+                self.forget(table)
+        except LakesealError as error:
+            _log.warning("backfill of %s failed; its commits stand: %s", table, error)
 
     def _in_the_log(self, request: CommitRequest) -> Answer:
         """Rows are forgotten only after the commit is in the log, and the log keeps whose it is."""

@@ -19,15 +19,13 @@ from msgspec import Struct
 from lakeseal.errors import LakesealError
 from lakeseal.ledger import Tx
 from lakeseal.ledger.schema import leases
-from lakeseal.owner.backfill import look, publish, tidy
+from lakeseal.owner.backfill import look, publish
 from lakeseal.owner.handover import finish_release
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.ledger_owner import GRACE_MS, LedgerOwner
 from lakeseal.owner.ownership import State
 
 _log = logging.getLogger(__name__)
 
-GRACE_MS = 3_600_000
-"""How long a reader may take between asking the owner and reading a file in `_commits`."""
 _LEASE = "owner/publisher"
 _LONGEST_PAUSE_S = 60.0
 _WORKERS = 4
@@ -74,12 +72,6 @@ def heal(owner: LedgerOwner, table: str) -> None:
     for one in owner.book.stored(table, 0, limit=10_000):
         if one.backfilled and look(store, one.commit.version) is None:
             publish(store, one.commit, one.inline)
-
-
-def forget(owner: LedgerOwner, table: str, *, grace_ms: int = GRACE_MS) -> int:
-    """Rows and files of commits that have been in the log for longer than the grace go; how many files that were."""
-    below = owner.book.forget(table, grace_ms=grace_ms)
-    return tidy(owner.store(table), below) if below > 0 else 0
 
 
 class Publisher:
@@ -195,7 +187,7 @@ class Publisher:
         tidied = 0
         for table in self._owner.book.forgettable(grace_ms=self._grace_ms):
             try:
-                tidied += forget(self._owner, table, grace_ms=self._grace_ms)
+                tidied += self._owner.forget(table, grace_ms=self._grace_ms)
             except LakesealError as error:
                 _log.warning("tidying up %s failed: %s", table, error)
         return tidied

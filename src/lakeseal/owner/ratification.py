@@ -65,9 +65,11 @@ def decide(
     now: int,
     most_unbackfilled: int,
     known: Mapping[str, Answer],
+    place: Callable[[CommitRequest], None] | None = None,
     also: Sequence[Also] = (),
 ) -> Decision:
-    """`known` are answers by table that the log has given before."""
+    """`known` are answers by table that the log has given before. `place` puts a commit's file where it belongs; it is
+    called while the tables are locked, and only if all of the batch will be ratified."""
     found = {table: rows.read_table(tx, table) or _UNKNOWN for table in sorted(_tables_of(batch))}
     answers: list[Answer | None] = []
     after: list[Ownership] = []
@@ -104,6 +106,9 @@ def decide(
                 guards=broken,
             )
         )
+    if place is not None:
+        for request in batch.commits:
+            place(request)
     for request, row in zip(batch.commits, after, strict=True):
         if not rows.insert_commit(tx, request, now=now):
             before = rows.commit_of(tx, request.table, request.txn_id)

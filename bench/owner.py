@@ -1,0 +1,298 @@
+"""owner: commits through a managed owner, beside the database's own rate of transactions that insert one row.
+
+Writers are processes, each with its own connection. What is timed starts when all are ready and ends when the last is
+done; both sides do the same number of transactions. A commit of ours is: the file in `_commits`, durable; one ledger
+transaction; and its share of the backfill (batches of 10), durable too. The database's side is one row, durable.
+
+- `1 table`: all writers want the next version of one table, so all but one lose each time and try again.
+- `100 tables`: writers go round the tables.
+- `transactions`: the whole client as well: reading what is new, conflict check, rendering, the snapshot afterwards.
+
+p50 and p99 are per commit, retries included. `get_commits`: the latest state of one table of 10,000 in the ledger, half
+of them with commits that are not backfilled.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import harness
+from harness import Subject, Timer
+
+if TYPE_CHECKING:
+    from harness import Report
+
+    from lakeseal.owner.managed_owner import ManagedOwner
+
+DATABASES = ("sqlite", "postgresql")
+CASES: dict[str, dict[str, int]] = {
+    "1 table, 1 writer": {"tables": 1, "writers": 1, "total": 300},
+    "1 table, 8 writers": {"tables": 1, "writers": 8, "total": 400},
+    "1 table, 32 writers": {"tables": 1, "writers": 32, "total": 640},
+    "100 tables, 8 writers": {"tables": 100, "writers": 8, "total": 1600},
+    "100 tables, 32 writers": {"tables": 100, "writers": 32, "total": 3200},
+}
+
+
+def main(report: Report) -> None:
+    for database in DATABASES:
+        for case, shape in CASES.items():
+            arguments = {"database": database, **shape}
+            subjects = [
+                Subject(name="lakeseal, direct", function=commits, arguments=arguments),
+                Subject(name="one-row inserts", function=inserts, arguments=arguments),
+            ]
+            if shape["tables"] == 1 and shape["writers"] < 32:
+                subjects.insert(1, Subject(name="lakeseal, transactions", function=transactions, arguments=arguments))
+            measured = report.compare(f"{database}: {case}", subjects)
+            rates = [f"{one.subject} {shape['total'] / one.median_seconds:,.0f}/s" for one in measured]
+            report.say(f"  {', '.join(rates)}")
+        asked = Subject(name="get_commits", function=get_commits, arguments={"database": database, "tables": 10_000})
+        found = harness._in_fresh_process(asked)["facts"]
+        report.say(f"{database}: get_commits with 10,000 tables: p50 {found['p50']:.2f} ms, p99 {found['p99']:.2f} ms")
+
+
+def commits(timer: Timer, database: str, tables: int, writers: int, total: int) -> dict[str, int]:
+    return _measured(timer, database, tables, writers, total, _commit_loop)
+
+
+def transactions(timer: Timer, database: str, tables: int, writers: int, total: int) -> dict[str, int]:
+    return _measured(timer, database, tables, writers, total, _transaction_loop)
+
+
+def inserts(timer: Timer, database: str, tables: int, writers: int, total: int) -> dict[str, int]:
+    return _measured(timer, database, 0, writers, total, _insert_loop)
+
+
+def get_commits(timer: Timer, database: str, tables: int) -> dict[str, float]:
+    from lakeseal import ledger
+    from lakeseal.ledger.schema import commits as commit_rows
+    from lakeseal.ledger.schema import tables as table_rows
+    from lakeseal.owner.ledger_owner import LedgerOwner
+
+    with _database(database) as (url, _):
+        opened = ledger.open(url)
+        names = [f"s3://bucket/lake/table-{number}" for number in range(tables)]
+        for start in range(0, tables, 1000):
+            some = names[start : start + 1000]
+
+            def fill(tx: Any, some: list[str] = some) -> None:
+                tx.insert_many(
+                    table_rows,
+                    [
+                        {
+                            "table_id": name,
+                            "state": "active",
+                            "epoch": 0,
+                            "latest_version": 100,
+                            "latest_timestamp": 100,
+                            "backfilled_version": 100 if number % 2 else 90,
+                            "conf": {"batchSize": 10},
+                            "updated": 0,
+                        }
+                        for number, name in enumerate(some)
+                    ],
+                )
+                tx.insert_many(
+                    commit_rows,
+                    [
+                        {
+                            "table_id": name,
+                            "version": version,
+                            "txn_id": str(uuid.uuid4()),
+                            "file": f"{version:020d}.{uuid.uuid4()}.json",
+                            "size": 800,
+                            "in_commit_timestamp": version,
+                            "ratified": 0,
+                            "backfilled": False,
+                        }
+                        for number, name in enumerate(some)
+                        if number % 2 == 0
+                        for version in range(91, 101)
+                    ],
+                )
+
+            opened.write(fill)
+        owner = LedgerOwner(opened)
+        took = []
+        for number in range(3000):
+            start_ns = time.perf_counter_ns()
+            owner.get_commits(names[number * 7919 % tables], 0)
+            took.append((time.perf_counter_ns() - start_ns) / 1e6)
+        opened.close()
+    return _percentiles(took[200:])
+
+
+def _commit_loop(url: str, home: Path, mine: list[int], count: int, note: Callable[[float], None]) -> Iterator[None]:
+    from lakeseal.commit.owner import Committed
+    from lakeseal.protocol.actions import AddFile, CommitInfo
+    from lakeseal.protocol.codec import encode
+
+    owners = _owners(url, home, mine)
+    latest = {number: owner.get_commits(0).latest for number, owner in owners.items()}
+    yield
+    for step in range(count):
+        number = mine[step % len(mine)]
+        owner, txn_id, start = owners[number], str(uuid.uuid4()), time.perf_counter()
+        add = AddFile(
+            path=f"part-00000-{txn_id}.snappy.parquet",
+            partition_values={},
+            size=12345,
+            modification_time=0,
+            data_change=True,
+            stats='{"numRecords":1000,"minValues":{"x":1},"maxValues":{"x":1000},"nullCount":{"x":0}}',
+        )
+        while True:
+            version = latest[number] + 1
+            info = CommitInfo(operation="WRITE", txn_id=txn_id, in_commit_timestamp=10**13 + version)
+            outcome = owner.commit(version, encode([info, add]), txn_id=txn_id, in_commit_timestamp=10**13 + version)
+            if isinstance(outcome, Committed):
+                latest[number] = version
+                break
+            latest[number] = owner.get_commits(2**62).latest
+        note(time.perf_counter() - start)
+    yield
+
+
+def _transaction_loop(
+    url: str, home: Path, mine: list[int], count: int, note: Callable[[float], None]
+) -> Iterator[None]:
+    from lakeseal.commit.owner import OwnedCommits
+    from lakeseal.log.delta_log import DeltaLog
+    from lakeseal.testing.managed_tables import append
+
+    (owner,) = _owners(url, home, mine).values()
+    log = DeltaLog(owner.store, commit_source=OwnedCommits(owner))
+    log.update()
+    yield
+    for _ in range(count):
+        start = time.perf_counter()
+        append(log, owner, f"part-00000-{uuid.uuid4()}.snappy.parquet")
+        note(time.perf_counter() - start)
+    yield
+
+
+def _insert_loop(url: str, home: Path, mine: list[int], count: int, note: Callable[[float], None]) -> Iterator[None]:
+    from lakeseal import ledger
+    from lakeseal.ledger.schema import stores
+
+    opened = ledger.open(url)
+    opened.write(lambda tx: tx.insert(stores, store=str(uuid.uuid4()), created=0))
+    yield
+    for _ in range(count):
+        start = time.perf_counter()
+        opened.write(lambda tx: tx.insert(stores, store=str(uuid.uuid4()), created=0))
+        note(time.perf_counter() - start)
+    yield
+
+
+def _owners(url: str, home: Path, numbers: list[int]) -> dict[int, ManagedOwner]:
+    from lakeseal import ledger
+    from lakeseal.owner.ledger_owner import Backfills, LedgerOwner
+    from lakeseal.owner.managed_owner import ManagedOwner
+    from lakeseal.storage import open_store
+
+    endpoint = LedgerOwner(ledger.open(url), batch_size=10, backfills=Backfills.IN_BACKGROUND)
+    return {number: ManagedOwner(endpoint, open_store(home / f"table-{number}")) for number in set(numbers)}
+
+
+Loop = Callable[[str, Path, list[int], int, Callable[[float], None]], Iterator[None]]
+
+
+def _measured(timer: Timer, database: str, tables: int, writers: int, total: int, loop: Loop) -> dict[str, int]:
+    import lakeseal.owner.handover
+    import lakeseal.testing.managed_tables  # noqa: F401  before the forks, so that no writer has to import it
+    from lakeseal.owner.ledger_owner import flush
+
+    with _database(database) as (url, home):
+        _in_child(lambda: _prepare(url, home, tables))
+        go, release = os.pipe()
+        children = []
+        for writer in range(writers):
+            # Writers start at different tables and meet where there are fewer tables than writers.
+            mine = [(writer + step * writers) % tables for step in range(max(1, tables // writers))] if tables else []
+            child = os.fork()
+            if child == 0:
+                os.close(release)
+                status = 1
+                try:
+                    took: list[float] = []
+                    stages = loop(url, home, mine, total // writers, took.append)
+                    next(stages)
+                    (home / f"ready-{writer}").touch()
+                    os.read(go, 1)
+                    next(stages)
+                    flush()
+                    (home / f"took-{writer}").write_text("\n".join(map(str, took)))
+                    status = 0
+                finally:
+                    os._exit(status)
+            children.append(child)
+        while len(list(home.glob("ready-*"))) < writers:
+            time.sleep(0.01)
+        with timer:
+            os.close(release)
+            ended = [os.waitpid(child, 0)[1] for child in children]
+        if any(ended):
+            raise SystemExit("a writer failed; its reason is above")
+        took_ms = [1000 * float(line) for out in home.glob("took-*") for line in out.read_text().split()]
+        spread = _percentiles(took_ms)
+        rate = len(took_ms) / timer.seconds
+        name = loop.__name__.strip("_").removesuffix("_loop")
+        print(
+            f"    {database}, {tables or '-'} tables, {writers} writers, {name}: {rate:,.0f}/s, "
+            f"p50 {spread['p50']:.1f} ms, p99 {spread['p99']:.1f} ms",
+            file=sys.stderr,
+        )
+    return {"transactions": len(took_ms)}
+
+
+def _prepare(url: str, home: Path, tables: int) -> None:
+    from lakeseal import ledger
+    from lakeseal.owner.ledger_owner import LedgerOwner
+    from lakeseal.storage import open_store
+    from lakeseal.testing.managed_tables import create
+
+    endpoint = LedgerOwner(ledger.open(url), batch_size=10)
+    for number in range(tables):
+        create(open_store(home / f"table-{number}"), endpoint)
+
+
+def _in_child(do: Callable[[], None]) -> None:
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            do()
+            status = 0
+        finally:
+            os._exit(status)
+    if os.waitpid(child, 0)[1]:
+        raise SystemExit("the tables could not be made")
+
+
+@contextmanager
+def _database(name: str) -> Iterator[tuple[str, Path]]:
+    from lakeseal.testing.postgres import postgres_server
+
+    with ExitStack() as stack:
+        home = Path(tempfile.mkdtemp(prefix="lakeseal-bench-owner-", dir=os.environ.get("LAKESEAL_BENCH_DATA")))
+        stack.callback(shutil.rmtree, home, ignore_errors=True)
+        if name == "sqlite":
+            yield f"sqlite:///{home}/ledger.db", home
+        else:
+            yield stack.enter_context(postgres_server(max_connections="200", shared_buffers="256MB")), home
+
+
+def _percentiles(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {"p50": ordered[len(ordered) // 2], "p99": ordered[int(len(ordered) * 0.99)]}
