@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.connect import connect
+from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.storage import Store
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.endpoint_contract import OwnerEndpointContract
 from lakeseal.testing.owner_contract import CommitOwnerContract, OwnedTable
+from lakeseal.testing.wired_owner import WiredOwner
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "over a wire"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def reach(way: str, request: pytest.FixtureRequest, batch_size: int) -> OwnerEndpoint:
+    match way:
+        case "memory":
+            return connect(f"memory://{uuid.uuid4().hex}", batch_size=batch_size)
+        case "over a wire":
+            return WiredOwner(request.getfixturevalue("open_owner")(batch_size=batch_size))
+        case _:
+            url = request.getfixturevalue("sqlite_url" if way == "sqlite" else "postgres_url")
+            endpoint: OwnerEndpoint = request.getfixturevalue("open_owner")(url, batch_size=batch_size)
+            return endpoint
+
+
+class TestEndpoint(OwnerEndpointContract):
+    @pytest.fixture
+    def endpoint(self, way: str, request: pytest.FixtureRequest) -> OwnerEndpoint:
+        return reach(way, request, 1000)
+
+    @pytest.fixture
+    def stores(self) -> list[Store]:
+        return [open_store(f"memory://{uuid.uuid4().hex}/{name}") for name in "abc"]
 
 
 class TestManagedOwner(CommitOwnerContract):
     @pytest.fixture(params=[1, 2, 100], ids="batchSize{}".format)
-    def endpoint(self, request, any_url, open_owner) -> LedgerOwner:
-        return open_owner(any_url, batch_size=request.param)
-
-    @pytest.fixture
-    def owned(self, endpoint: LedgerOwner, memory: Store) -> OwnedTable:
-        return OwnedTable(ManagedOwner(endpoint, memory), memory)
+    def owned(self, way: str, request: pytest.FixtureRequest, memory: Store) -> OwnedTable:
+        return OwnedTable(ManagedOwner(reach(way, request, request.param), memory), memory)

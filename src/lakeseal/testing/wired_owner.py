@@ -1,0 +1,73 @@
+"""An owner behind a wire that is not there: every call and every answer goes through JSON, errors included.
+
+It shows that everything that can be asked of an owner can travel, and what a client of a service has to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from lakeseal.errors import LakesealError
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json, error_to_json, from_json, to_json
+from lakeseal.storage.base import Store
+
+T = TypeVar("T")
+
+
+class WiredOwner:
+    """An `OwnerEndpoint`. The other side has its own way to the files."""
+
+    def __init__(self, owner: OwnerEndpoint) -> None:
+        self._owner = owner
+        self.name = owner.name
+        self.batch_size = owner.batch_size
+        self.inline_bytes = owner.inline_bytes
+
+    def attach(self, store: Store) -> str:
+        return store.uri
+
+    def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
+        return self._one("get_commits", table, start_version)
+
+    def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
+        return self._ask(self._owner.get_commits_of, (list(tables),), tuple[TableCommits, ...])
+
+    def ratify(self, batch: Batch) -> BatchAnswer:
+        return self._ask(lambda sent: self._owner.ratify(from_json(sent, Batch)), (to_json(batch),), BatchAnswer)
+
+    def backfill(self, table: str, version: int | None = None) -> TableCommits:
+        return self._one("backfill", table, version)
+
+    def begin_takeover(self, table: str, takeover_id: str, version: int) -> TableCommits:
+        return self._one("begin_takeover", table, takeover_id, version)
+
+    def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
+        return self._one("confirm_takeover", table, takeover_id)
+
+    def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits:
+        return self._one("withdraw_takeover", table, takeover_id)
+
+    def begin_release(self, table: str, release_id: str) -> TableCommits:
+        return self._one("begin_release", table, release_id)
+
+    def finish_release(self, table: str) -> TableCommits:
+        return self._one("finish_release", table)
+
+    def drop(self, table: str) -> TableCommits:
+        return self._one("drop", table)
+
+    def _one(self, call: str, *arguments: Any) -> TableCommits:
+        sent = msgspec.json.decode(msgspec.json.encode(arguments))
+        return self._ask(getattr(self._owner, call), tuple(sent), TableCommits)
+
+    def _ask(self, call: Callable[..., Any], arguments: tuple[Any, ...], answer: type[T]) -> T:
+        try:
+            reply = msgspec.json.encode(call(*arguments))
+        except LakesealError as error:
+            told = msgspec.json.decode(msgspec.json.encode(error_to_json(error)))
+            raise error_from_json(told) from None
+        return from_json(reply, answer)
