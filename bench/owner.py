@@ -197,11 +197,11 @@ def _insert_loop(url: str, home: Path, mine: list[int], count: int, note: Callab
 
 def _owners(url: str, home: Path, numbers: list[int]) -> dict[int, ManagedOwner]:
     from lakeseal import ledger
-    from lakeseal.owner.ledger_owner import Backfills, LedgerOwner
+    from lakeseal.owner.ledger_owner import LedgerOwner
     from lakeseal.owner.managed_owner import ManagedOwner
     from lakeseal.storage import open_store
 
-    endpoint = LedgerOwner(ledger.open(url), batch_size=10, backfills=Backfills.IN_BACKGROUND)
+    endpoint = LedgerOwner(ledger.open(url), batch_size=10, in_background=True)
     return {number: ManagedOwner(endpoint, open_store(home / f"table-{number}")) for number in set(numbers)}
 
 

@@ -30,7 +30,7 @@ from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.handover import release
-from lakeseal.owner.ledger_owner import Backfills, LedgerOwner
+from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch, CommitRequest, Ratified, Taken, file_name
 from lakeseal.owner.routing import Router, StaleReadWarning, warn_stale
@@ -378,7 +378,7 @@ def test_rows_are_forgotten_and_files_tidied_only_after_the_grace(owner: LedgerO
 
 
 def test_field_bug_s8_unbackfilled_commits_are_bounded(open_owner, memory: Store) -> None:
-    owner = open_owner(batch_size=10**6, most_unbackfilled=5, backfills=Backfills.ELSEWHERE)
+    owner = open_owner(batch_size=10**6, most_unbackfilled=5, backfills=False)
     create(memory, owner)
     owner.attach(memory)
     for version in range(1, 6):

@@ -18,7 +18,7 @@ from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import BackfillMismatch
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.handover import release
-from lakeseal.owner.ledger_owner import Backfills, LedgerOwner, flush
+from lakeseal.owner.ledger_owner import LedgerOwner, flush
 from lakeseal.owner.ownership import State
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.protocol.actions import CommitInfo
@@ -32,7 +32,7 @@ from lakeseal.testing.managed_tables import WRITE, add, append, create, newest, 
 @pytest.fixture
 def serving(open_owner) -> LedgerOwner:
     """An owner as a service has it: it leaves backfilling to the publisher."""
-    owner: LedgerOwner = open_owner(batch_size=10, backfills=Backfills.ELSEWHERE)
+    owner: LedgerOwner = open_owner(batch_size=10, backfills=False)
     return owner
 
 
@@ -87,7 +87,7 @@ def test_a_table_that_fails_does_not_stop_the_others_and_is_tried_less_and_less(
 
 
 def test_of_two_publishers_one_has_the_lease(open_owner, shared_url: str, memory: Store) -> None:
-    one, two = (open_owner(shared_url, backfills=Backfills.ELSEWHERE) for _ in range(2))
+    one, two = (open_owner(shared_url, backfills=False) for _ in range(2))
     log, managed = create(memory, one)
     first, second = Publisher(one), Publisher(two)
     assert first._has_lease()
@@ -100,7 +100,7 @@ def test_of_two_publishers_one_has_the_lease(open_owner, shared_url: str, memory
 
 @pytest.mark.parametrize("batch_size", [1, 2, 10, 100])
 def test_everything_that_was_interrupted_is_taken_up_at_the_next_start(open_owner, sqlite_url, batch_size) -> None:
-    owner = open_owner(sqlite_url, batch_size=batch_size, backfills=Backfills.ELSEWHERE)
+    owner = open_owner(sqlite_url, batch_size=batch_size, backfills=False)
     waiting, releasing, pending = stores(3)
     for store in (waiting, releasing):
         log, managed = create(store, owner)
@@ -205,7 +205,7 @@ def _append_file(log, managed, path: str, size: int):
 def test_an_owner_in_process_backfills_in_the_background_and_writers_help_when_it_falls_behind(
     open_owner, memory: Store
 ) -> None:
-    owner = open_owner(batch_size=4, backfills=Backfills.IN_BACKGROUND)
+    owner = open_owner(batch_size=4, in_background=True)
     log, managed = create(memory, owner)
     for number in range(41):
         append(log, managed, f"f{number}")

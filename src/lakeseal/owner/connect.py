@@ -30,7 +30,6 @@ from lakeseal.owner.ledger_owner import (
     DEFAULT_NAME,
     INLINE_BYTES,
     MOST_UNBACKFILLED,
-    Backfills,
     LedgerOwner,
 )
 from lakeseal.storage import StoreSpec
@@ -183,7 +182,7 @@ def _ledger_owner(config: OwnerConfig, url: str) -> LedgerOwner:
         principal=config.principal,
         inline_bytes=config.inline_bytes,
         most_unbackfilled=config.most_unbackfilled,
-        backfills=Backfills.IN_BACKGROUND,
+        in_background=True,
     )
     weakref.finalize(owner, opened.close)
     return owner

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import partial
 
 from lakeseal.commit.filesystem_owner import txn_id_of
@@ -74,12 +73,6 @@ _FAR_BEHIND = 5
 _TIDY_EVERY = 100
 
 
-class Backfills(Enum):
-    AT_ONCE = "on the thread of the commit that fills a batch, after its answer is certain"
-    IN_BACKGROUND = "on a thread that lives while there is work; writers wait for it when it falls far behind"
-    ELSEWHERE = "by a publisher"
-
-
 _background = Background()
 
 
@@ -102,12 +95,16 @@ class LedgerOwner:
         principal: str | None = None,
         inline_bytes: int = INLINE_BYTES,
         most_unbackfilled: int = MOST_UNBACKFILLED,
-        backfills: Backfills = Backfills.AT_ONCE,
+        backfills: bool = True,
+        in_background: bool = False,
         trusting: bool = True,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        """`stores` opens tables that were not attached. `principal` is who asks, where a call does not say. An owner
-        that is not `trusting` reads each commit whole before it ratifies it."""
+        """`stores` opens tables that were not attached. `principal` is who asks, where a call does not say.
+
+        With `backfills` the commit that fills a batch is followed by the batch's backfill: on its own thread, after its
+        answer is certain, or `in_background`, where writers help only when it falls far behind. Without, a publisher
+        does it. An owner that is not `trusting` reads each commit whole before it ratifies it."""
         if not name or batch_size < 1:
             raise InvalidArgument("An owner needs a name and a batch size of at least 1")
         self.name = name
@@ -119,6 +116,7 @@ class LedgerOwner:
         self._principal = principal
         self._most_unbackfilled = most_unbackfilled
         self._backfills = backfills
+        self._in_background = in_background
         self._gate = Gate(owner=name, policies=policies, trusting=trusting, metadata_at=self.metadata_at)
         self._traffic = Traffic()
         self._publishing: dict[str, threading.Lock] = {}
@@ -170,7 +168,7 @@ class LedgerOwner:
                     case Denied(verdict=Verdict.UNSETTLED):
                         if self.settle(decision.request.table).state is State.PENDING:
                             raise self._error(decision)
-                    case Denied(verdict=Verdict.NOT_BACKFILLED) if self._backfills is not Backfills.ELSEWHERE:
+                    case Denied(verdict=Verdict.NOT_BACKFILLED) if self._backfills:
                         self.backfill(decision.request.table)
                     case Denied():
                         raise self._error(decision)
@@ -288,7 +286,7 @@ class LedgerOwner:
         self._gate.place(request, self.store(request.table))
 
     def _backfill_after(self, batch: Batch, decision: Decided) -> None:
-        if self._backfills is Backfills.ELSEWHERE:
+        if not self._backfills:
             return
         for request, row in zip(batch.commits, decision.tables, strict=False):
             waiting, size = row.ownership.latest - row.ownership.backfilled, row.batch_size
@@ -298,7 +296,7 @@ class LedgerOwner:
             backfill = partial(
                 self._backfill_quietly, request.table, request.version, tidies=request.version % _TIDY_EVERY < size
             )
-            if self._backfills is Backfills.IN_BACKGROUND and waiting < _FAR_BEHIND * size:
+            if self._in_background and waiting < _FAR_BEHIND * size:
                 _background.submit((f"{self!r} {request.table}", "backfill"), backfill)
             else:
                 backfill()
