@@ -12,6 +12,7 @@ is ever part of a connection: a table only names its owner, and the name is look
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import weakref
@@ -35,6 +36,8 @@ from lakeseal.owner.ledger_owner import (
 from lakeseal.storage import StoreSpec
 
 OWNERS_VARIABLE = "LAKESEAL_OWNERS"
+# Rooms above this one, which register themselves when they are imported.
+_PROVIDERS = {"http": "lakeseal.service.client", "https": "lakeseal.service.client"}
 _LEDGERS = ("sqlite", "postgresql", "postgres", "postgresql+psycopg")
 
 
@@ -96,9 +99,11 @@ def connect(owner: str | OwnerConfig | OwnerEndpoint, **options: Any) -> OwnerEn
             if found is None:
                 found = _open[key] = _ledger_owner(config, config.url)
             return found
+    if config.scheme in _PROVIDERS and config.scheme not in _connectors:
+        _load(_PROVIDERS[config.scheme])
     if config.scheme in _connectors:
         return _connectors[config.scheme](config)
-    if config.scheme in ("http", "https"):
+    if config.scheme in _PROVIDERS:
         raise Unsupported(
             "An owner behind a service cannot be reached: its client is not installed",
             hint="pip install 'lakeseal[server]', or use the ledger's own URL",
@@ -107,6 +112,13 @@ def connect(owner: str | OwnerConfig | OwnerEndpoint, **options: Any) -> OwnerEn
         f"An owner cannot be reached by {config.scheme!r}",
         hint="Use sqlite:///…, postgresql://…, https://…, memory://… or a name from " + OWNERS_VARIABLE,
     )
+
+
+def _load(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError:
+        return  # a package of an extra that is not installed
 
 
 def register(scheme: str, connector: Connector) -> None:
