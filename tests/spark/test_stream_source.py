@@ -607,12 +607,14 @@ def test_after_sigkill_a_restart_gives_every_row_once(session: Any, table: Table
         [sys.executable, str(script), table.uri, str(tmp_path)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as process:  # fmt: skip
-        deadline = time.monotonic() + 300
-        while not (offsets / "1").exists():
-            assert process.poll() is None, "the stream ended before it was killed"
-            assert time.monotonic() < deadline, "the stream made no progress"
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            deadline = time.monotonic() + 300
+            while not (offsets / "1").exists():
+                assert process.poll() is None, "the stream ended before it was killed"
+                assert time.monotonic() < deadline, "the stream made no progress"
+                time.sleep(0.02)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
     assert not (offsets / "5").exists()
     assert stream(session, table.uri, tmp_path, maxFilesPerTrigger=2).awaitTermination(300)
     assert read_out(session, tmp_path) == list(range(12))
