@@ -19,6 +19,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -234,10 +235,14 @@ def _measured(timer: Timer, database: str, tables: int, writers: int, total: int
                     flush()
                     (home / f"took-{writer}").write_text("\n".join(map(str, took)))
                     status = 0
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(status)
             children.append(child)
         while len(list(home.glob("ready-*"))) < writers:
+            if os.waitpid(-1, os.WNOHANG) != (0, 0):
+                raise SystemExit("a writer failed; its reason is above")
             time.sleep(0.01)
         with timer:
             os.close(release)
@@ -274,6 +279,8 @@ def _in_child(do: Callable[[], None]) -> None:
         try:
             do()
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     if os.waitpid(child, 0)[1]:

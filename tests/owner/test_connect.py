@@ -66,6 +66,7 @@ def test_owners_have_names_in_the_environment(monkeypatch: pytest.MonkeyPatch, t
 
 def test_what_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "_connectors", {})
+    monkeypatch.setattr(connecting, "_PROVIDERS", {"https": "lakeseal.no_such_client"})
     with pytest.raises(Unsupported, match="service"):
         connect("https://owner.example.com", token="t")
     with pytest.raises(InvalidArgument, match="cannot be reached by 'ftp'"):
