@@ -211,7 +211,7 @@ class Inside(httpx.Client):
 @contextmanager
 def inside(**settings: Any) -> Iterator[Inside]:
     """A service on a thread of this process, for what needs one of its own."""
-    app = create_app(ServiceSettings(ledger="sqlite://", **settings))
+    app = create_app(ServiceSettings(**{"ledger": "sqlite://", **settings}))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, args=([bound],))

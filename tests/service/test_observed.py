@@ -17,7 +17,7 @@ from lakeseal.service.calls import CALLS
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.logs import masked
 from lakeseal.service.metrics import Metrics, shared_file
-from lakeseal.storage import Store, open_store
+from lakeseal.storage import open_store
 from lakeseal.testing.managed_tables import append, create
 from lakeseal.testing.postgres import fresh_database
 
@@ -36,17 +36,17 @@ def test_health_and_readiness_tell_of_the_process_the_ledger_and_the_lag(inside,
         }
 
 
-def test_without_its_ledger_a_service_is_alive_and_not_ready(start, tmp_path: Path) -> None:
-    service = start("--insecure")
-    (tmp_path / "ledger.db").unlink()
-    assert service.get("/health").status_code == 200
-    ready = service.get("/ready")
-    assert ready.status_code == 503
-    assert ready.json() == {"ready": False, "ledger": "does not answer"}
-    assert service.post("get-commits", {"table": "file:///t"}).status_code == 503
-    token = service.post("get-commits", {"table": "file:///t"}, token="lks_" + "0" * 12 + "_" + "A" * 43)
-    assert token.status_code == 503
-    assert "ledger" not in token.text, "who is not known learns nothing of it"
+def test_without_its_ledger_a_service_is_alive_and_not_ready(inside, tmp_path: Path) -> None:
+    with inside(insecure=True, ledger=f"sqlite:///{tmp_path}/ledger.db") as client:
+        (tmp_path / "ledger.db").unlink()
+        assert client.get("/health").status_code == 200
+        ready = client.get("/ready")
+        assert ready.status_code == 503
+        assert ready.json() == {"ready": False, "ledger": "does not answer"}
+        assert client.post("/v1/get-commits", json={"table": "file:///t"}).status_code == 503
+        token = client.get("/v1/owner", headers={"Authorization": f"Bearer lks_{'0' * 12}_{'A' * 43}"})
+        assert token.status_code == 503
+        assert "ledger" not in token.text, "who is not known learns nothing of it"
 
 
 def test_numbers_count_commits_conflicts_refusals_and_time(inside, tmp_path: Path) -> None:
@@ -218,26 +218,23 @@ def test_the_description_has_every_call_with_its_messages(open_service) -> None:
         assert reference in described["components"]["schemas"], reference
 
 
-def test_a_table_outside_of_the_roots_that_the_ledger_knows_is_left_alone(start, tmp_path: Path) -> None:
-    inside_root, outside = open_store(tmp_path / "root" / "t"), open_store(tmp_path / "other" / "t")
+def test_a_table_outside_of_the_roots_that_the_ledger_knows_is_left_alone(
+    inside, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    below, outside = open_store(tmp_path / "root" / "t"), open_store(tmp_path / "other" / "t")
     url = f"sqlite:///{tmp_path}/ledger.db"
     with ledger.open(url) as opened:
         owner = LedgerOwner(opened, backfills=False)
-        for store in (inside_root, outside):
+        for store in (below, outside):
             log, managed = create(store, owner)
             append(log, managed, "a")
-    service = start("--insecure", "--root", str(tmp_path / "root"))
-    assert_backfilled(service, inside_root)
-    with ledger.open(url) as opened:
-        assert LedgerOwner(opened).get_commits(outside.uri).backfilled == 0
-    assert "could not be taken up" in service.log()
-
-
-def assert_backfilled(service, store: Store) -> None:
-    deadline = time.monotonic() + 60
-    while service.owner().get_commits(store.uri).backfilled < 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    with inside(insecure=True, ledger=url, roots=(str(tmp_path / "root"),)) as client:
+        deadline = time.monotonic() + 60
+        while client.post("/v1/get-commits", json={"table": below.uri}).json()["backfilled"] < 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert client.service.owner.get_commits(outside.uri).backfilled == 0
+    assert f"{outside.uri} could not be taken up" in caplog.text
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])

@@ -29,7 +29,8 @@ from lakeseal.service.settings import ServiceSettings, is_loopback
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 30
-_HEALTH_S = 30
+# A worker that starts does not answer yet, and on a busy machine that takes its time.
+_HEALTH_S = 120
 _CONNECTIONS = 1000
 
 
