@@ -498,6 +498,31 @@ def test_a_file_that_is_not_parquet_is_broken(store: Store, content: bytes) -> N
     assert (caught.value.table, caught.value.file) == (store.uri, "f.parquet")
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_text_that_is_not_utf8_is_a_broken_file(store: Store, nested: bool) -> None:
+    text = pa.array([b"fine", b"\xb1\xff"], pa.binary()).view(pa.string())
+    values = pa.StructArray.from_arrays([text], ["t"]) if nested else text
+    file = put(store, pa.table({"c": values}), store_schema=False, use_dictionary=False)
+    kind = delta.STRING if not nested else struct(t=delta.STRING)
+    with pytest.raises(BrokenDataFile, match="UTF8") as caught:
+        read(store, struct(c=kind), file)
+    assert caught.value.file == "f.parquet"
+
+
+def test_a_changed_value_is_noticed_by_the_checksum_of_its_page(store: Store) -> None:
+    numbers = pa.table({"c": pa.array([1, 0x1122334455, 3], pa.int64())})
+    plain = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    for checksums in (False, True):
+        file = put(store, numbers, write_page_checksum=checksums, **plain)
+        content = store.get(file.path)
+        store.put(file.path, content.replace(b"\x55\x44\x33\x22\x11", b"\x56\x44\x33\x22\x11"))
+        if checksums:
+            with pytest.raises(BrokenDataFile, match=r"(?i)crc|checksum"):
+                read(store, struct(c=delta.LONG), file)
+        else:
+            assert read(store, struct(c=delta.LONG), file)["c"].to_pylist() == [1, 0x1122334456, 3]
+
+
 def test_damaged_files_give_rows_or_a_typed_error(store: Store) -> None:
     rng = random.Random(7)
     content = io.BytesIO()

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
+from pyarrow import types
 
 from lakeseal.errors import (
     BrokenDataFile,
@@ -178,12 +179,19 @@ class DataReader:
                 raise BrokenDeletionVector("A deletion vector names rows beyond the end of its data file")
             projection = Projection.of(self._stored, parquet.schema_arrow, self._spec.mapping)
             extra = Projection.of(self._spec.extra_columns.fields, parquet.schema_arrow, "none")
+            text = {field.name for field in parquet.schema_arrow if _has_text(field.type)}
             for start, batch in self._batches(parquet, [*projection.columns, *extra.columns], row_groups):
+                _check_text(batch, text)
                 columns = self._columns(batch, projection.apply(batch), partition, extra.apply(batch), start)
                 yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
 
     def _parquet(self, opened: pa.NativeFile) -> pq.ParquetFile:
-        return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=self._pre_buffer)
+        return pq.ParquetFile(
+            opened,
+            coerce_int96_timestamp_unit="us",
+            pre_buffer=self._pre_buffer,
+            page_checksum_verification=True,
+        )
 
     def _batches(
         self, parquet: pq.ParquetFile, columns: Sequence[str], row_groups: RowGroups | None
@@ -231,6 +239,19 @@ class DataReader:
 
     def _broken(self, error: Exception, file: DataFile) -> BrokenDataFile:
         return BrokenDataFile(f"A data file cannot be read: {error}", table=self._store.uri, file=file.path)
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    if types.is_nested(kind):
+        return any(_has_text(kind.field(n).type) for n in range(kind.num_fields))
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _check_text(batch: pa.RecordBatch, names: set[str]) -> None:
+    """Arrow takes a file's bytes for text unseen; damaged ones would fail far from here, or be written on."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in names:
+            column.validate(full=True)
 
 
 def _record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

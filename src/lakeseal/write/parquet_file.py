@@ -2,7 +2,7 @@
 
 Timestamps are 64-bit microseconds, small decimals are integers, list items are called `element`, and no copy of the
 Arrow schema is stored: types are those of the Parquet schema alone. Row groups are as large as the pieces given to
-`write`, up to a limit.
+`write`, up to a limit. Pages have checksums: our reader, and any other that looks at them, notices damaged values.
 
 A dictionary helps only where values repeat, and trying it on those that do not is the most expensive part of writing.
 So a sample of each column decides: `Repetition` estimates how many distinct values there are from how many met twice.
@@ -119,6 +119,7 @@ class ParquetFile:
             store_decimal_as_integer=True,
             version="2.6",
             write_page_index=True,
+            write_page_checksum=True,
             metadata_collector=self._footers,
         )
 
