@@ -17,17 +17,16 @@ With Delta Spark set up (`make bench-peers`), it stands beside the other two: it
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness import Subject, Timer, data_folder
+from delta_spark import DeltaSpark
+from harness import Subject, Timer, data_folder, delta_spark_is_wanted
 
 if TYPE_CHECKING:
     from harness import Report
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 ROWS = int(os.environ.get("LAKESEAL_BENCH_ROWS", "20000000"))
 COMMITS = 20
 PARTITIONS = {"unpartitioned": None, "30 partitions": "region", "2,000 partitions": "shop"}
-ROOT = Path(__file__).resolve().parent.parent
-PEERS = ROOT / ".venv-peers"
 
 
 def main(report: Report) -> None:
@@ -48,8 +45,8 @@ def main(report: Report) -> None:
             Subject(name="lakeseal", function=frame_lakeseal, arguments=arguments),
             Subject(name="spark parquet", function=frame_parquet, arguments=arguments),
         ]
-        if getattr(report, "peers", False) and (PEERS / "delta-jars.txt").exists():
-            subjects.append(Subject(name="delta spark", function=frame_delta_spark, arguments=arguments))
+        if delta_spark_is_wanted():
+            subjects.append(Subject(name="Delta Spark", function=frame_delta_spark, arguments=arguments))
         report.compare(f"{ROWS:,} rows, {case}", subjects)
     for version in (10, 10_000):
         table = str(data_folder(f"write-version-{version}", build_versions, version=version))
@@ -85,13 +82,20 @@ def frame_parquet(timer: Timer, source: str, column: str | None) -> dict[str, in
 
 
 def frame_delta_spark(timer: Timer, source: str, column: str | None) -> dict[str, int]:
-    with _scratch() as scratch, _delta_spark() as ask:
-        ask(f"spark.conf.set('spark.sql.files.maxPartitionBytes', {_split_bytes(source)})")
-        frame = f"spark.read.parquet({source + '/rows'!r}).drop(*{_unwanted(column)!r})"
-        by = repr([column] if column else [])
-        ask(f"{frame}.where({_FEW!r}).write.format('delta').partitionBy(*{by}).save({str(scratch / 'warm')!r})")
-        with timer, _cpu_of_children(timer):
-            ask(f"{frame}.write.format('delta').partitionBy(*{by}).save({str(scratch / 't')!r})")
+    code = """
+        spark.conf.set("spark.sql.files.maxPartitionBytes", split_bytes)
+        frame = spark.read.parquet(source).drop(*unwanted).where(where)
+        frame.write.format("delta").partitionBy(*by).save(target)
+    """
+    with _scratch() as scratch, DeltaSpark(memory="4g") as peer:
+        arguments = {
+            "split_bytes": _split_bytes(source),
+            "source": f"{source}/rows",
+            "unwanted": _unwanted(column),
+            "by": [column] if column else [],
+        }
+        peer.run(code, where=_FEW, target=str(scratch / "warm"), **arguments)
+        peer.run(code, timer, where="true", target=str(scratch / "t"), **arguments)
         return {"rows": _rows_in(scratch / "t")}
 
 
@@ -185,24 +189,6 @@ def _spark() -> Iterator[SparkSession]:
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
     spark.stop()
-
-
-@contextlib.contextmanager
-def _delta_spark() -> Iterator[Any]:
-    command = [str(PEERS / "bin" / "python"), str(ROOT / "scripts" / "delta_spark.py")]
-    environment = {**os.environ, "DELTA_SPARK_MEMORY": "4g"}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as spark:
-        assert spark.stdin is not None
-        assert spark.stdout is not None
-
-        def ask(code: str) -> None:
-            print(json.dumps({"code": code}), file=spark.stdin, flush=True)
-            answer = json.loads(spark.stdout.readline())  # type: ignore[union-attr]
-            if "error" in answer:
-                raise SystemExit(f"Delta Spark: {answer['error']}")
-
-        yield ask
-        spark.stdin.close()
 
 
 @contextlib.contextmanager
