@@ -16,15 +16,17 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── TableNotFound · VersionNotFound · ObjectNotFound
     ├── AlreadyExists           what was to be made is there already
     ├── Unsupported             a newer or other client is needed
-    │   ├── UnsupportedFeature · UnsupportedType · NewerLedger
+    │   ├── UnsupportedFeature · UnsupportedType · NewerLedger · UnknownStep
     ├── CorruptTable            the stored bytes break the format: repair or restore
     │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch · BackfillMismatch
     │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
-    │   └── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger
+    │   └── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger · BrokenSequence
     ├── ConcurrentModification  another writer won: read again and retry
+    │   ├── WatermarkMoved          a watermark is not where it was expected
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
     │   ├── AppendOnlyTable · PolicyRefused · NotBackfilled
+    │   ├── Fenced · LeaseHeld      a later run has taken over, or another runs now
     │   ├── NotAuthenticated · NotAllowed        a service: who you are, or what you may do
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
     └── StorageError            the store did not do it: check access, space, network
@@ -214,6 +216,10 @@ class NewerLedger(Unsupported):
     default_hint = "A newer Lakeseal wrote this ledger: upgrade Lakeseal on this machine"
 
 
+class UnknownStep(Unsupported):
+    kind = "unknown-step"
+
+
 class CorruptTable(LakesealError):
     kind = "corrupt-table"
 
@@ -291,6 +297,13 @@ class BrokenLedger(CorruptTable):
     default_hint = "Restore the ledger's database from a backup"
 
 
+class BrokenSequence(CorruptTable):
+    kind = "broken-sequence"
+    default_hint = (
+        "Compare what was published with the watermarks, then drop the record: lakeseal steps abort --broken"
+    )
+
+
 class Refused(LakesealError):
     kind = "refused"
 
@@ -332,6 +345,17 @@ class NotAuthenticated(Refused):
 class NotAllowed(Refused):
     kind = "not-allowed"
     default_hint = "Ask whoever runs the service for a token with a role on this table"
+
+
+class Fenced(Refused):
+    """Whoever gets this has lost its turn: it must stop, and clean up nothing that others may be using."""
+
+    kind = "fenced"
+    default_hint = "A later run has taken over; what this one recorded is finished by that one"
+
+
+class LeaseHeld(Refused):
+    kind = "lease-held"
 
 
 class StorageError(LakesealError):
@@ -378,6 +402,11 @@ class UnknownOutcome(StorageError):
 class ConcurrentModification(LakesealError):
     kind = "concurrent-modification"
     default_hint = "Another writer committed first: read the table again and retry"
+
+
+class WatermarkMoved(ConcurrentModification):
+    kind = "watermark-moved"
+    default_hint = "Somebody else moved or reset it: compare it with what was published before anything is run again"
 
 
 class ProtocolChangedException(ConcurrentModification):

@@ -1,0 +1,207 @@
+"""`CommitSequence`: the steps that publish one dataset's next piece, in order, as one record.
+
+    sequence = (
+        CommitSequence.builder("clicks", "urn:events", epoch=turn.epoch)
+        .add(FsRenameCommitStep(...))
+        .add(HighWatermarkCommitStep(...))
+        .then_remove("s3://lake/task-output", "run-7/events/")
+        .build()
+    )
+    sequence.commit(store, context)
+
+- `commit` records the sequence, whole, before its first step runs; then verifies each step in order and executes what
+  has not been done; then removes the task output; then, last, the record.
+- If it raises, the record is there (or was never accepted: `AlreadyExists`, `Fenced`), and recovery goes on from it.
+  Nothing is undone.
+- A sequence that is read back from a store is `commit`ted in the same way, by anybody, at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal.errors import BrokenSequence, InvalidArgument
+from lakeseal.steps import step as step_codec
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.step import CommitStep
+
+if TYPE_CHECKING:
+    from lakeseal.steps.store import CommitStepStore
+
+_DELETE_AT_ONCE = 1000
+
+
+class Leftover(Struct, frozen=True, kw_only=True):
+    """What is removed once all steps are done: every object below `prefix` in the store at `uri`."""
+
+    uri: str
+    prefix: str
+
+    def __post_init__(self) -> None:
+        if not self.prefix.strip("/") or not self.prefix.endswith("/"):
+            raise InvalidArgument(
+                f"{self.prefix!r} can't be removed from {self.uri}", hint="Name a directory below it, ending in '/'"
+            )
+
+    def remove(self, context: StepContext) -> None:
+        store = context.store(self.uri)
+        keys = [entry.key for entry in store.list(self.prefix, recursive=True)]
+        for start in range(0, len(keys), _DELETE_AT_ONCE):
+            store.delete(keys[start : start + _DELETE_AT_ONCE])
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """What committing a sequence took."""
+
+    verified: int
+    """Steps that had been done before."""
+    executed: int
+
+
+class CommitSequence(Struct, frozen=True, kw_only=True):
+    """See the module. Made by `builder`, or read from a store."""
+
+    store: str
+    dataset: str
+    epoch: int
+    """Of the run that made it."""
+    sequence_id: str
+    created_ms: int
+    steps: tuple[CommitStep, ...]
+    leftovers: tuple[Leftover, ...] = ()
+
+    @staticmethod
+    def builder(store: str, dataset: str, *, epoch: int = 0) -> SequenceBuilder:
+        return SequenceBuilder(store, dataset, epoch)
+
+    def commit(self, store: CommitStepStore, context: StepContext) -> Replayed:
+        """See the module. The record is removed under the context's turn, which may be later than the sequence's."""
+        record = self.record()
+        store.put(self)
+        replayed = self.replay(context)
+        for leftover in self.leftovers:
+            leftover.remove(context)
+        epoch = self.epoch if context.turn is None else context.turn.epoch
+        store.remove(self.store, self.dataset, checksum=record.checksum, epoch=epoch)
+        return replayed
+
+    def replay(self, context: StepContext) -> Replayed:
+        """The steps only: verify each, execute what is missing."""
+        executed = 0
+        for step in self.steps:
+            if not step.verify(context):
+                step.execute(context)
+                executed += 1
+        return Replayed(verified=len(self.steps) - executed, executed=executed)
+
+    def record(self) -> SequenceRecord:
+        return SequenceRecord.of(self)
+
+
+class SequenceBuilder:
+    def __init__(self, store: str, dataset: str, epoch: int) -> None:
+        self._store = store
+        self._dataset = dataset
+        self._epoch = epoch
+        self._steps: list[CommitStep] = []
+        self._leftovers: list[Leftover] = []
+
+    def add(self, *steps: CommitStep) -> SequenceBuilder:
+        self._steps += steps
+        return self
+
+    def then_remove(self, uri: str, prefix: str) -> SequenceBuilder:
+        """Task output to remove after the last step."""
+        self._leftovers.append(Leftover(uri=uri, prefix=prefix))
+        return self
+
+    def build(self) -> CommitSequence:
+        if not self._steps:
+            raise InvalidArgument(f"The sequence of {self._dataset!r} has no steps", hint="Record only what is to do")
+        return CommitSequence(
+            store=self._store,
+            dataset=self._dataset,
+            epoch=self._epoch,
+            sequence_id=str(uuid.uuid4()),
+            created_ms=time.time_ns() // 1_000_000,
+            steps=tuple(self._steps),
+            leftovers=tuple(self._leftovers),
+        )
+
+
+class _Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sequence as it is written. Steps are decoded one by one, by their kinds."""
+
+    version: int
+    store: str
+    dataset: str
+    epoch: int
+    sequence_id: str
+    created_ms: int
+    steps: tuple[msgspec.Raw, ...]
+    leftovers: tuple[Leftover, ...]
+
+
+class SequenceRecord(Struct, frozen=True, kw_only=True):
+    """The durable form of a sequence: bytes, with the count and the checksum that prove them whole."""
+
+    payload: bytes
+    count: int
+    checksum: str
+
+    @classmethod
+    def of(cls, sequence: CommitSequence) -> SequenceRecord:
+        record = _Record(
+            version=1,
+            store=sequence.store,
+            dataset=sequence.dataset,
+            epoch=sequence.epoch,
+            sequence_id=sequence.sequence_id,
+            created_ms=sequence.created_ms,
+            steps=tuple(msgspec.Raw(step_codec.encode(step)) for step in sequence.steps),
+            leftovers=sequence.leftovers,
+        )
+        payload = msgspec.json.encode(record)
+        return cls(payload=payload, count=len(sequence.steps), checksum=checksum(payload))
+
+    def sequence(self, store: str, dataset: str) -> CommitSequence:
+        """`BrokenSequence` unless this is, whole, the sequence of that dataset; `UnknownStep` for a kind that is not
+        known here."""
+        if checksum(self.payload) != self.checksum:
+            raise BrokenSequence(
+                f"The record of {dataset!r} in {store!r} is not what was written: its checksum differs"
+            )
+        try:
+            record = msgspec.json.decode(self.payload, type=_Record)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise BrokenSequence(f"The record of {dataset!r} in {store!r} is malformed: {error}") from None
+        if record.version != 1 or (record.store, record.dataset) != (store, dataset):
+            raise BrokenSequence(f"The record of {dataset!r} in {store!r} is of something else")
+        if len(record.steps) != self.count:
+            raise BrokenSequence(
+                f"The record of {dataset!r} in {store!r} has {len(record.steps)} steps of {self.count}"
+            )
+        return CommitSequence(
+            store=store,
+            dataset=dataset,
+            epoch=record.epoch,
+            sequence_id=record.sequence_id,
+            created_ms=record.created_ms,
+            steps=_decoded(record.steps),
+            leftovers=record.leftovers,
+        )
+
+
+def checksum(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
+
+
+def _decoded(steps: Iterable[msgspec.Raw]) -> tuple[CommitStep, ...]:
+    return tuple(step_codec.decode(step) for step in steps)
