@@ -8,12 +8,14 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     LakesealError
     ├── InvalidInput            the call is wrong: mend it and call again
     │   ├── InvalidUri · InvalidExpression · InvalidArgument · SchemaMismatch · ConstraintViolation
+    │   ├── InvalidPath             a path on a branch that could leave its tree
     │   ├── AmbiguousMerge          several source rows would change the same row
     │   ├── UnsupportedExpression   understood, but not evaluated outside Spark
     │   ├── EvaluationError         an expression failed on a value: overflow, division by zero, a cast
     │   └── SourceChanged           a stream's source changed in a way that the stream does not follow by itself
     ├── NotFound                what was named is not there
     │   ├── TableNotFound · VersionNotFound · ObjectNotFound
+    │   └── RepositoryNotFound · RefNotFound · HistoryExpired
     ├── AlreadyExists           what was to be made is there already
     ├── Unsupported             a newer or other client is needed
     │   ├── UnsupportedFeature · UnsupportedType · NewerLedger · UnknownStep
@@ -26,6 +28,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
     │   ├── AppendOnlyTable · PolicyRefused · NotBackfilled
+    │   ├── BranchProtected · CheckRefused
     │   ├── Fenced · LeaseHeld      a later run has taken over, or another runs now
     │   ├── NotAuthenticated · NotAllowed        a service: who you are, or what you may do
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
@@ -40,7 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class LakesealError(Exception):
@@ -150,6 +153,11 @@ class InvalidExpression(InvalidInput):
     default_hint = "Check the SQL text and the column names against the table's schema"
 
 
+class InvalidPath(InvalidInput):
+    kind = "invalid-path"
+    default_hint = "A path on a branch has names between single slashes, no '.' or '..', and no control characters"
+
+
 class UnsupportedExpression(InvalidInput):
     kind = "unsupported-expression"
     default_hint = "Run it through Spark, or use a simpler expression"
@@ -193,6 +201,21 @@ class VersionNotFound(NotFound):
 
 class ObjectNotFound(NotFound):
     kind = "object-not-found"
+
+
+class RepositoryNotFound(NotFound):
+    kind = "repository-not-found"
+    default_hint = "Check the location; lakeseal.Repository.create() makes a repository"
+
+
+class RefNotFound(NotFound):
+    kind = "ref-not-found"
+    default_hint = "Name a branch, a tag or a commit's id; `lakeseal branch list` shows what there is"
+
+
+class HistoryExpired(NotFound):
+    kind = "history-expired"
+    default_hint = "Files of commits this old were collected; only their place in the log is left"
 
 
 class AlreadyExists(LakesealError):
@@ -299,9 +322,12 @@ class BrokenLedger(CorruptTable):
 
 class BrokenSequence(CorruptTable):
     kind = "broken-sequence"
-    default_hint = (
-        "Compare what was published with the watermarks, then drop the record: lakeseal steps abort --broken"
-    )
+    default_hint = "Compare what was published with the watermarks, then drop the record: lakeseal steps abort --broken"
+
+
+class BrokenTree(CorruptTable):
+    kind = "broken-tree"
+    default_hint = "A file below _lakeseal/ of the repository is damaged or missing: restore it from a backup"
 
 
 class Refused(LakesealError):
@@ -335,6 +361,21 @@ class PolicyRefused(Refused):
 
     def to_json(self) -> dict[str, object]:
         return {**super().to_json(), **({"policy": self.policy} if self.policy else {})}
+
+
+class BranchProtected(Refused):
+    kind = "branch-protected"
+    default_hint = "Commit to another branch and merge it, or unprotect this one"
+
+
+class CheckRefused(Refused):
+    kind = "check-refused"
+    default_hint = "Nothing was changed. Mend what the check found on the source branch, and merge again"
+    check: str = ""
+    """The name of the check that said no."""
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), **({"check": self.check} if self.check else {})}
 
 
 class NotAuthenticated(Refused):
@@ -407,6 +448,29 @@ class ConcurrentModification(LakesealError):
 class WatermarkMoved(ConcurrentModification):
     kind = "watermark-moved"
     default_hint = "Somebody else moved or reset it: compare it with what was published before anything is run again"
+
+
+class MergeConflict(ConcurrentModification):
+    kind = "merge-conflict"
+    default_hint = (
+        "Nothing was changed. Merge the other way round first and settle the paths there, or merge with "
+        "source-wins or dest-wins"
+    )
+    conflicts: tuple[Any, ...] = ()
+    """All of them, by path: `lakeseal.branches.values.Conflict`."""
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), "conflicts": [conflict.path for conflict in self.conflicts[:1000]]}
+
+
+class HeadChanged(ConcurrentModification):
+    kind = "head-changed"
+    default_hint = "Another writer moved the branch: look at its new head and try again"
+
+
+class Collected(ConcurrentModification):
+    kind = "collected"
+    default_hint = "A garbage collection ran since the files were written: write them again, or write them as a job"
 
 
 class ProtocolChangedException(ConcurrentModification):

@@ -1,0 +1,1 @@
+"""Versioned trees of files: ranges, commits, diff, three-way merge, merge-if."""
