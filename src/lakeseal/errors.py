@@ -22,8 +22,10 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     ├── CorruptTable            the stored bytes break the format: repair or restore
     │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch · BackfillMismatch
     │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
-    │   └── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger · BrokenSequence
+    │   ├── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger · BrokenSequence
+    │   └── BrokenTree              of a repository
     ├── ConcurrentModification  another writer won: read again and retry
+    │   ├── MergeConflict · HeadChanged · Collected      of branches
     │   ├── WatermarkMoved          a watermark is not where it was expected
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
@@ -460,7 +462,8 @@ class MergeConflict(ConcurrentModification):
     """All of them, by path: `lakeseal.branches.values.Conflict`."""
 
     def to_json(self) -> dict[str, object]:
-        return {**super().to_json(), "conflicts": [conflict.path for conflict in self.conflicts[:1000]]}
+        paths = [conflict.path for conflict in self.conflicts[:1000]]
+        return {**super().to_json(), **({"conflicts": paths} if paths else {})}
 
 
 class HeadChanged(ConcurrentModification):
