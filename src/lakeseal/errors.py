@@ -12,9 +12,10 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── AmbiguousMerge          several source rows would change the same row
     │   ├── UnsupportedExpression   understood, but not evaluated outside Spark
     │   ├── EvaluationError         an expression failed on a value: overflow, division by zero, a cast
-    │   └── SourceChanged           a stream's source changed in a way that the stream does not follow by itself
+    │   ├── BadRecord · QualityFailed   an ingest's input is not what its pipeline says that it must be
+    │   └── SourceChanged           a source changed in a way that its reader does not follow by itself
     ├── NotFound                what was named is not there
-    │   ├── TableNotFound · VersionNotFound · ObjectNotFound
+    │   ├── TableNotFound · VersionNotFound · ObjectNotFound · SourceNotFound
     │   └── RepositoryNotFound · RefNotFound · HistoryExpired
     ├── AlreadyExists           what was to be made is there already
     ├── Unsupported             a newer or other client is needed
@@ -36,6 +37,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
+        ├── SourceUnavailable · SourceTimeout    an ingest's source did not answer: run it again
         ├── OwnerBusy           too much is waiting to be backfilled: wait a moment
         ├── UnknownOutcome      the ledger was asked to commit, no answer: ask again with the same id
         └── CommitOutcomeUnknown    it may or may not have been committed: look for its txnId
@@ -175,6 +177,16 @@ class EvaluationError(InvalidInput):
     default_hint = "Leave such rows out by a condition, or use try_cast"
 
 
+class BadRecord(InvalidInput):
+    kind = "bad-record"
+    default_hint = "Mend the record at its source, or say on_bad_record: error_table to set such records aside"
+
+
+class QualityFailed(InvalidInput):
+    kind = "quality-failed"
+    default_hint = "Nothing of the dataset was published: mend its input, or the rule"
+
+
 class SourceChanged(InvalidInput):
     kind = "source-changed"
     default_hint = "Start the query again with a new checkpoint"
@@ -218,6 +230,11 @@ class RefNotFound(NotFound):
 class HistoryExpired(NotFound):
     kind = "history-expired"
     default_hint = "Files of commits this old were collected; only their place in the log is left"
+
+
+class SourceNotFound(NotFound):
+    kind = "source-not-found"
+    default_hint = "Check the source's name; if it is gone for good, take its dataset out of the pipeline"
 
 
 class AlreadyExists(LakesealError):
@@ -418,6 +435,16 @@ class OutOfSpace(StorageError):
 class StorageUnavailable(StorageError):
     kind = "storage-unavailable"
     default_hint = "Check the network and the store, then run it again"
+
+
+class SourceUnavailable(StorageUnavailable):
+    kind = "source-unavailable"
+    default_hint = "Check the source and the way to it, then run it again"
+
+
+class SourceTimeout(SourceUnavailable):
+    kind = "source-timeout"
+    default_hint = "Check whether the source hangs; the dataset's timeout says how long to wait"
 
 
 class OwnerBusy(StorageUnavailable):
