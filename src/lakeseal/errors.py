@@ -23,7 +23,8 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     ├── CorruptTable            the stored bytes break the format: repair or restore
     │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch · BackfillMismatch
     │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
-    │   ├── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger · BrokenSequence
+    │   ├── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger
+    │   └── BrokenSequence · StepImpossible     a recorded sequence, or what it was to publish, is damaged
     │   └── BrokenTree              of a repository
     ├── ConcurrentModification  another writer won: read again and retry
     │   ├── MergeConflict · HeadChanged · Collected      of branches
@@ -347,6 +348,10 @@ class BrokenSequence(CorruptTable):
 class BrokenTree(CorruptTable):
     kind = "broken-tree"
     default_hint = "A file below _lakeseal/ of the repository is damaged or missing: restore it from a backup"
+
+
+class StepImpossible(CorruptTable):
+    kind = "step-impossible"
 
 
 class Refused(LakesealError):

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from lakeseal.storage.base import ObjectMeta, Store
+from lakeseal.storage.base import MovesObjects, ObjectMeta, Store
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
 from lakeseal.storage.uri import StoreSpec, open_store, resolve
 
-__all__ = ["LocalStore", "ObjectMeta", "ObjectStore", "Store", "StoreSpec", "WriteStream", "open_store", "resolve"]
+__all__ = [
+    "LocalStore",
+    "MovesObjects",
+    "ObjectMeta",
+    "ObjectStore",
+    "Store",
+    "StoreSpec",
+    "WriteStream",
+    "open_store",
+    "resolve",
+]

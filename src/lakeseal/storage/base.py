@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 from msgspec import Struct
@@ -74,3 +74,14 @@ class Store(Protocol):
     def open_write(self, key: str) -> WriteStream:
         """A stream for large new objects. The object appears when it is closed without error, durable; leaving its
         `with` block by an exception, or calling `abort()`, leaves no object."""
+
+
+@runtime_checkable
+class MovesObjects(Protocol):
+    """A store that can move objects by itself, without their bytes passing through this process."""
+
+    def move(self, pairs: Sequence[tuple[str, str]], to: Store) -> builtins.list[tuple[str, str]]:
+        """Objects from keys here to keys in `to`; answers with the pairs that it can't move by itself.
+
+        Each target is replaced in one step. All targets are durable when it returns, and on object stores before the
+        first source is deleted. After an error any part of it may have happened."""

@@ -32,9 +32,9 @@ from lakeseal.errors import (
     StorageError,
     UnsafePath,
 )
-from lakeseal.storage.base import ObjectMeta
+from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
-from lakeseal.storage.local_files import NewFile, sync_directory
+from lakeseal.storage.local_files import NewFile, open_directory, sync_directory
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.streams import WriteStream
 
@@ -153,13 +153,24 @@ class LocalStore:
                     raise self._error(error, key) from error
             else:
                 touched.add(parent(key))
-        for directory in touched:
-            try:
-                sync_directory(self._base + directory)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise self._error(error, directory) from error
+        self._sync(touched)
+
+    def move(self, pairs: Sequence[tuple[str, str]], to: Store) -> builtins.list[tuple[str, str]]:
+        """By renaming, on one device; each directory is made durable once."""
+        if not isinstance(to, LocalStore):
+            return builtins.list(pairs)
+        left: builtins.list[tuple[str, str]] = []
+        targets: set[str] = set()
+        sources: set[str] = set()
+        for source, target in pairs:
+            if to._rename_here(self, source, target):
+                targets.add(parent(target))
+                sources.add(parent(source))
+            else:
+                left.append((source, target))
+        to._sync(targets)
+        self._sync(sources)
+        return left
 
     def open_read(self, key: str) -> pa.NativeFile:
         try:
@@ -172,6 +183,33 @@ class LocalStore:
 
     def open_write(self, key: str) -> WriteStream:
         return _LocalWriteStream(self, key, self._new_file(key))
+
+    def _rename_here(self, store: LocalStore, source: str, target: str) -> bool:
+        path, new = store.path(source), self.path(target)
+        try:
+            try:
+                os.rename(path, new)
+            except FileNotFoundError:
+                if not os.path.lexists(path):
+                    raise store._absent(source) from None
+                os.close(open_directory(os.path.dirname(new)))
+                os.rename(path, new)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                return False
+            if error.errno == errno.ENOENT:
+                raise store._absent(source) from None
+            raise self._error(error, target, writing=True) from error
+        return True
+
+    def _sync(self, directories: Iterable[str]) -> None:
+        for directory in directories:
+            try:
+                sync_directory(self._base + directory)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._error(error, directory) from error
 
     def _open(self, key: str) -> tuple[int, int]:
         try:

@@ -38,7 +38,7 @@ from lakeseal.errors import (
     StorageError,
     StorageUnavailable,
 )
-from lakeseal.storage.base import ObjectMeta
+from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.clients import connect, lists_from_offset, lists_in_order, refuse_after_fork, scrub
 from lakeseal.storage.keys import check_key, check_prefix, check_range, is_key
 from lakeseal.storage.location import Location
@@ -151,6 +151,15 @@ class ObjectStore:
             with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(paths)), thread_name_prefix="lakeseal-delete") as pool:
                 builtins.list(pool.map(self._delete_one, paths))
 
+    def move(self, pairs: Sequence[tuple[str, str]], to: Store) -> builtins.list[tuple[str, str]]:
+        """By copies that the store makes itself, in one bucket, and then deletes."""
+        if not isinstance(to, ObjectStore) or not self._is_beside(to):
+            return builtins.list(pairs)
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="lakeseal-copy") as pool:
+            builtins.list(pool.map(lambda pair: self._copy(pair[0], to._path(pair[1])), pairs))
+        self.delete([source for source, _ in pairs])
+        return []
+
     def open_read(self, key: str) -> pa.NativeFile:
         path = self._path(key)
         tail = b""
@@ -177,6 +186,15 @@ class ObjectStore:
         with self._reporting(key, bucket=True):
             writer = obstore.open_writer(self._client, path, buffer_size=_PART, max_concurrency=4)
         return ObjectWriteStream(key, writer, lambda error: self._error(error, key, bucket=True))
+
+    def _is_beside(self, other: ObjectStore) -> bool:
+        mine, others = self._location, other._location
+        places = [(one.kind, one.bucket, one.host) for one in (mine, others)]
+        return places[0] == places[1] and self._options == other._options
+
+    def _copy(self, key: str, path: str) -> None:
+        with self._reporting(key):
+            obstore.copy(self._client, self._path(key), path)
 
     def _path(self, key: str) -> str:
         return self._prefix + check_key(key)

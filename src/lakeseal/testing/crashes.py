@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
@@ -75,6 +75,12 @@ class CrashingStore(FaultyStore):
     def delete(self, keys: Iterable[str]) -> None:
         named = tuple(keys)
         self._effects.around(lambda: super(CrashingStore, self).delete(named))
+
+    def move(self, pairs: Sequence[tuple[str, str]], to: Store) -> list[tuple[str, str]]:
+        left = []
+        for pair in pairs:  # each is an effect of its own
+            left += self._effects.around(lambda pair=pair: super(CrashingStore, self).move([pair], to))  # type: ignore[misc]
+        return left
 
     def open_write(self, key: str) -> WriteStream:
         return self._effects.around(lambda: super(CrashingStore, self).open_write(key))

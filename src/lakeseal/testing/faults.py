@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.errors import LakesealError, StorageUnavailable
-from lakeseal.storage.base import ObjectMeta, Store
+from lakeseal.storage.base import MovesObjects, ObjectMeta, Store
 from lakeseal.storage.streams import WriteStream
 
 T = TypeVar("T")
@@ -107,6 +107,12 @@ class FaultyStore:
     def delete(self, keys: Iterable[str]) -> None:
         named = tuple(keys)
         return self._through("delete", named, lambda: self._store.delete(named))
+
+    def move(self, pairs: Sequence[tuple[str, str]], to: Store) -> builtins.list[tuple[str, str]]:
+        store, there = self._store, to._store if isinstance(to, FaultyStore) else to
+        if not isinstance(store, MovesObjects):
+            return builtins.list(pairs)
+        return self._through("move", tuple(source for source, _ in pairs), lambda: store.move(pairs, there))
 
     def open_read(self, key: str) -> pa.NativeFile:
         return self._through("open_read", (key,), lambda: self._store.open_read(key))

@@ -1,0 +1,165 @@
+"""`FsRenameCommitStep`: files of the task output get their names in the job output.
+
+One step holds any number of files between two stores, as rows of four in its record, so a sequence of 100,000 renames
+is one step and one record. Each file is known by its size and by a checksum of its content:
+
+- It has been renamed when the target is there with that content. A target with another content, such as half a copy,
+  is not it, and is replaced in one step.
+- A source is moved only if it has that content. Where neither has it, the step can't be done and says so.
+- Where the store can't move an object by itself (another device, bucket or kind of store), the bytes are copied, the
+  target appears whole, and the source is deleted afterwards.
+
+Targets are the step's own: their names must not be used by anything else, so a job gives every file a unique name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument, ObjectNotFound, StepImpossible
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.step import CommitStep, register
+from lakeseal.storage import MovesObjects, Store, StoreSpec
+
+_PIECE = 8 << 20
+_CHUNK = 500
+_CHECKSUM_DIGITS = 32
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Rename(Struct, frozen=True, array_like=True):
+    source: str
+    """A key in the step's source."""
+    target: str
+    """A key in the step's target."""
+    size: int
+    checksum: str
+    """As `checksum_of` makes it."""
+
+
+@register
+class FsRenameCommitStep(CommitStep, frozen=True, kw_only=True, tag="fs-rename"):
+    source: str
+    """The URI of the store that the sources are in."""
+    target: str
+    files: tuple[Rename, ...]
+
+    def __post_init__(self) -> None:
+        if len({file.target for file in self.files}) != len(self.files):
+            raise InvalidArgument("Two files of a step would get the same name", hint="Give every file its own name")
+
+    @classmethod
+    def of(cls, source: str, target: str, files: Iterable[Rename]) -> FsRenameCommitStep:
+        """With URIs that mean the same in other processes."""
+        return cls(source=StoreSpec(uri=source).uri, target=StoreSpec(uri=target).uri, files=tuple(files))
+
+    def verify(self, context: StepContext) -> bool:
+        store = context.store(self.target)
+        # The first few tell, nearly always, that nothing has been done yet.
+        head, rest = self.files[:8], self.files[8:]
+        if not all(_is_there(store, file.target, file) for file in head):
+            return False
+        return all(_side_by_side(lambda file: _is_there(store, file.target, file), rest, context.threads))
+
+    def execute(self, context: StepContext) -> None:
+        source, target = context.store(self.source), context.store(self.target)
+
+        def is_to_move(file: Rename) -> bool:
+            if _is_there(target, file.target, file):
+                return False
+            if _is_there(source, file.source, file):
+                return True
+            # Another process may have moved it between the two looks.
+            if _is_there(target, file.target, file):
+                return False
+            raise StepImpossible(
+                f"Neither {source.uri}/{file.source} nor {target.uri}/{file.target} holds the {file.size} bytes that "
+                "this file was recorded with",
+                file=file.target,
+                hint="Restore one of them, or abort the sequence to have its data extracted again",
+            )
+
+        to_move = _side_by_side(is_to_move, self.files, context.threads)
+        pairs = [(file.source, file.target) for file, wanted in zip(self.files, to_move, strict=True) if wanted]
+        try:
+            move(source, target, pairs, context.threads)
+        except ObjectNotFound:
+            # Moved by another process meanwhile, or gone.
+            if not self.verify(context):
+                raise
+
+    def undo(self, context: StepContext) -> None:
+        """Deletes targets that are this step's. Sources that are left stay."""
+        store = context.store(self.target)
+        ours = _side_by_side(lambda file: _is_there(store, file.target, file), self.files, context.threads)
+        store.delete([file.target for file, is_ours in zip(self.files, ours, strict=True) if is_ours])
+
+    def describe(self) -> str:
+        total = sum(file.size for file in self.files)
+        return f"rename {len(self.files)} files ({total} bytes) from {self.source} to {self.target}"
+
+
+def checksum_of(store: Store, key: str) -> str:
+    """The first 128 bits of the content's SHA-256, in hexadecimal."""
+    size = store.head(key).size
+    if size <= _PIECE:
+        return checksum(store.get(key))
+    digest = hashlib.sha256()
+    with store.open_read(key) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()[:_CHECKSUM_DIGITS]
+
+
+def checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_CHECKSUM_DIGITS]
+
+
+def move(source: Store, target: Store, pairs: Sequence[tuple[str, str]], threads: int) -> None:
+    """By the store itself where it can, else by copying. Sources are deleted after all copies are durable."""
+    if not pairs:
+        return
+    left = source.move(pairs, target) if isinstance(source, MovesObjects) else list(pairs)
+    if left:
+        _side_by_side(lambda pair: _copy(source, target, *pair), left, threads)
+        source.delete([key for key, _ in left])
+
+
+def _copy(source: Store, target: Store, key: str, new: str) -> None:
+    if source.head(key).size <= _PIECE:
+        target.put(new, source.get(key))
+        return
+    with source.open_read(key) as file, target.open_write(new) as stream:
+        while piece := file.read(_PIECE):
+            stream.write(piece)
+
+
+def _is_there(store: Store, key: str, file: Rename) -> bool:
+    try:
+        return store.head(key).size == file.size and checksum_of(store, key) == file.checksum
+    except ObjectNotFound:
+        return False
+
+
+def _side_by_side(do: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    """In chunks: most files are small, and handing over each one would cost more than the work."""
+    chunks = [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
+    if len(items) < 32 and sum(getattr(item, "size", 0) for item in items) < _PIECE:
+        return [do(item) for item in items]
+    if len(chunks) < threads:
+        chunks = [items[start::threads] for start in range(threads)]
+        with ThreadPoolExecutor(threads, thread_name_prefix="lakeseal-step") as pool:
+            parts = list(pool.map(lambda chunk: [do(item) for item in chunk], chunks))
+        results: list[R | None] = [None] * len(items)
+        for start, part in enumerate(parts):
+            results[start::threads] = part
+        return results  # type: ignore[return-value]
+    with ThreadPoolExecutor(threads, thread_name_prefix="lakeseal-step") as pool:
+        return [result for part in pool.map(lambda chunk: [do(item) for item in chunk], chunks) for result in part]
