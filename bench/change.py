@@ -1,4 +1,4 @@
-"""change: delete, update, merge and optimize, beside deltalake.
+"""change: delete, update, merge and optimize, beside deltalake and Delta Spark.
 
 One table of 20M rows (LAKESEAL_BENCH_ROWS for another number) in 20 files, and a tenth of these rows in 1,000 small
 files. Each measurement changes a copy of its own (data files are linked, so copying costs nothing that is timed):
@@ -9,7 +9,8 @@ files. Each measurement changes a copy of its own (data files are linked, so cop
 - `optimize 1,000 files`: bin-packing to the default target size.
 
 What is timed is the command alone, on a table that is open. Facts are the rows that are there afterwards, and the sum
-of one column. Delta Spark has its turn in `make peers`.
+of one column. `make bench-peers` adds Delta Spark, and our own commands with their tasks on Spark: both on all cores,
+after the same command on a small table, and with the merge's source in Spark's memory.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import Subject, Timer, data_folder
+from delta_spark import DeltaSpark
+from harness import Subject, Timer, data_folder, delta_spark_is_wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from harness import Report
+    from pyspark.sql import SparkSession
+
+    import lakeseal
 
 ROWS = int(os.environ.get("LAKESEAL_BENCH_ROWS", 20_000_000))
 FILES = 20
@@ -39,6 +44,7 @@ ONE_PLACE = f"id >= {ROWS // 2 - ROWS // 300} AND id < {ROWS // 2 - ROWS // 300 
 def main(report: Report) -> None:
     large = str(data_folder(f"change-{ROWS}", build, rows=ROWS, files=FILES))
     small = str(data_folder(f"change-small-{ROWS // 10}", build, rows=ROWS // 10, files=SMALL_FILES))
+    warm = str(data_folder("change-warm", build, rows=20_000, files=4))
     for case, command, uri in (
         ("delete 1%", "delete", large),
         ("delete 1%, in one place", "delete_range", large),
@@ -47,13 +53,17 @@ def main(report: Report) -> None:
         (f"optimize {SMALL_FILES:,} files", "optimize", small),
     ):
         arguments = {"uri": uri, "command": command}
-        report.compare(
-            case,
-            [
-                Subject(name="lakeseal", function=by_lakeseal, arguments=arguments),
-                Subject(name="deltalake", function=by_deltalake, arguments=arguments),
-            ],
-        )
+        subjects = [
+            Subject(name="lakeseal", function=by_lakeseal, arguments=arguments),
+            Subject(name="deltalake", function=by_deltalake, arguments=arguments),
+        ]
+        if delta_spark_is_wanted():
+            warmed = arguments | {"warm": warm}
+            subjects += [
+                Subject(name="Delta Spark", function=by_delta_spark, arguments=warmed),
+                Subject(name="lakeseal on Spark", function=by_lakeseal_on_spark, arguments=warmed),
+            ]
+        report.compare(case, subjects)
 
 
 def rows_between(first: int, last: int) -> pa.Table:
@@ -111,6 +121,20 @@ def merge_source() -> pa.Table:
     return pa.concat_tables([there.set_column(0, "id", pa.array(range(0, half * 200, 200), pa.int64())), new])
 
 
+def change(table: lakeseal.Table, command: str, source: Any, spark: SparkSession | None = None) -> None:
+    match command:
+        case "delete":
+            table.delete(SPREAD, spark=spark)
+        case "delete_range":
+            table.delete(ONE_PLACE, spark=spark)
+        case "update":
+            table.update({"amount": "amount + 1"}, SPREAD, spark=spark)
+        case "merge":
+            table.merge(source, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+        case _:
+            table.optimize(spark=spark)
+
+
 def by_lakeseal(timer: Timer, uri: str, command: str) -> Any:
     import lakeseal
     from lakeseal.commit.post_commit import flush
@@ -120,17 +144,7 @@ def by_lakeseal(timer: Timer, uri: str, command: str) -> Any:
         table.version()
         source = merge_source() if command == "merge" else None
         with timer:
-            match command:
-                case "delete":
-                    table.delete(SPREAD)
-                case "delete_range":
-                    table.delete(ONE_PLACE)
-                case "update":
-                    table.update({"amount": "amount + 1"}, SPREAD)
-                case "merge":
-                    table.merge(source, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
-                case _:
-                    table.optimize()
+            change(table, command, source)
         flush()  # checkpoints come after the commit, and this table is about to go
         return facts(copy)
 
@@ -155,6 +169,64 @@ def by_deltalake(timer: Timer, uri: str, command: str) -> Any:
                 case _:
                     table.optimize.compact(target_size=2**30)
         return facts(copy)
+
+
+_DELTA_SPARK = {
+    "delete": f"spark.sql(f'DELETE FROM delta.`{{uri}}` WHERE {SPREAD}')",
+    "delete_range": f"spark.sql(f'DELETE FROM delta.`{{uri}}` WHERE {ONE_PLACE}')",
+    "update": f"spark.sql(f'UPDATE delta.`{{uri}}` SET amount = amount + 1 WHERE {SPREAD}')",
+    "merge": """
+        spark.sql(
+            f"MERGE INTO delta.`{uri}` t USING news s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+    """,
+    "optimize": "spark.sql(f'OPTIMIZE delta.`{uri}`')",
+}
+_NEWS = "spark.read.parquet(path).cache().createOrReplaceTempView('news'); result = spark.table('news').count()"
+
+
+def by_delta_spark(timer: Timer, uri: str, command: str, warm: str) -> Any:
+    with copied(uri) as copy, copied(warm) as small, news(copy, command) as source, DeltaSpark() as peer:
+        if source is not None:
+            peer.run(_NEWS, path=source)
+        peer.run(_DELTA_SPARK["delete" if command == "delete_range" else command], uri=small)
+        peer.run(_DELTA_SPARK[command], timer, uri=copy)
+        return facts(copy)
+
+
+def by_lakeseal_on_spark(timer: Timer, uri: str, command: str, warm: str) -> Any:
+    import lakeseal
+    from lakeseal.commit.post_commit import flush
+    from lakeseal.spark.local_session import local_session
+
+    with copied(uri) as copy, copied(warm) as small, news(copy, command) as path:
+        settings = {"spark.driver.memory": "6g", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+        spark = local_session("change", settings=settings)
+        source = None if path is None else spark.read.parquet(path).cache()
+        if source is not None:
+            source.count()
+        change(lakeseal.Table(small), "delete" if command == "delete_range" else command, source, spark)
+        table = lakeseal.Table(copy)
+        table.version()
+        with timer:
+            change(table, command, source, spark)
+        flush()
+        spark.stop()
+        return facts(copy)
+
+
+@contextlib.contextmanager
+def news(beside: str, command: str) -> Iterator[str | None]:
+    """The merge's source as a file."""
+    if command != "merge":
+        yield None
+        return
+    import pyarrow.parquet as pq
+
+    path = f"{beside}-source.parquet"
+    pq.write_table(merge_source(), path)
+    yield path
 
 
 def facts(uri: str) -> Any:
