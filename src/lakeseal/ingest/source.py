@@ -3,7 +3,7 @@
 A source is a frozen msgspec Struct with a tag: its fields are its options, in YAML and in Python, and the object itself
 travels to Spark's tasks. What it promises:
 
-- `schema` is that of all rows it will ever give, until its options change.
+- `row_schema` is that of all rows it will ever give, until its options change.
 - `plan` runs on the driver and looks, once, at what there is now behind the watermarks. It gives bounded units: whatever
   arrives later is the next run's. What it can't find or reach it raises; what people should know goes to `notes`.
 - `read` runs in a task. It gives exactly the rows of the unit, or raises; read again, it gives the same rows.
@@ -68,7 +68,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
 class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="source"):
     """See the module."""
 
-    def schema(self) -> StructType:
+    def row_schema(self) -> StructType:
         raise NotImplementedError
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
@@ -76,6 +76,9 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         raise NotImplementedError
+
+    def close(self) -> None:
+        """A task has read its last unit."""
 
     def describe(self) -> str:
         """One line for people, without secrets."""

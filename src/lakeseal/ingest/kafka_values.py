@@ -1,0 +1,190 @@
+"""Kafka messages to rows: their values by a format, and what else a message has."""
+
+from __future__ import annotations
+
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import msgspec
+import pyarrow as pa
+
+from lakeseal.errors import InvalidArgument, SourceUnavailable, Unsupported
+from lakeseal.ingest.avro import avro_decoder, avro_schema_of
+from lakeseal.ingest.records import JsonRecords, Parsed, parsed, shown
+from lakeseal.ingest.schema_text import parse_schema
+from lakeseal.ingest.source import BadRecord
+from lakeseal.protocol.arrow import to_arrow
+from lakeseal.protocol.schema import (
+    BINARY,
+    INTEGER,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    ArrayType,
+    DataType,
+    StructField,
+    StructType,
+    duplicate_name,
+)
+
+MetaColumn = Literal["key", "headers", "timestamp", "offset", "partition", "topic"]
+
+_HEADERS = ArrayType(StructType((StructField("name", STRING), StructField("value", BINARY))))
+_META: dict[str, tuple[DataType, Callable[[Any], Any]]] = {
+    "key": (BINARY, lambda message: message.key()),
+    "headers": (
+        _HEADERS,
+        lambda message: [{"name": name, "value": value} for name, value in message.headers() or ()],
+    ),
+    "timestamp": (TIMESTAMP, lambda message: _micros(message.timestamp())),
+    "offset": (LONG, lambda message: message.offset()),
+    "partition": (INTEGER, lambda message: message.partition()),
+    "topic": (STRING, lambda message: message.topic()),
+}
+_PLAIN_META: tuple[MetaColumn, ...] = ("key", "partition", "offset", "timestamp")
+_TOMBSTONE = "It has no value (a tombstone)"
+
+
+def _micros(stamp: tuple[int, int]) -> int | None:
+    kind, milliseconds = stamp
+    return None if kind == 0 or milliseconds < 0 else milliseconds * 1000
+
+
+class ValueReader:
+    """Rows of messages: the columns of the value, then those of the message."""
+
+    def __init__(self, value: StructType, read: Callable[[Sequence[Any]], Parsed], meta: Mapping[str, str]) -> None:
+        """`meta` are columns of the message, by what they are to their names."""
+        own = tuple(StructField(name, _META[what][0]) for what, name in meta.items())
+        self.schema = StructType((*value.fields, *own))
+        if (twice := duplicate_name(self.schema.names)) is not None:
+            raise InvalidArgument(
+                f"Both the value and the message have {twice!r}",
+                column=twice,
+                hint="Give the message's columns a prefix",
+            )
+        self._arrow = to_arrow(self.schema)
+        self._read = read
+        self._meta = meta
+
+    def read(self, messages: Sequence[Any]) -> Parsed:
+        values = self._read(messages)
+        rows = messages if values.kept is None else [messages[n] for n in values.kept]
+        columns = list(values.rows.columns)
+        for what, name in self._meta.items():
+            get, arrow = _META[what][1], self._arrow.field(name).type
+            if pa.types.is_timestamp(arrow):
+                columns.append(pa.array([get(m) for m in rows], pa.int64()).cast(pa.timestamp("us")).cast(arrow))
+            else:
+                columns.append(pa.array([get(m) for m in rows], arrow))
+        return Parsed(pa.RecordBatch.from_arrays(columns, schema=self._arrow), values.bad)
+
+
+def value_reader(
+    kind: str,
+    *,
+    schema: str | None,
+    avro_schema: Mapping[str, Any] | None,
+    schema_registry: str | None,
+    include: Sequence[MetaColumn] | None,
+    prefix: str,
+) -> ValueReader:
+    is_plain = kind in ("string", "bytes")
+    wanted = include if include is not None else _PLAIN_META if is_plain else ()
+    meta = {what: prefix + what for what in get_args(MetaColumn) if what in wanted}
+    if is_plain:
+        own = StructType((StructField("value", STRING if kind == "string" else BINARY),))
+        return ValueReader(own, _plain(to_arrow(own), is_text=kind == "string"), meta)
+    if kind == "json":
+        if schema is None:
+            raise InvalidArgument("JSON values need a schema", hint='Add schema: "id long, at timestamp"')
+        records = JsonRecords(parse_schema(schema))
+        return ValueReader(parse_schema(schema), lambda messages: _json(records, messages), meta)
+    if avro_schema is None:
+        raise InvalidArgument("Avro values need an avro_schema", hint="Add avro_schema: {type: record, …}")
+    own = avro_schema_of(avro_schema)
+    return ValueReader(own, _avro(avro_schema, own, schema_registry), meta)
+
+
+def place(message: Any) -> str:
+    return f"offset {message.offset()}"
+
+
+def _plain(schema: pa.Schema, *, is_text: bool) -> Callable[[Sequence[Any]], Parsed]:
+    def read(messages: Sequence[Any]) -> Parsed:
+        values = [message.value() for message in messages]
+        array = pa.array(values, pa.binary())
+        if not is_text:
+            return Parsed(pa.RecordBatch.from_arrays([array], schema=schema))
+
+        def part(start: int, end: int) -> pa.RecordBatch:
+            return pa.RecordBatch.from_arrays([array.slice(start, end - start).cast(pa.string())], schema=schema)
+
+        def bad(at: int, error: Exception) -> BadRecord:
+            return BadRecord(reason="It is not UTF-8", record=shown(values[at] or b""), position=place(messages[at]))
+
+        return parsed(len(values), part, bad)
+
+    return read
+
+
+def _json(records: JsonRecords, messages: Sequence[Any]) -> Parsed:
+    values = [message.value() for message in messages]
+    if None not in values:
+        return records.parse(values, lambda at: place(messages[at]))
+    full = [n for n, value in enumerate(values) if value is not None]
+    empty = [
+        BadRecord(reason=_TOMBSTONE, record="", position=place(messages[n]))
+        for n, value in enumerate(values)
+        if value is None
+    ]
+    done = records.parse([values[n] for n in full], lambda at: place(messages[full[at]]))
+    kept = full if done.kept is None else [full[n] for n in done.kept]
+    return Parsed(done.rows, (*done.bad, *empty), kept)
+
+
+def _avro(
+    reader_schema: Mapping[str, Any], own: StructType, registry: str | None
+) -> Callable[[Sequence[Any]], Parsed]:
+    arrow = to_arrow(own)
+    decode = avro_decoder(reader_schema)
+
+    def one(value: bytes | None) -> Any:
+        if value is None:
+            raise ValueError(_TOMBSTONE)
+        if registry is None:
+            return decode(value, None)
+        if len(value) < 5 or value[0] != 0:
+            raise ValueError("It does not name its writer's schema")
+        return decode(value[5:], _registered(registry, struct.unpack(">I", value[1:5])[0]))
+
+    def read(messages: Sequence[Any]) -> Parsed:
+        values = [message.value() for message in messages]
+
+        def part(start: int, end: int) -> pa.RecordBatch:
+            return pa.RecordBatch.from_pylist([one(value) for value in values[start:end]], schema=arrow)
+
+        def bad(at: int, error: Exception) -> BadRecord:
+            return BadRecord(reason=str(error), record=shown(values[at] or b""), position=place(messages[at]))
+
+        return parsed(len(values), part, bad)
+
+    return read
+
+
+@lru_cache(maxsize=1000)
+def _registered(registry: str, number: int) -> str:
+    """The text of a writer's schema. They never change once they are registered."""
+    address = f"{registry.rstrip('/')}/schemas/ids/{number}"
+    if not address.startswith(("http://", "https://")):
+        raise Unsupported(f"A schema registry is reached by HTTP, not by {registry!r}")
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310  the scheme is checked above
+            told = msgspec.json.decode(answer.read(), type=dict[str, Any])
+            return str(told["schema"])
+    except (urllib.error.URLError, OSError, KeyError, msgspec.MsgspecError) as error:
+        raise SourceUnavailable(f"The schema registry does not tell schema {number}: {error}") from error
