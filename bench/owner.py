@@ -1,21 +1,28 @@
 """owner: commits through a managed owner, beside the database's own rate of transactions that insert one row.
 
-Writers are processes, each with its own connection. What is timed starts when all are ready and ends when the last is
-done; both sides do the same number of transactions. A commit of ours is: the file in `_commits`, durable; one ledger
-transaction; and its share of the backfill (batches of 10), durable too. The database's side is one row, durable.
+Writers are processes, each with its own connection. What is timed starts when all are ready and ends when the last has
+its last answer; both sides do the same number of transactions. A commit of ours is: the file in `_commits`, durable;
+one ledger transaction; and its share of the backfill (batches of 10), durable too, by the writers' own process or, over
+HTTP, by the service's publisher meanwhile. The database's side is one row, durable, by its driver alone.
 
 - `1 table`: all writers want the next version of one table, so all but one lose each time and try again.
 - `100 tables`: writers go round the tables.
+- `direct`: the ledger in the writers' processes. `http`: a service with two workers, on the same machine.
 - `transactions`: the whole client as well: reading what is new, conflict check, rendering, the snapshot afterwards.
 
 p50 and p99 are per commit, retries included. `get_commits`: the latest state of one table of 10,000 in the ledger, half
 of them with commits that are not backfilled.
+
+To reach: `100 tables` over HTTP on PostgreSQL at 30 % of the one-row inserts of as many writers; 100 commits/s on one
+table with 8 writers; `get_commits` p99 under 10 ms.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,50 +35,73 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from harness import Subject, Timer
+from rich.table import Table
 
 if TYPE_CHECKING:
     from harness import Report
 
+    from lakeseal.owner.endpoint import OwnerEndpoint
     from lakeseal.owner.managed_owner import ManagedOwner
 
 DATABASES = ("sqlite", "postgresql")
 CASES: dict[str, dict[str, int]] = {
-    "1 table, 1 writer": {"tables": 1, "writers": 1, "total": 300},
+    "1 table, 1 writer": {"tables": 1, "writers": 1, "total": 200},
     "1 table, 8 writers": {"tables": 1, "writers": 8, "total": 400},
     "1 table, 32 writers": {"tables": 1, "writers": 32, "total": 640},
     "100 tables, 8 writers": {"tables": 100, "writers": 8, "total": 1600},
     "100 tables, 32 writers": {"tables": 100, "writers": 32, "total": 3200},
 }
+INSERTS = "one-row inserts"
 
 
 def main(report: Report) -> None:
-    for database in DATABASES:
-        for case, shape in CASES.items():
-            arguments = {"database": database, **shape}
-            subjects = [
-                Subject(name="lakeseal, direct", function=commits, arguments=arguments),
-                Subject(name="one-row inserts", function=inserts, arguments=arguments),
-            ]
-            if shape["tables"] == 1 and shape["writers"] < 32:
-                subjects.insert(1, Subject(name="lakeseal, transactions", function=transactions, arguments=arguments))
-            measured = report.compare(f"{database}: {case}", subjects)
-            rates = [f"{one.subject} {shape['total'] / one.median_seconds:,.0f}/s" for one in measured]
-            report.say(f"  {', '.join(rates)}")
-        asked = Subject(name="get_commits", function=get_commits, arguments={"database": database, "tables": 10_000})
-        found = harness._in_fresh_process(asked)["facts"]
-        report.say(f"{database}: get_commits with 10,000 tables: p50 {found['p50']:.2f} ms, p99 {found['p99']:.2f} ms")
+    with tempfile.TemporaryDirectory(prefix="lakeseal-bench-owner-") as folder:
+        for database in DATABASES:
+            for case, shape in CASES.items():
+                _compare(report, folder, f"{database}: {case}", {"database": database, **shape})
+            asked = {"database": database, "tables": 10_000}
+            found = harness._in_fresh_process(Subject(name="get_commits", function=get_commits, arguments=asked))
+            p50, p99 = found["facts"]["p50"], found["facts"]["p99"]
+            report.say(f"{database}: get_commits with 10,000 tables: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
 
 
-def commits(timer: Timer, database: str, tables: int, writers: int, total: int) -> dict[str, int]:
-    return _measured(timer, database, tables, writers, total, _commit_loop)
+def _compare(report: Report, folder: str, case: str, shape: dict[str, Any]) -> None:
+    ways: dict[str, Callable[..., dict[str, int]]] = {"direct": commits, "http": http_commits, INSERTS: inserts}
+    if shape["tables"] == 1 and shape["writers"] < 32:
+        ways["transactions"] = transactions
+    notes = {way: Path(folder, uuid.uuid4().hex) for way in ways}
+    subjects = [
+        Subject(name=way, function=function, arguments={**shape, "notes": str(notes[way])})
+        for way, function in ways.items()
+    ]
+    measured = report.compare(case, subjects)
+    inserted = next(shape["total"] / one.median_seconds for one in measured if one.subject == INSERTS)
+    table = Table(title=case, header_style="bold")
+    for heading in ("", "per second", f"of {INSERTS}", "p50 ms", "p99 ms"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for one in measured:
+        rate = shape["total"] / one.median_seconds
+        spread = _percentiles([float(took) for took in notes[one.subject].read_text().split()])
+        table.add_row(
+            one.subject, f"{rate:,.0f}", f"{rate / inserted:.0%}", f"{spread['p50']:.1f}", f"{spread['p99']:.1f}"
+        )
+    report.console.print(table)
 
 
-def transactions(timer: Timer, database: str, tables: int, writers: int, total: int) -> dict[str, int]:
-    return _measured(timer, database, tables, writers, total, _transaction_loop)
+def commits(timer: Timer, **shape: Any) -> dict[str, int]:
+    return _measured(timer, _commit_loop, **shape)
 
 
-def inserts(timer: Timer, database: str, tables: int, writers: int, total: int) -> dict[str, int]:
-    return _measured(timer, database, 0, writers, total, _insert_loop)
+def http_commits(timer: Timer, **shape: Any) -> dict[str, int]:
+    return _measured(timer, _commit_loop, over_http=True, **shape)
+
+
+def transactions(timer: Timer, **shape: Any) -> dict[str, int]:
+    return _measured(timer, _transaction_loop, **shape)
+
+
+def inserts(timer: Timer, **shape: Any) -> dict[str, int]:
+    return _measured(timer, _insert_loop, **{**shape, "tables": 0})
 
 
 def get_commits(timer: Timer, database: str, tables: int) -> dict[str, float]:
@@ -183,39 +213,88 @@ def _transaction_loop(
 
 
 def _insert_loop(url: str, home: Path, mine: list[int], count: int, note: Callable[[float], None]) -> Iterator[None]:
-    from lakeseal import ledger
-    from lakeseal.ledger.schema import stores
-
-    opened = ledger.open(url)
-    opened.write(lambda tx: tx.insert(stores, store=str(uuid.uuid4()), created=0))
+    connection = _plain(url)
+    insert = f"INSERT INTO one_row VALUES ({'?' if url.startswith('sqlite') else '%s'})"
     yield
     for _ in range(count):
-        start = time.perf_counter()
-        opened.write(lambda tx: tx.insert(stores, store=str(uuid.uuid4()), created=0))
+        name, start = str(uuid.uuid4()), time.perf_counter()
+        connection.execute("BEGIN IMMEDIATE" if url.startswith("sqlite") else "BEGIN")
+        connection.execute(insert, (name,))
+        connection.execute("COMMIT")
         note(time.perf_counter() - start)
     yield
 
 
+def _plain(url: str) -> Any:
+    """A connection by the database's own driver, with the promises that the ledger asks for."""
+    if not url.startswith("sqlite"):
+        import psycopg
+
+        return psycopg.connect(url, autocommit=True)
+    import sqlite3
+
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+@contextmanager
+def _service(url: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "lakeseal", "serve", "--ledger", url, "--listen", "127.0.0.1:0", "--insecure"]
+    command += ["--workers", "2", "--rate", "0", "--log-level", "warning", "--json"]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert service.stdout is not None
+    try:
+        yield json.loads(service.stdout.readline())["url"]
+    finally:
+        service.terminate()
+        service.wait()
+        service.stdout.close()
+
+
 def _owners(url: str, home: Path, numbers: list[int]) -> dict[int, ManagedOwner]:
-    from lakeseal import ledger
-    from lakeseal.owner.ledger_owner import LedgerOwner
     from lakeseal.owner.managed_owner import ManagedOwner
     from lakeseal.storage import open_store
 
-    endpoint = LedgerOwner(ledger.open(url), batch_size=10, in_background=True)
+    endpoint = _endpoint(url)
     return {number: ManagedOwner(endpoint, open_store(home / f"table-{number}")) for number in set(numbers)}
+
+
+def _endpoint(url: str) -> OwnerEndpoint:
+    from lakeseal import ledger
+    from lakeseal.owner.ledger_owner import LedgerOwner
+
+    if url.startswith("http"):
+        from lakeseal.service.client import HttpOwner
+
+        return HttpOwner(url)
+    return LedgerOwner(ledger.open(url), batch_size=10, in_background=True)
 
 
 Loop = Callable[[str, Path, list[int], int, Callable[[float], None]], Iterator[None]]
 
 
-def _measured(timer: Timer, database: str, tables: int, writers: int, total: int, loop: Loop) -> dict[str, int]:
+def _measured(
+    timer: Timer,
+    loop: Loop,
+    *,
+    database: str,
+    tables: int,
+    writers: int,
+    total: int,
+    notes: str,
+    over_http: bool = False,
+) -> dict[str, int]:
     import lakeseal.owner.handover
+    import lakeseal.service.client
     import lakeseal.testing.managed_tables  # noqa: F401  before the forks, so that no writer has to import it
     from lakeseal.owner.ledger_owner import flush
 
-    with _database(database) as (url, home):
+    with ExitStack() as stack:
+        url, home = stack.enter_context(_database(database))
         _in_child(lambda: _prepare(url, home, tables))
+        way = stack.enter_context(_service(url)) if over_http else url
         go, release = os.pipe()
         children = []
         for writer in range(writers):
@@ -227,7 +306,7 @@ def _measured(timer: Timer, database: str, tables: int, writers: int, total: int
                 status = 1
                 try:
                     took: list[float] = []
-                    stages = loop(url, home, mine, total // writers, took.append)
+                    stages = loop(way, home, mine, total // writers, took.append)
                     next(stages)
                     (home / f"ready-{writer}").touch()
                     os.read(go, 1)
@@ -241,7 +320,7 @@ def _measured(timer: Timer, database: str, tables: int, writers: int, total: int
                     os._exit(status)
             children.append(child)
         while len(list(home.glob("ready-*"))) < writers:
-            if os.waitpid(-1, os.WNOHANG) != (0, 0):
+            if any(os.waitpid(child, os.WNOHANG) != (0, 0) for child in children):
                 raise SystemExit("a writer failed; its reason is above")
             time.sleep(0.01)
         with timer:
@@ -250,14 +329,8 @@ def _measured(timer: Timer, database: str, tables: int, writers: int, total: int
         if any(ended):
             raise SystemExit("a writer failed; its reason is above")
         took_ms = [1000 * float(line) for out in home.glob("took-*") for line in out.read_text().split()]
-        spread = _percentiles(took_ms)
-        rate = len(took_ms) / timer.seconds
-        name = loop.__name__.strip("_").removesuffix("_loop")
-        print(
-            f"    {database}, {tables or '-'} tables, {writers} writers, {name}: {rate:,.0f}/s, "
-            f"p50 {spread['p50']:.1f} ms, p99 {spread['p99']:.1f} ms",
-            file=sys.stderr,
-        )
+        with open(notes, "a") as out:
+            out.write("".join(f"{one}\n" for one in took_ms))
     return {"transactions": len(took_ms)}
 
 
@@ -270,6 +343,8 @@ def _prepare(url: str, home: Path, tables: int) -> None:
     endpoint = LedgerOwner(ledger.open(url), batch_size=10)
     for number in range(tables):
         create(open_store(home / f"table-{number}"), endpoint)
+    if not tables:
+        _plain(url).execute("CREATE TABLE one_row (name TEXT PRIMARY KEY)")
 
 
 def _in_child(do: Callable[[], None]) -> None:

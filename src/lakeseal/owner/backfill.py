@@ -2,20 +2,34 @@
 
 `publish` puts a commit's bytes under the version's own name. It is safe to run twice, and by several processes at the
 same time. It never overwrites: where the name is taken by other bytes it raises `BackfillMismatch`, because then
-somebody has written past the owner.
+somebody has written past the owner. `publish_up_to` does so version by version, and tells the ledger.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from lakeseal.commit.filesystem_owner import txn_id_of
-from lakeseal.errors import BackfillMismatch, BrokenCommit, CorruptTable, ObjectNotFound, StorageError
+from lakeseal.errors import (
+    BackfillMismatch,
+    BrokenCommit,
+    CorruptTable,
+    ObjectNotFound,
+    StorageError,
+    VersionNotFound,
+)
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import Found
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
 from lakeseal.storage.base import Store
+
+if TYPE_CHECKING:
+    from lakeseal.owner.book import Book
+
+_PUBLISHED_AT_ONCE = 100
 
 
 def ratified_bytes(store: Store, commit: TrackedCommit, inline: bytes | None) -> bytes:
@@ -57,6 +71,31 @@ def publish(store: Store, commit: TrackedCommit, inline: bytes | None = None) ->
             raise error from None
     if there != data:
         raise _mismatch(store, commit.version, commit.key)
+
+
+def publish_up_to(book: Book, store: Store, table: str, version: int | None = None) -> None:
+    """Every ratified version up to `version`, or up to the latest of now: one after the other, and the ledger hears of
+    it when the copies are durable."""
+    while True:
+        row, stored = book.unpublished(table, limit=_PUBLISHED_AT_ONCE)
+        version = row.latest if version is None else version
+        if version > row.latest:
+            raise VersionNotFound(f"Version {version} is not ratified", version=version)
+        if row.backfilled >= version or not row.is_in_office:
+            return
+        due = [one for one in stored if one.commit.version <= version]
+        first = row.backfilled + 1
+        if not due or [one.commit.version for one in due] != list(range(first, first + len(due))):
+            raise CorruptTable(
+                f"The ledger has no row for version {first}, which is ratified and not backfilled",
+                version=first,
+                hint="The ledger was damaged or restored from an old backup",
+            )
+        for one in due:
+            publish(store, one.commit, one.inline)
+        book.mark(table, due[-1].commit.version, epoch=row.epoch)
+        if due[-1].commit.version == version:
+            return
 
 
 class LoggedCommit(Struct, frozen=True, kw_only=True):

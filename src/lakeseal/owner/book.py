@@ -129,7 +129,19 @@ class Book:
 
         self.ledger.write(do, idempotent=True)
 
-    def open_work(self) -> list[str]:
+    def unpublished(self, table: str, *, limit: int) -> tuple[Ownership, list[StoredCommit]]:
+        """A table's row, and its first commits that are not in the log yet, as they are at one moment."""
+
+        def do(tx: Tx) -> tuple[Ownership, list[StoredCommit]]:
+            row = rows.read_table(tx, table)
+            own = Ownership() if row is None else row.ownership
+            if own.backfilled >= own.latest or not own.is_in_office:
+                return own, []
+            return own, rows.stored_from(tx, table, own.backfilled + 1, limit=limit)
+
+        return self.ledger.read(do)
+
+    def open_work(self) -> dict[str, TableRow]:
         return self.ledger.read(rows.tables_with_work)
 
     def forgettable(self, *, grace_ms: int) -> list[str]:

@@ -38,7 +38,7 @@ from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner import ownership
 from lakeseal.owner.admission import Gate
-from lakeseal.owner.backfill import look, publish, tidy
+from lakeseal.owner.backfill import look, publish_up_to, tidy
 from lakeseal.owner.book import Book
 from lakeseal.owner.messages import (
     Answer,
@@ -67,7 +67,6 @@ INLINE_BYTES = 8192
 MOST_UNBACKFILLED = 1000
 GRACE_MS = 3_600_000
 """How long a reader may take between asking the owner and reading a file in `_commits`."""
-_PUBLISHED_AT_ONCE = 100
 _TRIES = 8
 _FAR_BEHIND = 5
 _TIDY_EVERY = 100
@@ -169,7 +168,7 @@ class LedgerOwner:
                         if self.settle(decision.request.table).state is State.PENDING:
                             raise self._error(decision)
                     case Denied(verdict=Verdict.NOT_BACKFILLED) if self._backfills:
-                        self.backfill(decision.request.table)
+                        self.publish(decision.request.table)
                     case Denied():
                         raise self._error(decision)
             else:
@@ -179,9 +178,13 @@ class LedgerOwner:
         return decision.answer
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
-        with self._publishing.setdefault(table, threading.Lock()), located(table=table):
-            self._publish_up_to(table, version)
+        self.publish(table, version)
         return self.get_commits(table)
+
+    def publish(self, table: str, version: int | None = None) -> None:
+        """As `backfill`, for those who need not be told how far the table is then."""
+        with self._publishing.setdefault(table, threading.Lock()), located(table=table):
+            publish_up_to(self.book, self.store(table), table, version)
 
     def begin_takeover(
         self, table: str, takeover_id: str, version: int, *, principal: str | None = None
@@ -233,7 +236,7 @@ class LedgerOwner:
         if before.state is not State.RELEASING or before.change_version is None:
             return self.get_commits(table)
         if before.backfilled < before.latest:
-            self.backfill(table)
+            self.publish(table)
         logged = look(self.store(table), before.change_version)
         if logged is None:
             return self.get_commits(table)
@@ -303,7 +306,7 @@ class LedgerOwner:
 
     def _backfill_quietly(self, table: str, version: int, *, tidies: bool) -> None:
         try:
-            self.backfill(table, version)
+            self.publish(table, version)
             if tidies:
                 self.forget(table)
         except LakesealError as error:
@@ -325,29 +328,6 @@ class LedgerOwner:
         if txn_id_of(there) == request.txn_id:
             return Ratified(table=request.table, version=request.version, key=commit_path(request.version))
         return Taken(table=request.table, version=request.version)
-
-    def _publish_up_to(self, table: str, version: int | None) -> None:
-        store = self.store(table)
-        while True:
-            row = self.book.row(table)
-            target = row.latest if version is None else version
-            if target > row.latest:
-                raise VersionNotFound(f"Version {target} is not ratified", version=target)
-            if row.backfilled >= target or not row.is_in_office:
-                return
-            first = row.backfilled + 1
-            stored = self.book.stored(table, first, limit=min(_PUBLISHED_AT_ONCE, target - row.backfilled))
-            if [one.commit.version for one in stored] != list(range(first, first + len(stored))) or not stored:
-                if self.book.row(table).backfilled != row.backfilled:
-                    continue  # another has published and forgotten them meanwhile
-                raise CorruptTable(
-                    f"The ledger has no row for version {first}, which is ratified and not backfilled",
-                    version=first,
-                    hint="The ledger was damaged or restored from an old backup",
-                )
-            for one in stored:
-                publish(store, one.commit, one.inline)
-            self.book.mark(table, stored[-1].commit.version, epoch=row.epoch)
 
     def _error(self, denied: Denied) -> LakesealError:
         table, verdict = denied.request.table, denied.verdict

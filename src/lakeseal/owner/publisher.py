@@ -23,12 +23,14 @@ from lakeseal.owner.backfill import look, publish
 from lakeseal.owner.handover import finish_release
 from lakeseal.owner.ledger_owner import GRACE_MS, LedgerOwner
 from lakeseal.owner.ownership import State
+from lakeseal.owner.rows import TableRow
 
 _log = logging.getLogger(__name__)
 
 _LEASE = "owner/publisher"
 _LONGEST_PAUSE_S = 60.0
 _WORKERS = 4
+_PAUSE = 4
 
 
 class Round(Struct, frozen=True, kw_only=True):
@@ -42,7 +44,7 @@ class Round(Struct, frozen=True, kw_only=True):
 def recover(owner: LedgerOwner) -> Round:
     """At the start of an owner: everything that was interrupted is taken up, and what a power cut took from the log is
     put back."""
-    tables = owner.book.open_work()
+    tables = list(owner.book.open_work())
     tables += [table for table in owner.book.forgettable(grace_ms=0) if table not in tables]
     failed: dict[str, LakesealError] = {}
     for table in tables:
@@ -54,13 +56,15 @@ def recover(owner: LedgerOwner) -> Round:
     return Round(tables=len(tables), failed=failed)
 
 
-def advance(owner: LedgerOwner, table: str) -> None:
-    """One table as far as it goes."""
-    told = owner.settle(table)
-    if told.state is State.RELEASING:
+def advance(owner: LedgerOwner, table: str, state: State | None = None) -> None:
+    """One table as far as it goes; `state` is what it was a moment ago, where that is known."""
+    state = owner.book.row(table).state if state is None else state
+    if state is State.PENDING:
+        state = owner.settle(table).state
+    if state is State.RELEASING:
         finish_release(owner, owner.store(table))
-    elif told.state is State.ACTIVE and told.backfilled < told.latest:
-        owner.backfill(table)
+    elif state is State.ACTIVE:
+        owner.publish(table)
 
 
 def heal(owner: LedgerOwner, table: str) -> None:
@@ -75,7 +79,10 @@ def heal(owner: LedgerOwner, table: str) -> None:
 
 
 class Publisher:
-    """Rounds of the above on a thread of its own. Several processes may run one; by a lease, one works at a time."""
+    """Rounds of the above on a thread of its own. Several processes may run one; by a lease, one works at a time.
+
+    Every `every_s` seconds there is a round over all tables. When it is notified in between, only tables whose batch is
+    full have their turn: a round that publishes a commit or two of each costs the ledger as much as a full batch."""
 
     def __init__(
         self,
@@ -98,19 +105,28 @@ class Publisher:
         self._thread: threading.Thread | None = None
         self._pauses: dict[str, tuple[float, float]] = {}
         self._tidied_at = 0.0
+        self._term_s = 10 * every_s + 5
+        self._holds = alone
+        self._asks_at = 0.0
 
     def notify(self) -> None:
-        """There is something to publish: do not wait for the next round."""
+        """A batch is full somewhere: do not wait for the next round."""
         self._wake.set()
 
-    def run_once(self) -> Round:
+    def run_once(self, *, only_full: bool = False) -> Round:
+        """`only_full`: batches that are not full yet wait for a later round."""
         now = time.monotonic()
-        tables = [t for t in self._owner.book.open_work() if self._pauses.get(t, (0.0, 0.0))[0] <= now]
+        rows = {
+            table: row
+            for table, row in self._owner.book.open_work().items()
+            if self._pauses.get(table, (0.0, 0.0))[0] <= now and (_is_full(row) or not only_full)
+        }
+        tables = list(rows)
         failed: dict[str, LakesealError] = {}
 
         def work(table: str) -> None:
             try:
-                advance(self._owner, table)
+                advance(self._owner, table, rows[table].ownership.state)
             except LakesealError as error:
                 failed[table] = error
 
@@ -145,18 +161,32 @@ class Publisher:
         self.stop()
 
     def _run(self) -> None:
+        next_round = time.monotonic()
         while not self._stopping.is_set():
+            start = time.monotonic()
+            is_due = start >= next_round
             try:
-                if self._alone or self._has_lease():
-                    self.run_once()
+                if self._alone or self._holds_lease():
+                    self.run_once(only_full=not is_due)
             except LakesealError as error:
                 _log.warning("a round of the publisher failed, the next one follows: %s", error)
-            self._wake.wait(self._every_s)
+            if is_due:
+                # Where there is much to do, batches fill up in the meantime, and most of the time is left for commits.
+                next_round = start + max(self._every_s, _PAUSE * (time.monotonic() - start))
+            self._wake.wait(max(0.0, next_round - time.monotonic()))
             self._wake.clear()
+
+    def _holds_lease(self) -> bool:
+        """As the ledger said when it was last asked, which is not at every round: that would be a write each time."""
+        now = time.monotonic()
+        if now >= self._asks_at:
+            self._holds = self._has_lease()
+            self._asks_at = now + (self._term_s / 3 if self._holds else self._every_s)
+        return self._holds
 
     def _has_lease(self) -> bool:
         """Spares useless work, nothing more: without it two publishers would do the same twice."""
-        term_ms = int(self._every_s * 1000) * 10 + 5000
+        term_ms = int(self._term_s * 1000)
 
         def do(tx: Tx) -> bool:
             now = tx.now()
@@ -191,3 +221,8 @@ class Publisher:
             except LakesealError as error:
                 _log.warning("tidying up %s failed: %s", table, error)
         return tidied
+
+
+def _is_full(row: TableRow) -> bool:
+    own = row.ownership
+    return own.state is not State.ACTIVE or own.latest - own.backfilled >= row.batch_size

@@ -189,7 +189,7 @@ def first_kept(tx: Tx, table: str) -> int | None:
     return found[0][0] if found else None
 
 
-_open_work = sa.select(tables.c.table_id).where(
+_open_work = sa.select(tables).where(
     sa.or_(
         tables.c.state.in_([State.PENDING.value, State.RELEASING.value]),
         tables.c.latest_version > tables.c.backfilled_version,
@@ -197,9 +197,9 @@ _open_work = sa.select(tables.c.table_id).where(
 )
 
 
-def tables_with_work(tx: Tx) -> list[str]:
+def tables_with_work(tx: Tx) -> dict[str, TableRow]:
     """Tables with something pending, releasing or not yet backfilled."""
-    return [row.table_id for row in tx.rows(_open_work, lock=False)]
+    return {row.table_id: TableRow.from_row(row) for row in tx.rows(_open_work, lock=False)}
 
 
 def tables_to_forget(tx: Tx, *, grace_ms: int) -> list[str]:

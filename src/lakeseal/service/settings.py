@@ -33,7 +33,7 @@ class ServiceSettings(Struct, frozen=True, kw_only=True):
     rate: float = RATE
     """Requests a second for each token, in each worker; 0 is no limit."""
     most_unbackfilled: int = MOST_UNBACKFILLED
-    publish_every_s: float = 0.5
+    publish_every_s: float = 1.0
     tls_certificate: str | None = None
     tls_key: str | None = None
     log_level: str = "info"
