@@ -93,6 +93,7 @@ FIELDS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
             "userMetadata": "any",
             "engineInfo": "any",
             "txnId": "str",
+            "tags": "any",
         },
     ),
     "checkpointMetadata": ({"version": "long"}, {"tags": "map"}),

@@ -50,6 +50,8 @@ def test_a_table_that_sets_nothing_has_deltas_defaults() -> None:
         "in_commit_timestamp_enablement_timestamp": None,
         "row_tracking": False,
         "row_tracking_suspended": False,
+        "row_id_column": None,
+        "row_commit_version_column": None,
         "type_widening": False,
         "variant_shredding": False,
         "iceberg_compat_v1": False,

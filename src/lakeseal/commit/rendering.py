@@ -7,16 +7,15 @@ that the table has given out. `commitInfo` is the first line.
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version as _version_of
 
 import msgspec
 from msgspec import Struct
 
-from lakeseal.commit.conflicts import ROW_TRACKING_DOMAIN
-from lakeseal.commit.proposal import Proposal, num_records
-from lakeseal.errors import InvalidArgument, InvalidMetadata
-from lakeseal.protocol.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
+from lakeseal.commit import row_ids
+from lakeseal.commit.proposal import Proposal
+from lakeseal.errors import InvalidArgument
+from lakeseal.protocol.actions import CommitInfo, DomainMetadata, Metadata, Protocol
 from lakeseal.protocol.codec import encode
 from lakeseal.protocol.features import supports
 from lakeseal.protocol.properties import TableProperties
@@ -53,9 +52,10 @@ def render(proposal: Proposal, base: Base, *, now_ms: int) -> Attempt:
     new_metadata = proposal.metadata
     if in_commit and new_metadata is not None and base.metadata is not None and base.protocol is not None:
         new_metadata = _with_enablement(new_metadata, base.protocol, base.metadata, version, timestamp)
-    adds, row_tracking = proposal.adds, None
-    if supports(protocol, "rowTracking"):
-        adds, row_tracking = _with_row_ids(proposal.adds, base.row_tracking, version)
+    adds, row_tracking, tags = proposal.adds, None, None
+    if supports(protocol, "rowTracking") and not TableProperties.of(metadata).row_tracking_suspended:
+        adds, row_tracking = row_ids.numbered(proposal.adds, base.row_tracking, version)
+        tags = row_ids.tags(proposal)
     info = CommitInfo(
         timestamp=timestamp,
         in_commit_timestamp=timestamp if in_commit else None,
@@ -68,6 +68,7 @@ def render(proposal: Proposal, base: Base, *, now_ms: int) -> Attempt:
         user_metadata=proposal.operation.user_metadata,
         engine_info=ENGINE_INFO,
         txn_id=proposal.txn_id,
+        tags=tags,
     )
     data = encode(
         (
@@ -102,50 +103,3 @@ def _with_enablement(
         TableProperties.in_commit_timestamp_enablement_timestamp.key: str(timestamp),
     }
     return msgspec.structs.replace(metadata, configuration=configuration)
-
-
-class _HighWater(Struct, rename="camel"):
-    row_id_high_water_mark: int
-
-
-def _with_row_ids(
-    adds: tuple[AddFile, ...], domain: DomainMetadata | None, version: int
-) -> tuple[tuple[AddFile, ...], DomainMetadata | None]:
-    before = high = _high_water(domain)
-    numbered = []
-    for add in adds:
-        base_row_id = add.base_row_id
-        if base_row_id is None:
-            records = num_records(add)
-            if records is None:
-                raise InvalidArgument(
-                    "A table with row tracking takes files only with their number of records",
-                    file=add.path,
-                    hint="Give the file statistics with numRecords",
-                )
-            base_row_id = high + 1
-            high += records
-        since = add.default_row_commit_version
-        numbered.append(
-            msgspec.structs.replace(
-                add,
-                base_row_id=base_row_id,
-                default_row_commit_version=version if since is None else since,
-            )
-        )
-    if high == before:
-        return tuple(numbered), None
-    configuration = json.dumps({"rowIdHighWaterMark": high}, separators=(",", ":"))
-    return tuple(numbered), DomainMetadata(domain=ROW_TRACKING_DOMAIN, configuration=configuration, removed=False)
-
-
-def _high_water(domain: DomainMetadata | None) -> int:
-    if domain is None or domain.removed:
-        return -1
-    try:
-        return msgspec.json.decode(domain.configuration, type=_HighWater).row_id_high_water_mark
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise InvalidMetadata(
-            f"The metadata domain {ROW_TRACKING_DOMAIN} does not say which row ids are taken: {error}",
-            hint="Rows cannot be added before the client that wrote it repairs it",
-        ) from error

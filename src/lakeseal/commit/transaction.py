@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.commit import attempts, isolation
+from lakeseal.commit import attempts, isolation, row_ids
 from lakeseal.commit.attempts import Landed, Retry
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
@@ -153,6 +153,7 @@ class OptimisticTransaction:
         if isinstance(self._owner, ClaimsTables):
             metadata = self._owner.claim(metadata, None if self._snapshot is None else self._snapshot.metadata)
         self._check_row_tracking(metadata)
+        metadata = row_ids.with_columns(metadata)
         self._metadata = metadata
         self.update_protocol(enable(self.protocol, *required_features(metadata)))
 
@@ -311,7 +312,10 @@ class OptimisticTransaction:
         return None if said is None else IsolationLevel.parse(said)
 
     def _check_row_tracking(self, metadata: Metadata) -> None:
-        if self._snapshot is None or not TableProperties.of(metadata).row_tracking:
+        properties = TableProperties.of(metadata)
+        if properties.row_tracking and properties.row_tracking_suspended:
+            raise InvalidArgument("Row tracking cannot be on and suspended at once", table=self.table)
+        if self._snapshot is None or not properties.row_tracking:
             return
         if not self._snapshot.properties.row_tracking and self._snapshot.files["baseRowId"].null_count:
             raise InvalidArgument(

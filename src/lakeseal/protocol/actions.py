@@ -186,6 +186,7 @@ class CommitInfo(_Record, frozen=True, kw_only=True, rename="camel", omit_defaul
     user_metadata: Any = None
     engine_info: Any = None
     txn_id: str | None = None
+    tags: Any = None
 
 
 class CheckpointMetadata(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -246,6 +246,10 @@ class TableProperties(Struct, frozen=True, kw_only=True):
 
     row_tracking = Property("delta.enableRowTracking", _boolean, False)
     row_tracking_suspended = Property("delta.rowTrackingSuspended", _boolean, False)
+    row_id_column = Property[str | None]("delta.rowTracking.materializedRowIdColumnName", _text, None, settable=False)
+    row_commit_version_column = Property[str | None](
+        "delta.rowTracking.materializedRowCommitVersionColumnName", _text, None, settable=False
+    )
     type_widening = Property("delta.enableTypeWidening", _boolean, False)
     variant_shredding = Property("delta.enableVariantShredding", _boolean, False)
     iceberg_compat_v1 = Property("delta.enableIcebergCompatV1", _boolean, False)

@@ -30,6 +30,9 @@ _OF_THE_SOURCE = tuple(
         TableProperties.managed_commit_owner_conf.key,
         TableProperties.in_commit_timestamp_enablement_version.key,
         TableProperties.in_commit_timestamp_enablement_timestamp.key,
+        # A clone gives out its own row ids; what the source's files carry must not be taken for them.
+        TableProperties.row_id_column.key,
+        TableProperties.row_commit_version_column.key,
     )
 )
 
