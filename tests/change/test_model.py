@@ -62,6 +62,9 @@ class Version:
 
 
 class Model(RuleBasedStateMachine):
+    spark: Any = None
+    """Whose tasks do the work, if it is not done in this process."""
+
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="lakeseal-model-"))
@@ -93,9 +96,10 @@ class Model(RuleBasedStateMachine):
         assert tuple(found.column_names) == expected.columns
         assert counted(found.to_pylist(), expected.columns) == counted(expected.rows, expected.columns)
 
-    def data(self, rows: list[Row], columns: tuple[str, ...] | None = None) -> pa.Table:
+    def data(self, rows: list[Row], columns: tuple[str, ...] | None = None) -> Any:
         schema = pa.schema([(name, TYPES[name]) for name in columns or self.columns])
-        return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)
+        table = pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)
+        return table if self.spark is None else self.spark.createDataFrame(table)
 
     @initialize(rows=ROWS, vectors=st.booleans(), partitioned=st.booleans())
     def start(self, rows: list[Row], vectors: bool, partitioned: bool) -> None:
@@ -117,7 +121,7 @@ class Model(RuleBasedStateMachine):
     def delete(self, where: tuple[str, int]) -> None:
         holds = condition(where)
         gone = [row for row in self.rows if holds(row)]
-        result = self.table.delete(where[0].format(k=where[1]))
+        result = self.table.delete(where[0].format(k=where[1]), spark=self.spark)
         assert result.metrics["numDeletedRows"] == len(gone)
         if self.committed(result):
             self.became([row for row in self.rows if not holds(row)], counted_feed(("delete", gone)))
@@ -128,7 +132,7 @@ class Model(RuleBasedStateMachine):
         before = [row for row in self.rows if holds(row)]
         values: Any = {"v": "coalesce(v, 0) + 1"} | ({"p": "'moved'"} if move else {})
         after = [row | {"v": (row["v"] or 0) + 1} | ({"p": "moved"} if move else {}) for row in before]
-        result = self.table.update(values, where[0].format(k=where[1]))
+        result = self.table.update(values, where[0].format(k=where[1]), spark=self.spark)
         assert result.metrics["numUpdatedRows"] == len(before)
         if self.committed(result):
             stay = [row for row in self.rows if not holds(row)]
@@ -188,7 +192,8 @@ class Model(RuleBasedStateMachine):
 
     @rule(zorder=st.booleans())
     def optimize(self, zorder: bool) -> None:
-        if self.committed(self.table.optimize(zorder_by=["id", "v"] if zorder else None)):
+        columns = ["id", "v"] if zorder else None
+        if self.committed(self.table.optimize(zorder_by=columns, spark=self.spark)):
             self.became(self.rows, Counter())
 
     @precondition(lambda self: self.versions)
@@ -292,15 +297,33 @@ def counted_feed(*changes: tuple[str, list[Row]]) -> Counter[Any]:
     return Counter((kind, *(row[name] for name in BASE)) for kind, rows in changes for row in rows)
 
 
-def run(examples: int, steps: int) -> None:
-    class Test(Model.TestCase):  # type: ignore[misc, name-defined]
+def run(examples: int, steps: int, model: type[Model] = Model) -> None:
+    class Test(model.TestCase):  # type: ignore[misc, name-defined]
         settings = settings(max_examples=examples, stateful_step_count=steps)
 
     Test("runTest").runTest()
 
 
+def on_spark(session: Any) -> type[Model]:
+    class OnSpark(Model):
+        spark = session
+
+    return OnSpark
+
+
 def test_any_sequence_of_commands_agrees_with_a_list_of_rows() -> None:
     run(300, 10)
+
+
+@pytest.mark.spark
+def test_any_sequence_agrees_when_spark_does_the_work(spark: Any) -> None:
+    run(25, 5, on_spark(spark))
+
+
+@pytest.mark.stress
+@pytest.mark.spark
+def test_longer_sequences_agree_when_spark_does_the_work(spark: Any) -> None:
+    run(50, 20, on_spark(spark))
 
 
 @pytest.mark.stress

@@ -1,0 +1,138 @@
+"""Table → stream → table, stopped and killed again and again at any moment: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeseal
+from lakeseal import Table
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = Path(__file__).with_name("pipe.py")
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("pipe", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Pipe:
+    """`changes`: the source's change feed is piped, and not its rows."""
+
+    def __init__(self, root: Path, *, changes: bool) -> None:
+        self.source = Table(root / "source")
+        self.target = Table(root / "target")
+        self.chance = random.Random(7)
+        self.asked = {
+            "source": self.source.uri,
+            "target": self.target.uri,
+            "checkpoint": str(root / "checkpoint"),
+            "changes": changes,
+            "scratch": str(root / "scratch"),
+        }
+        self._ids = 0
+        self._changes = changes
+        self.source.write(self._rows(), properties={"delta.enableChangeDataFeed": "true"})
+
+    def _rows(self) -> pa.Table:
+        first, self._ids = self._ids, self._ids + self.chance.randrange(1, 5)
+        ids = range(first, self._ids)
+        return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]})
+
+    def feed(self) -> None:
+        """Some commits to the source."""
+        for _ in range(3):
+            self.source.write(self._rows())
+        match self.chance.randrange(4):
+            case 0:
+                self.source.optimize()
+            case 1 if self._changes:
+                self.source.update({"name": "concat(name, '+')"}, f"id % 5 = {self.chance.randrange(5)}")
+            case 2 if self._changes:
+                self.source.delete(f"id % 7 = {self.chance.randrange(7)}")
+
+    def version(self) -> int:
+        return self.target.version() if self.target.exists() else -1
+
+    def wait(self, is_alive: Callable[[], bool], versions: int) -> None:
+        """Until the target has got so many more versions, and then a moment that ends anywhere in a batch."""
+        until, deadline = self.version() + versions, time.monotonic() + 300
+        while self.version() < until:
+            assert is_alive(), "the stream ended by itself"
+            assert time.monotonic() < deadline, "the stream made no progress"
+            time.sleep(0.02)
+        time.sleep(self.chance.random() * 0.3)
+
+    def check(self) -> None:
+        found = self.target.to_arrow().to_pylist()
+        if self._changes:
+            given = Counter(
+                (row["id"], row["name"], row["_change_type"], row["_commit_version"])
+                for row in self.source.changes(0).to_pylist()
+            )
+            assert Counter((row["id"], row["name"], row["kind"], row["version"]) for row in found) == given
+        else:
+            given = Counter((row["id"], row["name"]) for row in self.source.to_arrow().to_pylist())
+            assert Counter((row["id"], row["name"]) for row in found) == given
+
+
+def run(spark: Any, root: Path, *, changes: bool, stops: int, kills: int) -> None:
+    lakeseal.register(spark)
+    steps, pipe = script(), Pipe(root, changes=changes)
+    for _ in range(kills):
+        pipe.feed()
+        kill(pipe)
+    for _ in range(stops):
+        pipe.feed()
+        query = steps.start(spark, pipe.asked)
+        pipe.wait(lambda query=query: query.isActive, 1)
+        query.stop()
+    pipe.feed()
+    assert steps.start(spark, pipe.asked, until_done=True).awaitTermination(300)
+    pipe.check()
+
+
+def kill(pipe: Pipe) -> None:
+    """The stream in a process of its own, and all of it gone without a word."""
+    with subprocess.Popen(
+        [sys.executable, str(SCRIPT), json.dumps(pipe.asked)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            pipe.wait(lambda: process.poll() is None, 1)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_pipe_that_is_killed_and_stopped_gives_every_row_once(spark: Any, tmp_path: Path) -> None:
+    run(spark, tmp_path, changes=False, stops=3, kills=1)
+
+
+def test_a_pipe_of_changes_that_is_stopped_gives_every_change_once(spark: Any, tmp_path: Path) -> None:
+    run(spark, tmp_path, changes=True, stops=3, kills=0)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("changes", [False, True], ids=["rows", "changes"])
+def test_fifty_restarts_give_every_row_once(spark: Any, tmp_path: Path, changes: bool) -> None:
+    run(spark, tmp_path, changes=changes, stops=46, kills=4)
