@@ -460,13 +460,20 @@ class OwnerBusy(StorageUnavailable):
 
 
 class CommitOutcomeUnknown(StorageError):
+    """The last word on a transaction: it was asked about again until there was no more time, or nobody can tell any
+    more. To run it again might commit it twice, so somebody has to look."""
+
     kind = "commit-outcome-unknown"
     txn_id: str | None = None
     """The transaction's name in the log, to look for."""
 
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), **({"txnId": self.txn_id} if self.txn_id else {})}
+
 
 class UnknownOutcome(StorageError):
-    """The answer to a commit was lost: it happened, or it did not. Never undo anything because of this error."""
+    """The answer to one step was lost: it happened, or it did not. Never undo anything because of this error, and ask
+    the same again: by its id the step is known, so that it is done once. Commits do so by themselves."""
 
     kind = "unknown-outcome"
     default_hint = (

@@ -18,7 +18,10 @@ from lakeseal.errors import (
     ConcurrentDeleteDeleteException,
     ConcurrentModification,
     ConcurrentWriteException,
+    LakesealError,
     MetadataChangedException,
+    NotAllowed,
+    NotAuthenticated,
     OutOfSpace,
     PermissionDenied,
     ProtocolChangedException,
@@ -436,6 +439,30 @@ def test_a_refusal_is_final(memory: Store) -> None:
         assert len(owner.asked) == len(answers)
     check_history(memory)
     assert live(memory) == set()
+
+
+@pytest.mark.parametrize("error", [NotAuthenticated, NotAllowed])
+def test_field_bug_3_who_is_not_let_in_any_more_does_not_learn_that_nothing_was_committed(
+    memory: Store, error: type[LakesealError]
+) -> None:
+    create(memory)
+
+    def done_and_lost(version: int) -> Outcome:
+        _, data, txn_id = owner.asked[-1]
+        FilesystemOwner(memory).commit(version, data, txn_id=txn_id)
+        return unresolved(version)
+
+    def not_let_in(version: int) -> Outcome:
+        raise error("The token has expired")
+
+    txn, owner = with_owner(memory, done_and_lost, not_let_in)
+    with pytest.raises(CommitOutcomeUnknown) as raised:
+        txn.commit([add("a")], WRITE)
+    assert raised.value.txn_id == txn.txn_id
+    txn, owner = with_owner(memory, not_let_in)
+    with pytest.raises(error):
+        txn.commit([add("b")], WRITE)
+    assert live(memory) == {"a"}
 
 
 def test_field_bug_6_a_conflict_with_a_winner_that_is_not_visible_yet_is_waited_for(memory: Store) -> None:

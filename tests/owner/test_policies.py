@@ -10,7 +10,7 @@ import pytest
 from lakeseal.commit.owner import Committed
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
-from lakeseal.errors import InvalidArgument, PolicyRefused, Refused
+from lakeseal.errors import CommitOutcomeUnknown, InvalidArgument, PolicyRefused, Refused
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import error_from_json, error_to_json
@@ -222,3 +222,11 @@ def test_a_refusal_survives_a_wire() -> None:
     again = error_from_json(json.loads(json.dumps(error_to_json(error))))
     assert isinstance(again, PolicyRefused)
     assert (again.policy, str(again)) == ("max-files", str(error))
+
+
+def test_what_is_not_known_survives_a_wire_with_the_transaction_to_look_for() -> None:
+    error = CommitOutcomeUnknown("nobody can tell", table="t", version=3)
+    error.txn_id = "t-1"
+    again = error_from_json(json.loads(json.dumps(error_to_json(error))))
+    assert isinstance(again, CommitOutcomeUnknown)
+    assert again.txn_id == "t-1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import chdb
@@ -14,19 +15,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import BackfillMismatch
+from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.owner.handover import release
+from lakeseal.owner.handover import release, take_over
 from lakeseal.owner.ledger_owner import LedgerOwner, flush
 from lakeseal.owner.ownership import State
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
-from lakeseal.protocol.paths import COMMITS_DIR, commit_path
+from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, commit_path
 from lakeseal.storage import Store, open_store
+from lakeseal.testing.faults import FaultyStore
 from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import WRITE, add, append, create, newest, paths
+from lakeseal.testing.managed_tables import WRITE, add, append, create, managed_log, metadata, newest, paths
 
 
 @pytest.fixture
@@ -171,35 +175,79 @@ def test_rows_of_a_released_table_go_too(serving: LedgerOwner, memory: Store) ->
     assert serving.book.stored(memory.uri, 0, limit=10) == []
 
 
+class Onlookers(FaultyStore):
+    """After every single change of a file, readers that know nothing of owners read the table."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._path = store.uri.removeprefix("file://")
+        duckdb_extensions.import_extension("delta")
+        self._duck = duckdb.connect()
+        self._duck.execute("LOAD delta")
+        self.moments: list[tuple[int, ...]] = []
+
+    def put(self, key: str, data: bytes) -> None:
+        super().put(key, data)
+        self.look()
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        done = super().put_if_absent(key, data)
+        self.look()
+        return done
+
+    def delete(self, keys: Iterable[str]) -> None:
+        super().delete(keys)
+        self.look()
+
+    def look(self) -> None:
+        if not self.list_keys(LOG_DIR):
+            return
+        version = deltalake.DeltaTable(self._path).version()
+        ((by_duckdb,),) = self._duck.execute(f"SELECT count(*) FROM delta_scan('{self._path}')").fetchall()
+        by_chdb = int(chdb.query(f"SELECT count(*) FROM deltaLakeLocal('{self._path}')", "CSV").data())
+        self.moments.append((version, by_duckdb, by_chdb))
+
+
 def test_readers_that_know_nothing_of_owners_read_the_backfilled_part_at_every_moment(
     serving: LedgerOwner, local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # chdb reads below the working directory only
-    path = local.uri.removeprefix("file://")
-    log, managed = create(local, serving)
-    duckdb_extensions.import_extension("delta")
-    duck = duckdb.connect()
-    duck.execute("LOAD delta")
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": pa.array([1], pa.int64())}), sink)
     data = sink.getvalue().to_pybytes()
+    store = Onlookers(local)
+    rows_at: list[int] = []
+
+    def write(log, owner) -> None:
+        name = f"f{len(rows_at)}.parquet"
+        local.put(name, data)
+        txn = OptimisticTransaction.begin(log, owner)
+        if txn.snapshot is None:
+            txn.update_metadata(metadata())
+        txn.commit([add(name, size=len(data))], WRITE)
+        rows_at.append((rows_at[-1] if rows_at else 0) + 1)
+
+    write(DeltaLog(store), FilesystemOwner(store))
+    assert take_over(serving, store) == 1
+    rows_at.append(rows_at[-1])
+    log, managed = managed_log(serving, store)
     for number in range(6):
-        local.put(f"f{number}.parquet", data)
-        log.update()
-        result = _append_file(log, managed, f"f{number}.parquet", len(data))
+        write(log, managed)
         if number % 2:
-            serving.backfill(local.uri, result.version - 1)
-        backfilled = serving.get_commits(local.uri).backfilled
-        assert deltalake.DeltaTable(path).version() == backfilled
-        assert duck.execute(f"SELECT count(*) FROM delta_scan('{path}')").fetchall() == [(backfilled,)]
-        found = (
-            chdb.query(f"SELECT count(*) FROM deltaLakeLocal('{path}')", "CSV").data().strip() if backfilled else "0"
-        )
-        assert int(found) == backfilled
-
-
-def _append_file(log, managed, path: str, size: int):
-    return OptimisticTransaction.begin(log, managed).commit([add(path, size=size)], WRITE)
+            serving.backfill(local.uri, len(rows_at) - 2)
+    write_checkpoint(log, serving.get_commits(local.uri).backfilled, now_ms=0)
+    write(log, managed)
+    serving.backfill(local.uri)
+    serving.forget(local.uri, grace_ms=0)
+    write(log, managed)
+    assert release(serving, store) == len(rows_at)
+    rows_at.append(rows_at[-1])
+    write(DeltaLog(store), FilesystemOwner(store))
+    versions = [version for version, *_ in store.moments]
+    assert versions == sorted(versions)
+    assert set(versions) == set(range(len(rows_at))), "each version was the newest for a moment"
+    assert store.moments == [(version, rows_at[version], rows_at[version]) for version in versions]
+    assert len(versions) > len(rows_at) + 8, "and there were moments in between"
 
 
 def test_an_owner_in_process_backfills_in_the_background_and_writers_help_when_it_falls_behind(

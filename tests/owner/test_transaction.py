@@ -16,6 +16,7 @@ from lakeseal.errors import (
     ConcurrentDeleteReadException,
     ConcurrentWriteException,
     InvalidArgument,
+    NotAuthenticated,
     OwnedElsewhere,
     PolicyRefused,
     TableNotFound,
@@ -216,6 +217,26 @@ def test_an_outcome_that_stays_unknown_is_said_to_be_unknown(owner: LedgerOwner,
     with pytest.raises(CommitOutcomeUnknown) as raised:
         txn.commit()
     assert raised.value.txn_id == part.txn_id
+    assert [newest(store, owner) for store in owned] == [1, 1, 1]
+
+
+def test_who_is_not_let_in_any_more_does_not_learn_that_nothing_was_committed(
+    owner: LedgerOwner, owned: list[Store]
+) -> None:
+    asked: list[Batch] = []
+
+    def lost_and_then_closed(batch: Batch, **more: object) -> BatchAnswer:
+        asked.append(batch)
+        if len(asked) > 1:
+            raise NotAuthenticated("The token has expired")
+        LedgerOwner.ratify(owner, batch)
+        raise UnknownOutcome("the reply was lost")
+
+    owner.ratify = lost_and_then_closed  # type: ignore[method-assign]
+    txn = Transaction(owner, retry=Retry(first_doubt_s=0.001))
+    write(txn, owned, "x")
+    with pytest.raises(CommitOutcomeUnknown):
+        txn.commit()
     assert [newest(store, owner) for store in owned] == [1, 1, 1]
 
 

@@ -1,7 +1,8 @@
 """`lakeseal …`, with a service that ends at once, as by SIGKILL, when it gets to a certain point.
 
-`python faulty_server.py <point> serve …`, where the point is `ratified` (the ledger has it, the reply is not sent) or
-`<call of the store>/<pattern of keys>/before|after`.
+`python faulty_server.py <point> serve …`, where the point is `ratified` (the ledger has it, the reply is not sent),
+`<call of the store>/<pattern of keys>/before|after`, or `write/<number>/before|inside|after`: any write to a store or
+to the ledger.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lakeseal.service import server
 from lakeseal.service.places import Places
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store
+from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects, When
 from lakeseal.testing.faults import Fault, FaultyStore, How
 
 
@@ -34,6 +36,11 @@ def make_owner(point: str, opened: Ledger, settings: ServiceSettings, places: Pl
     if point == "ratified":
         return DiesAfterRatifying(opened, stores=places.open, **options)  # type: ignore[arg-type]
     call, _, rest = point.partition("/")
+    if call == "write":
+        number, when = rest.split("/")
+        effects = Effects(int(number), When[when.upper()])
+        crashing = CrashingLedger(opened, effects)
+        return LedgerOwner(crashing, stores=lambda table: CrashingStore(places.open(table), effects), **options)  # type: ignore[arg-type]
     pattern, _, when = rest.rpartition("/")
     fault = Fault(call, pattern, How.CRASH_BEFORE if when == "before" else How.CRASH_AFTER)
 

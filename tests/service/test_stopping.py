@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -20,13 +23,16 @@ from lakeseal.storage import Store, open_store
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import append, create, managed_log, paths
 
+CRASH_DRIVER = Path(__file__).parent.parent / "owner" / "crash_driver.py"
+
 
 class Writer(threading.Thread):
-    """Appends through a service, whatever happens to it."""
+    """Appends through a service, whatever happens to it; so many times, or until it is told to stop."""
 
-    def __init__(self, url: str, store: Store, name: str, commits: int) -> None:
+    def __init__(self, url: str, store: Store, name: str, commits: int = 10**9) -> None:
         super().__init__(daemon=True)
         self._url, self._store, self._name, self._commits = url, store, name, commits
+        self.over = threading.Event()
         self.acknowledged: dict[str, int] = {}
         self.error: BaseException | None = None
 
@@ -35,6 +41,8 @@ class Writer(threading.Thread):
         try:
             log, managed = managed_log(owner, open_store(self._store.uri))
             for number in range(self._commits):
+                if self.over.is_set():
+                    break
                 result = append(log, managed, f"{self._name}-{number}")
                 self.acknowledged[result.txn_id] = result.version
         except BaseException as error:
@@ -53,27 +61,62 @@ def check(store: Store, owner: HttpOwner, writers: list[Writer]) -> None:
     assert len(names) == sum(len(writer.acknowledged) for writer in writers)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "ratified",
-        "put_if_absent/_delta_log/_commits/*/before",
-        "put_if_absent/_delta_log/_commits/*/after",
-        "put_if_absent/_delta_log/0*.json/before",
-        "put_if_absent/_delta_log/0*.json/after",
-    ],
+WORST_MOMENTS = (
+    "put_if_absent/_delta_log/_commits/*/before",
+    "put_if_absent/_delta_log/_commits/*/after",
+    "ratified",
+    "put_if_absent/_delta_log/0*.json/before",
+    "put_if_absent/_delta_log/0*.json/after",
 )
-def test_a_commit_is_settled_after_the_service_was_killed_at_its_worst_moment(start, table: Store, point: str) -> None:
-    dying = start("--insecure", fault=point)
-    create(table, dying.owner())
-    writer = Writer(dying.url, table, "w", commits=3)
+
+
+def outlive(start, table: Store, points: Sequence[str]) -> None:
+    """A writer, while its service is killed at each of the points, and another takes its place each time."""
+    services = [start("--insecure", fault=points[0])]
+    create(table, services[0].owner())
+    writer = Writer(services[0].url, table, "w")
     writer.start()
-    dying.process.wait(timeout=60)
-    assert dying.process.returncode != 0
-    again = start("--insecure", listen=dying.url.removeprefix("http://"))
+    for point in (*points[1:], None):
+        services[-1].process.wait(timeout=60)
+        assert services[-1].process.returncode != 0
+        services.append(start("--insecure", listen=services[0].url.removeprefix("http://"), fault=point))
+    writer.over.set()
     writer.join(timeout=200)
-    check(table, again.owner(), [writer])
-    assert sorted(writer.acknowledged.values()) == [1, 2, 3]
+    check(table, services[-1].owner(), [writer])
+    assert sorted(writer.acknowledged.values()) == list(range(1, len(writer.acknowledged) + 1))
+    assert len(writer.acknowledged) >= len(points) // 2
+
+
+def test_commits_are_settled_after_the_service_was_killed_at_each_of_its_worst_moments(start, table: Store) -> None:
+    outlive(start, table, WORST_MOMENTS)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+def test_commits_are_settled_after_the_service_was_killed_at_every_single_write(start, table: Store, when: str) -> None:
+    outlive(start, table, [f"write/{number}/{when}" for number in range(1, 15)])
+
+
+def kill_clients(service, folder: Path, *, every: int) -> int:
+    command = [sys.executable, "-W", "error", str(CRASH_DRIVER), service.url, str(folder), str(every)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_clients_that_are_killed_at_their_steps_leave_nothing_that_others_cannot_finish(
+    open_service, tmp_path: Path
+) -> None:
+    assert kill_clients(open_service, tmp_path, every=4) > 10
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+def test_clients_that_are_killed_at_every_single_step_leave_nothing_that_others_cannot_finish(
+    open_service, tmp_path: Path
+) -> None:
+    assert kill_clients(open_service, tmp_path, every=1) > 40
 
 
 def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(start, table: Store) -> None:

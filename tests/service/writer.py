@@ -1,38 +1,75 @@
-"""A process that appends through a service: `python writer.py <url> <uri> <name> <seconds> <go>`.
+"""Processes that append and read through a service: `python writer.py <JSON of its arguments>`.
 
-Says `ready`, waits for the file `go`, and appends for so many seconds. Then prints one line of JSON per commit that was
-acknowledged: its txnId, its version, and when it began and ended by the machine's one monotonic clock.
+One process imports everything and forks the clients, which begin at the same moment. Each appends and reads for so many
+seconds and writes its operations into a file of its own, one line of JSON each, timed by the machine's one monotonic
+clock. The clocks that commits are stamped with may be wrong by `skew_ms`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
+import traceback
 
+import msgspec
+
+from lakeseal.commit.transaction import OptimisticTransaction, now_ms
 from lakeseal.service.client import HttpOwner
 from lakeseal.storage import open_store
-from lakeseal.testing.managed_tables import append, managed_log, newest
+from lakeseal.testing.linearizability import Op
+from lakeseal.testing.managed_tables import WRITE, add, managed_log
 
 
-def main(url: str, uri: str, name: str, seconds: str, go: str) -> None:
-    owner, store = HttpOwner(url), open_store(uri)
+def client(*, url: str, table: str, name: str, seconds: float, skew_ms: int, out: str, ready: int, go: int) -> None:
+    owner, store = HttpOwner(url), open_store(table)
     log, managed = managed_log(owner, store)
     assert log.update() is not None
-    print("ready", flush=True)
-    while not os.path.exists(go):
-        time.sleep(0.01)
-    end = time.monotonic() + float(seconds)
+    dice = random.Random(name)
+    os.write(ready, b"!")
+    os.read(go, 1)  # ends when the parent closes the other side
+    end = time.monotonic() + seconds
     done = []
-    while (begin := time.monotonic()) < end:
-        result = append(log, managed, f"{name}-{len(done)}")
-        done.append((result.txn_id, result.version, begin, time.monotonic()))
-        if len(done) % 10 == 0:
-            assert newest(store, owner) >= result.version, "B5: whoever reads after an acknowledgement sees the commit"
-    for txn_id, version, began, ended in done:
-        print(json.dumps({"txnId": txn_id, "version": version, "begin": began, "end": ended}))
+    while time.monotonic() < end:
+        start = time.monotonic_ns()
+        if dice.random() < 0.2:
+            reader = managed_log(owner, store)[0] if dice.random() < 0.5 else log
+            snapshot = reader.update()
+            assert snapshot is not None
+            seen = {"kind": "read", "version": snapshot.version, "files": snapshot.files.num_rows}
+        else:
+            txn = OptimisticTransaction.begin(log, managed, clock=lambda: now_ms() + skew_ms)
+            result = txn.commit([add(f"{name}-{len(done)}")], WRITE)
+            seen = {"kind": "commit", "version": result.version, "txn_id": result.txn_id}
+        done.append(Op(start=start, end=time.monotonic_ns(), client=name, **seen))
+    with open(out, "wb") as lines:
+        lines.writelines(msgspec.json.encode(one) + b"\n" for one in done)
+
+
+def main(clients: list[dict[str, object]]) -> int:
+    go, start = os.pipe()
+    is_ready, ready = os.pipe()
+    children = []
+    for arguments in clients:
+        child = os.fork()
+        if child == 0:
+            os.close(start)
+            try:
+                client(ready=ready, go=go, **arguments)  # type: ignore[arg-type]
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        children.append(child)
+    os.close(ready)
+    waiting = len(children)
+    while waiting and (said := os.read(is_ready, waiting)):
+        waiting -= len(said)
+    os.close(start)
+    return sum(os.waitpid(child, 0)[1] != 0 for child in children)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(json.loads(sys.argv[1])))

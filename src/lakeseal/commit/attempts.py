@@ -37,6 +37,8 @@ from lakeseal.errors import (
     ConcurrentWriteException,
     LakesealError,
     MetadataChangedException,
+    NotAllowed,
+    NotAuthenticated,
     ObjectNotFound,
     Refused,
     StorageError,
@@ -152,10 +154,8 @@ def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: Patience, 
             if in_doubt is None:
                 raise
             raise _unknown(table, attempt.version, txn_id, in_doubt) from error
-        except Refused:
-            raise
         except LakesealError as error:
-            if in_doubt is None:
+            if in_doubt is None or is_final(error):
                 raise
             raise _unknown(table, attempt.version, txn_id, in_doubt) from error
         if not isinstance(outcome, Unresolved):
@@ -163,6 +163,12 @@ def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: Patience, 
         in_doubt = outcome.reason
         if not patience.wait(asked, in_doubt=True):
             raise _unknown(table, attempt.version, txn_id, in_doubt)
+
+
+def is_final(error: LakesealError) -> bool:
+    """Whether an owner that raises this has looked at the commit, so that an earlier request for it, whose reply was
+    lost, has not made it either. Who is not let in (a token may expire between the two) does not learn that."""
+    return isinstance(error, Refused) and not isinstance(error, NotAuthenticated | NotAllowed)
 
 
 def catch_up(

@@ -175,4 +175,6 @@ def error_from_json(value: dict[str, Any]) -> LakesealError:
     error = _BY_KIND.get(str(value.get("kind")), LakesealError)(str(value.get("message", "")), **known)
     if isinstance(error, errors.PolicyRefused):
         error.policy = str(value.get("policy", ""))
+    if isinstance(error, errors.CommitOutcomeUnknown) and "txnId" in value:
+        error.txn_id = str(value["txnId"])
     return error

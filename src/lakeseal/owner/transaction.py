@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from lakeseal.commit.attempts import Landed, Patience, Retry, attempt_on, catch_up, landed_on
+from lakeseal.commit.attempts import Landed, Patience, Retry, attempt_on, catch_up, is_final, landed_on
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.owner import OwnedCommits
 from lakeseal.commit.post_commit import PostCommit
@@ -38,7 +38,6 @@ from lakeseal.errors import (
     LakesealError,
     MetadataChangedException,
     ProtocolChangedException,
-    Refused,
     ReleaseUnderway,
     StorageUnavailable,
     TableNotFound,
@@ -235,10 +234,10 @@ class Transaction:
             except ReleaseUnderway as error:
                 part = next((part for part in written if part.owner.table == error.table), None)
                 raise (part.owner.released() if part is not None else error) from None
-            except (Refused, ConcurrentModification):
-                raise
             except LakesealError as error:
-                raise _unknown(written, in_doubt) if in_doubt else error from error
+                if in_doubt is None or is_final(error) or isinstance(error, ConcurrentModification):
+                    raise
+                raise _unknown(written, in_doubt) from error
 
     def _rebase(self, parts: list[_Part], answer: BatchAnswer, patience: Patience) -> None:
         taken = {one.table: one.version for one in (*answer.commits, *answer.guards) if isinstance(one, Taken)}

@@ -1,4 +1,5 @@
-"""Killing a process at each of its effects in turn: every write to a store and every write to a ledger is one.
+"""Killing a process at each of its effects in turn: every write to a store, every write to a ledger, and every step
+that an owner elsewhere is asked for is one.
 
     effects = Effects(at=7, when=When.AFTER)
     store, ledger = CrashingStore(store, effects), CrashingLedger(ledger, effects)
@@ -16,9 +17,11 @@ from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from lakeseal.ledger import Ledger, Tx
+from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.storage.base import Store
 from lakeseal.storage.streams import WriteStream
 from lakeseal.testing.faults import FaultyStore
+from lakeseal.testing.lossy_owner import STEPS
 
 T = TypeVar("T")
 
@@ -101,3 +104,17 @@ class CrashingLedger:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
+
+
+class CrashingOwner:
+    """An `OwnerEndpoint` in another process, of which this one is a client."""
+
+    def __init__(self, owner: OwnerEndpoint, effects: Effects) -> None:
+        self._owner = owner
+        self._effects = effects
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._owner, name)
+        if name not in STEPS:
+            return found
+        return lambda *arguments, **named: self._effects.around(lambda: found(*arguments, **named))

@@ -8,7 +8,7 @@ from typing import Any
 from lakeseal.errors import StorageUnavailable, UnknownOutcome
 from lakeseal.owner.endpoint import OwnerEndpoint
 
-_STEPS = frozenset(
+STEPS = frozenset(
     {
         "ratify",
         "backfill",
@@ -19,6 +19,7 @@ _STEPS = frozenset(
         "finish_release",
     }
 )
+"""What may change something."""
 
 
 class LossyOwner:
@@ -32,7 +33,7 @@ class LossyOwner:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._owner, name)
-        if name not in _STEPS:
+        if name not in STEPS:
             return found
 
         def ask(*arguments: Any, **named: Any) -> Any:
