@@ -137,6 +137,23 @@ sequences = Table(
     Column("updated", Int, nullable=False),
 )
 
+# steps/: which tasks of a dataset have ended in a run, and with which output.
+task_states = Table(
+    "task_states",
+    metadata,
+    _key("store_key", "store"),
+    _key("dataset_key", "dataset"),
+    Column("run_id", Id, primary_key=True),
+    Column("task", Int, primary_key=True, autoincrement=False),
+    _name("store"),
+    _name("dataset"),
+    Column("tasks", Int, nullable=False),  # how many the dataset has in this run
+    Column("state", Id, nullable=False),  # finished, failed
+    Column("output", Json, nullable=False),  # what a sequence is built from
+    Column("reason", Name),  # why it failed
+    Column("updated", Int, nullable=False),
+)
+
 # steps/: how far each partition of each dataset has been published.
 watermarks = Table(
     "watermarks",

@@ -7,7 +7,8 @@ other processes; it carries secrets, so send it to tasks and never to a log. Its
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 from msgspec import Struct
@@ -82,20 +83,28 @@ class StepSettings(Struct, frozen=True, kw_only=True):
 
     ledger: str | None = None
     """The ledger's URL."""
+    steps: str | None = None
+    """The URI of the directory that sequences and task states are recorded in; None records them in the ledger."""
     storage_options: dict[str, str] = {}
     owners: tuple[OwnerConfig, ...] = ()
     turn: Turn | None = None
     threads: int = 8
 
-    def open(self) -> StepContext:
-        """Keep it as long as it is used: the ledger is opened anew each time."""
-        return StepContext(
-            ledger=None if self.ledger is None else ledgers.open(self.ledger),
-            storage_options=self.storage_options,
-            owners=Owners(*self.owners),
-            turn=self.turn,
-            threads=self.threads,
-        )
+    @contextmanager
+    def open(self) -> Iterator[StepContext]:
+        """With a ledger of its own, which is closed at the end."""
+        ledger = None if self.ledger is None else ledgers.open(self.ledger)
+        try:
+            yield StepContext(
+                ledger=ledger,
+                storage_options=self.storage_options,
+                owners=Owners(*self.owners),
+                turn=self.turn,
+                threads=self.threads,
+            )
+        finally:
+            if ledger is not None:
+                ledger.close()
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

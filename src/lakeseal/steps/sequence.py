@@ -9,11 +9,11 @@
     )
     sequence.commit(store, context)
 
-- `commit` records the sequence, whole, before its first step runs; then verifies each step in order and executes what
-  has not been done; then removes the task output; then, last, the record.
-- If it raises, the record is there (or was never accepted: `AlreadyExists`, `Fenced`), and recovery goes on from it.
+- `commit` records the sequence, whole, before its first step runs, and then does what `finish` does.
+- `finish` is for a sequence that is recorded: it verifies each step in order and executes what has not been done; then
+  removes the task output; then, last, the record. Anybody may finish a sequence, at any time, several at once.
+- If they raise, the record is there (or was never accepted: `AlreadyExists`, `Fenced`), and recovery goes on from it.
   Nothing is undone.
-- A sequence that is read back from a store is `commit`ted in the same way, by anybody, at any time.
 """
 
 from __future__ import annotations
@@ -76,20 +76,26 @@ class CommitSequence(Struct, frozen=True, kw_only=True):
     created_ms: int
     steps: tuple[CommitStep, ...]
     leftovers: tuple[Leftover, ...] = ()
+    checksum: str = ""
+    """Of the record that it was read from; a sequence that was built has none yet."""
 
     @staticmethod
     def builder(store: str, dataset: str, *, epoch: int = 0) -> SequenceBuilder:
         return SequenceBuilder(store, dataset, epoch)
 
     def commit(self, store: CommitStepStore, context: StepContext) -> Replayed:
-        """See the module. The record is removed under the context's turn, which may be later than the sequence's."""
-        record = self.record()
         store.put(self)
+        return self.finish(store, context)
+
+    def finish(self, store: CommitStepStore, context: StepContext) -> Replayed:
+        """Under the context's turn, which may be later than the sequence's."""
         replayed = self.replay(context)
         for leftover in self.leftovers:
             leftover.remove(context)
         epoch = self.epoch if context.turn is None else context.turn.epoch
-        store.remove(self.store, self.dataset, checksum=record.checksum, epoch=epoch)
+        # Not the checksum of what would be written now: a later version may write the same steps in other words.
+        checksum = self.checksum or self.record().checksum
+        store.remove(self.store, self.dataset, checksum=checksum, epoch=epoch)
         return replayed
 
     def replay(self, context: StepContext) -> Replayed:
@@ -196,6 +202,7 @@ class SequenceRecord(Struct, frozen=True, kw_only=True):
             created_ms=record.created_ms,
             steps=_decoded(record.steps),
             leftovers=record.leftovers,
+            checksum=self.checksum,
         )
 
 

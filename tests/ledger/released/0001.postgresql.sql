@@ -98,6 +98,19 @@ CREATE TABLE lakeseal.tags (
     info text NOT NULL COLLATE pg_catalog."C",
     created bigint NOT NULL
 );
+CREATE TABLE lakeseal.task_states (
+    store_key text NOT NULL COLLATE pg_catalog."C",
+    dataset_key text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    task bigint NOT NULL,
+    store text NOT NULL COLLATE pg_catalog."C",
+    dataset text NOT NULL COLLATE pg_catalog."C",
+    tasks bigint NOT NULL,
+    state text NOT NULL COLLATE pg_catalog."C",
+    output text NOT NULL COLLATE pg_catalog."C",
+    reason text COLLATE pg_catalog."C",
+    updated bigint NOT NULL
+);
 CREATE TABLE lakeseal.tokens (
     token_id text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -135,6 +148,8 @@ INSERT INTO lakeseal.tables VALUES ('6f1deb01f178dd70b00e404ba9d7090ec6fbaeb58ce
 INSERT INTO lakeseal.tables VALUES ('a9d6c65e41a38a2ab9a7f2533220f042e71edb9594da28a87ce3df601860d617', 'table_id 名前 é ''2'' %s', 'state-2', 9007199254740994, NULL, NULL, NULL, NULL, NULL, '{"a":{},"z":[2,null,"ü"]}', 9007199254740994);
 INSERT INTO lakeseal.tags VALUES ('e9070195264cfe54fcff57a5e00c19fa801b717cec543ee9cd0e679382831b62', 'a922f0c5a17325efd0438d7bf07bf1c6707f3bef5bfc122a77011693a0acc149', 'repo 名前 é ''1'' %s', 'tag 名前 é ''1'' %s', 'commit_id-1', '{"a":{},"z":[1,null,"ü"]}', 9007199254740993);
 INSERT INTO lakeseal.tags VALUES ('c6f1fc8cd6697c6b0e0f29bc4c338b14cd180d593173f4a812cde6b1047e03d9', 'e57c6369516c7ed7652941c4a775ab9bf20fb2686f46792b5959f8f1ece7302a', 'repo 名前 é ''2'' %s', 'tag 名前 é ''2'' %s', 'commit_id-2', '{"a":{},"z":[2,null,"ü"]}', 9007199254740994);
+INSERT INTO lakeseal.task_states VALUES ('f88b4ac5b2dc4a65f80bdbca1e7f350447ca75110530e529f169bcbbeb228ebc', '1bc66fb40119fe385051679b50acb52ce29eafb366bc8183675a3a2636800061', 'run_id-1', 9007199254740993, 'store 名前 é ''1'' %s', 'dataset 名前 é ''1'' %s', 9007199254740993, 'state-1', '{"a":{},"z":[1,null,"ü"]}', 'reason 名前 é ''1'' %s', 9007199254740993);
+INSERT INTO lakeseal.task_states VALUES ('e568af322243f17b81a097231b0f632437af0318e6a74de2b2af680169bb45df', '054d3d105a22868233165b5229793f5e809b49692e7081ac796e01eae1762db2', 'run_id-2', 9007199254740994, 'store 名前 é ''2'' %s', 'dataset 名前 é ''2'' %s', 9007199254740994, 'state-2', '{"a":{},"z":[2,null,"ü"]}', NULL, 9007199254740994);
 INSERT INTO lakeseal.tokens VALUES ('token_id-1', 'name 名前 é ''1'' %s', 'hash-1', '{"a":{},"z":[1,null,"ü"]}', 9007199254740993, 9007199254740993, 9007199254740993);
 INSERT INTO lakeseal.tokens VALUES ('token_id-2', 'name 名前 é ''2'' %s', 'hash-2', '{"a":{},"z":[2,null,"ü"]}', 9007199254740994, NULL, NULL);
 INSERT INTO lakeseal.watermarks VALUES ('76928c923415b110d913907cf473b6da21c3541efa48550c3ea8a88968afb1ef', '1bc66fb40119fe385051679b50acb52ce29eafb366bc8183675a3a2636800061', '2608e5a954b8feea3f96f3920b8b4ecc82f748ac74703d9901f0ad3421862ac2', 'pipeline 名前 é ''1'' %s', 'dataset 名前 é ''1'' %s', 'partition 名前 é ''1'' %s', '{"a":{},"z":[1,null,"ü"]}', 9007199254740993, 9007199254740993);
@@ -159,6 +174,8 @@ ALTER TABLE ONLY lakeseal.tables
     ADD CONSTRAINT tables_pkey PRIMARY KEY (table_key);
 ALTER TABLE ONLY lakeseal.tags
     ADD CONSTRAINT tags_pkey PRIMARY KEY (repo_key, tag_key);
+ALTER TABLE ONLY lakeseal.task_states
+    ADD CONSTRAINT task_states_pkey PRIMARY KEY (store_key, dataset_key, run_id, task);
 ALTER TABLE ONLY lakeseal.tokens
     ADD CONSTRAINT tokens_hash_key UNIQUE (hash);
 ALTER TABLE ONLY lakeseal.tokens

@@ -113,6 +113,22 @@ CREATE TABLE tags (
 );
 INSERT INTO "tags" VALUES('e9070195264cfe54fcff57a5e00c19fa801b717cec543ee9cd0e679382831b62','a922f0c5a17325efd0438d7bf07bf1c6707f3bef5bfc122a77011693a0acc149','repo 名前 é ''1'' %s','tag 名前 é ''1'' %s','commit_id-1','{"a":{},"z":[1,null,"ü"]}',9007199254740993);
 INSERT INTO "tags" VALUES('c6f1fc8cd6697c6b0e0f29bc4c338b14cd180d593173f4a812cde6b1047e03d9','e57c6369516c7ed7652941c4a775ab9bf20fb2686f46792b5959f8f1ece7302a','repo 名前 é ''2'' %s','tag 名前 é ''2'' %s','commit_id-2','{"a":{},"z":[2,null,"ü"]}',9007199254740994);
+CREATE TABLE task_states (
+	store_key TEXT NOT NULL, 
+	dataset_key TEXT NOT NULL, 
+	run_id TEXT NOT NULL, 
+	task BIGINT NOT NULL, 
+	store TEXT NOT NULL, 
+	dataset TEXT NOT NULL, 
+	tasks BIGINT NOT NULL, 
+	state TEXT NOT NULL, 
+	output TEXT NOT NULL, 
+	reason TEXT, 
+	updated BIGINT NOT NULL, 
+	CONSTRAINT task_states_pkey PRIMARY KEY (store_key, dataset_key, run_id, task)
+);
+INSERT INTO "task_states" VALUES('f88b4ac5b2dc4a65f80bdbca1e7f350447ca75110530e529f169bcbbeb228ebc','1bc66fb40119fe385051679b50acb52ce29eafb366bc8183675a3a2636800061','run_id-1',9007199254740993,'store 名前 é ''1'' %s','dataset 名前 é ''1'' %s',9007199254740993,'state-1','{"a":{},"z":[1,null,"ü"]}','reason 名前 é ''1'' %s',9007199254740993);
+INSERT INTO "task_states" VALUES('e568af322243f17b81a097231b0f632437af0318e6a74de2b2af680169bb45df','054d3d105a22868233165b5229793f5e809b49692e7081ac796e01eae1762db2','run_id-2',9007199254740994,'store 名前 é ''2'' %s','dataset 名前 é ''2'' %s',9007199254740994,'state-2','{"a":{},"z":[2,null,"ü"]}',NULL,9007199254740994);
 CREATE TABLE tokens (
 	token_id TEXT NOT NULL, 
 	name TEXT NOT NULL, 

@@ -1,4 +1,4 @@
-"""The first schema: tables, commits, heads, tags, stores, sequences, watermarks, leases, runs, tokens."""
+"""The first schema: tables, commits, heads, tags, stores, sequences, task_states, watermarks, leases, runs, tokens."""
 
 from __future__ import annotations
 
@@ -106,6 +106,21 @@ def upgrade() -> None:
         _int("created"),
         _int("updated"),
         sa.PrimaryKeyConstraint("store_key", "dataset_key", name="sequences_pkey"),
+    )
+    op.create_table(
+        "task_states",
+        _text("store_key"),
+        _text("dataset_key"),
+        _text("run_id"),
+        _int("task"),
+        _text("store"),
+        _text("dataset"),
+        _int("tasks"),
+        _text("state"),
+        _text("output"),
+        _text("reason", null=True),
+        _int("updated"),
+        sa.PrimaryKeyConstraint("store_key", "dataset_key", "run_id", "task", name="task_states_pkey"),
     )
     op.create_table(
         "watermarks",
