@@ -111,6 +111,29 @@ def test_sql_on_paths_is_done_here_and_all_else_by_spark(spark: Any, tables: Any
     assert tables.names(table) == {0: None, 2: "x", 3: "u3", 4: "n4", 5: None, 9: "n9"}
     history = lakeseal.sql(spark, f"DESCRIBE HISTORY {at} LIMIT 2").collect()
     assert [row.operation for row in history] == ["MERGE", "UPDATE"]
+    for ids in ((20, 21), (22, 23)):
+        table.write(tables.people(*ids))
+    (optimized,) = lakeseal.sql(spark, f"OPTIMIZE {at} WHERE id >= 0 ZORDER BY (id, part)").collect()
+    assert (optimized.numAddedFiles, table.files().num_rows) == (1, 1)
+    assert table.history(1)[0]["operationParameters"]["zOrderBy"] == '["id","part"]'
+    lakeseal.sql(
+        spark,
+        f"""
+        MERGE INTO {at} t USING (SELECT id + 20 AS nid, name AS called FROM news UNION ALL SELECT 2, 'gone') AS n
+        ON t.id = n.nid
+        WHEN MATCHED AND n.called = 'gone' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET t.name = n.called, score = -1
+        WHEN NOT MATCHED AND n.nid > 100 THEN INSERT (id) VALUES (0)
+        WHEN NOT MATCHED THEN INSERT (id, name) VALUES (n.nid, md5(n.called))
+        WHEN NOT MATCHED BY SOURCE AND t.id = 3 THEN UPDATE SET name = 'alone'
+        WHEN NOT MATCHED BY SOURCE AND t.id < 9 THEN DELETE
+        """,
+    )
+    found = tables.names(table)
+    assert {key: name for key, name in found.items() if key != 29} == {
+        3: "alone", 9: "n9", 20: None, 21: "n21", 22: "n22", 23: "n3"
+    }  # fmt: skip
+    assert len(found[29] or "") == 32
     lakeseal.sql(spark, f"RESTORE {at} TO VERSION AS OF 0")
     assert tables.ids(table) == [0, 1, 2, 3, 4, 5]
     assert lakeseal.sql(spark, f"VACUUM {at} DRY RUN").collect() == []

@@ -20,6 +20,7 @@ from lakeseal.write.merge_clauses import Clause
             Update(path="/a", values={"a": "a + 1", "s.b": "'x'"}, where="id IN (1, 2)"),
         ),
         ("UPDATE delta.`/a` AS t SET t.a = t.b", Update(path="/a", values={"a": "b"})),
+        ("UPDATE\tdelta.`/a`\n SET a = 1", Update(path="/a", values={"a": "1"})),
         ("OPTIMIZE delta.`/a`", Optimize(path="/a")),
         (
             "OPTIMIZE delta.`/a` WHERE d = 1 ZORDER BY (a, `b c`)",

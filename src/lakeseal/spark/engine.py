@@ -50,9 +50,10 @@ class SparkEngine:
         store: StoreSpec,
         user_metadata: str | None,
         now: datetime.datetime,
+        progress: Progress,
     ) -> CommitResult | NothingToDo:
         command = MergeCommand(on="false", clauses=(clause,), user_metadata=user_metadata, now=now)
-        return merge.run_change(self.spark, command, txn, store=store)
+        return merge.run_change(self.spark, command, txn, store=store, bar=progress)
 
 
 class SearchTask:

@@ -42,6 +42,7 @@ from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import MergeCommand
 from lakeseal.write.merge_metrics import change_metrics, change_operation, merge_metrics, merge_operation
 from lakeseal.write.merge_names import SOURCE, TARGET, Names, columns_of, own_names, sides
+from lakeseal.write.progress import Progress, progress
 from lakeseal.write.schema_merge import merge_schema
 from lakeseal.write.search import write_vectors
 from lakeseal.write.touched_files import changeable
@@ -56,17 +57,17 @@ _RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
 def run(
     command: MergeCommand, txn: OptimisticTransaction, source: DataFrame, *, store: StoreSpec
 ) -> CommitResult | NothingToDo:
-    with located(table=txn.table), recovered(), _typed():
-        return _SparkMerge(command, txn, source, store).run()
+    with located(table=txn.table), recovered(), _typed(), progress("merge") as bar:
+        return _SparkMerge(command, txn, source, store).run(bar)
 
 
 def run_change(
-    session: SparkSession, command: MergeCommand, txn: OptimisticTransaction, *, store: StoreSpec
+    session: SparkSession, command: MergeCommand, txn: OptimisticTransaction, *, store: StoreSpec, bar: Progress
 ) -> CommitResult | NothingToDo:
     """A DELETE or an UPDATE, as a merge with nothing, of which no row of the table has a match."""
     with located(table=txn.table), recovered(), _typed():
         nothing = session.createDataFrame([], "nothing int")
-        return _SparkMerge(command, txn, nothing, store, change_metrics, change_operation).run()
+        return _SparkMerge(command, txn, nothing, store, change_metrics, change_operation).run(bar)
 
 
 @contextmanager
@@ -114,16 +115,18 @@ class _SparkMerge:
         self._deletes = [n for n, clause in enumerate(command.clauses) if clause.action == "delete"]
         self._kept: list[DataFrame] = [self._source]
 
-    def run(self) -> CommitResult | NothingToDo:
+    def run(self, bar: Progress) -> CommitResult | NothingToDo:
         watch = Stopwatch()
         try:
             self._columns.check(self._rows([], None).crossJoin(self._source))
             on = self._names.resolve(self._command.on)
             candidates = self._txn.filter_files(self._predicate(on))
             numbered = list(enumerate(data_files(candidates)))
+            bar.stage(f"searching in {len(numbered)} files")
             pairs, actions = self._matched(on, numbered)
             touched, counts = self._touched(actions, candidates, numbered)
             scan_time = watch.lap()
+            bar.stage(f"rewriting {len(touched)} files")
             changed = self._write(pairs, actions, touched, counts)
             old = self._old_files(actions, touched)
             files: list[Action] = [*changed, *old]
@@ -137,6 +140,7 @@ class _SparkMerge:
             }
             if not files and self._txn.metadata == self._snapshot.metadata:
                 return NothingToDo(version=self._snapshot.version, reason="no row changes", metrics=metrics)
+            bar.stage("committing")
             return self._txn.commit(files, self._operation(self._command, metrics))
         finally:
             for frame in self._kept:

@@ -87,7 +87,7 @@ Statement = Delete | Update | Merge | Optimize | Vacuum | History | Restore
 
 def parse(text: str) -> Statement | None:
     stripped = text.strip().rstrip(";").strip()
-    word = stripped.partition(" ")[0].split("\n")[0].upper()
+    word = stripped.split(maxsplit=1)[0].upper() if stripped else ""
     if word in ("OPTIMIZE", "VACUUM", "DESC", "DESCRIBE", "RESTORE"):
         return _upkeep(stripped)
     if word not in ("MERGE", "DELETE", "UPDATE"):

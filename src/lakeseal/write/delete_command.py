@@ -45,7 +45,9 @@ def run(
         snapshot = changeable(txn)
         if isinstance(engine, PlansChanges) and not is_understood(command.where, snapshot.schema):
             clause = Clause(kind="not_matched_by_source", action="delete", condition=command.where)
-            return engine.change_in_plan(clause, txn, store=store, user_metadata=command.user_metadata, now=command.now)
+            return engine.change_in_plan(
+                clause, txn, store=store, user_metadata=command.user_metadata, now=command.now, progress=bar
+            )
         touched = find(txn, snapshot, command.where, engine=engine, store=store, now=command.now, progress=bar)
         scan_time = watch.lap()
         by_vectors = snapshot.properties.deletion_vectors

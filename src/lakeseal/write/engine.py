@@ -37,6 +37,7 @@ class PlansChanges(Protocol):
         store: StoreSpec,
         user_metadata: str | None,
         now: datetime.datetime,
+        progress: Progress,
     ) -> CommitResult | NothingToDo:
         """Deletes or updates all rows that the clause's condition holds for."""
 

@@ -52,7 +52,9 @@ def run(
             clause = Clause(
                 kind="not_matched_by_source", action="update", condition=command.where, values=command.values
             )
-            return engine.change_in_plan(clause, txn, store=store, user_metadata=command.user_metadata, now=command.now)
+            return engine.change_in_plan(
+                clause, txn, store=store, user_metadata=command.user_metadata, now=command.now, progress=bar
+            )
         Assigner(snapshot.schema, [(value.column, expr.parse(value.sql)) for value in values])
         touched = find(txn, snapshot, command.where, engine=engine, store=store, now=command.now, progress=bar)
         scan_time = watch.lap()

@@ -43,13 +43,19 @@ class VacuumReport(Struct, frozen=True, kw_only=True):
     deleted: tuple[str, ...] = ()
     """Keys below the table that were deleted, or would be without `dry_run`."""
     bytes: int = 0
+    directories: int = 0
+    """That were looked through."""
     cut_ms: int
     """What was removed before this moment is gone."""
     dry_run: bool = False
 
     @property
     def metrics(self) -> dict[str, int | str]:
-        return {"numDeletedFiles": len(self.deleted), "sizeOfDataToDelete": self.bytes}
+        return {
+            "numDeletedFiles": len(self.deleted),
+            "numVacuumedDirectories": self.directories,
+            "sizeOfDataToDelete": self.bytes,
+        }
 
 
 class VacuumCommand(Struct, frozen=True, kw_only=True):
@@ -72,12 +78,14 @@ def run(command: VacuumCommand, log: DeltaLog, store: Store, begin: Begin, *, no
         cut = now_ms - _retention_ms(command, newest)
         bar.stage("listing")
         # Listed before the log is read: what is committed in between is then known to the log.
-        old = [meta for meta in _deletable(store, newest) if meta.modified_ms < cut]
+        listed = list(_deletable(store, newest))
+        old = [meta for meta in listed if meta.modified_ms < cut]
         needed = _needed(log, store, cut)
         gone = [meta for meta in old if meta.key not in needed]
         report = VacuumReport(
             deleted=tuple(meta.key for meta in gone),
             bytes=sum(meta.size for meta in gone),
+            directories=len({meta.key.rpartition("/")[0] for meta in listed}),
             cut_ms=cut,
             dry_run=command.dry_run,
         )
@@ -94,7 +102,8 @@ def _delete(
         "specifiedRetentionMillis": None if command.hours is None else int(command.hours * _HOUR_MS),
         "defaultRetentionMillis": snapshot.properties.deleted_file_retention_ms,
     }
-    begin().commit([], Operation(name="VACUUM START", parameters=retention, metrics=report.metrics))
+    planned = {"numFilesToDelete": len(report.deleted), "sizeOfDataToDelete": report.bytes}
+    begin().commit([], Operation(name="VACUUM START", parameters=retention, metrics=planned))
     bar.stage("deleting", len(report.deleted))
     done = 0
     status = "FAILED"
@@ -108,9 +117,8 @@ def _delete(
     finally:
         # Why deleting failed is what the caller needs to know, not that the history could not be told.
         with suppress(*(() if status == "COMPLETED" else (LakesealError,))):
-            begin().commit(
-                [], Operation(name="VACUUM END", parameters={"status": status}, metrics={"numDeletedFiles": done})
-            )
+            ended = {"numDeletedFiles": done, "numVacuumedDirectories": report.directories}
+            begin().commit([], Operation(name="VACUUM END", parameters={"status": status}, metrics=ended))
 
 
 def _retention_ms(command: VacuumCommand, snapshot: Snapshot) -> int:
