@@ -109,27 +109,50 @@ def new_protocol(spec: WriteJobSpec) -> FileCommitProtocol:
 
 
 def run_task(spec: WriteJobSpec, task: TaskContext, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
-    if spec.log_level is not None:
-        configure_task(spec.log_level)
-    protocol = new_protocol(spec)
-    protocol.setup_task(task)
-    writer: TaskWriter | None = None
+    running = TaskRun(spec, task)
     try:
-        with _typed_errors(spec):
-            rows = TaskRows(spec)
-            writer = _new_writer(spec, task, protocol)
         for batch in batches:
-            with _typed_errors(spec):
-                writer.write(rows.prepared(batch))
-        with _typed_errors(spec):
-            return protocol.commit_task(task, writer.finish())
+            running.write(batch)
+        return running.commit()
     except BaseException:
-        if writer is not None:
-            writer.abort()
+        running.abort()
+        raise
+
+
+class TaskRun:
+    """A task that is given its rows bit by bit. It ends by `commit` or `abort`."""
+
+    def __init__(self, spec: WriteJobSpec, task: TaskContext) -> None:
+        if spec.log_level is not None:
+            configure_task(spec.log_level)
+        self._spec, self._task = spec, task
+        self._protocol = new_protocol(spec)
+        self._protocol.setup_task(task)
+        self._writer: TaskWriter | None = None
+        try:
+            with _typed_errors(spec):
+                self._rows = TaskRows(spec)
+                self._writer = _new_writer(spec, task, self._protocol)
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        assert self._writer is not None
+        with _typed_errors(self._spec):
+            self._writer.write(self._rows.prepared(batch))
+
+    def commit(self) -> TaskCommitMessage:
+        assert self._writer is not None
+        with _typed_errors(self._spec):
+            return self._protocol.commit_task(self._task, self._writer.finish())
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
         # What went wrong first is what the user needs to know.
         with suppress(Exception):
-            protocol.abort_task(task)
-        raise
+            self._protocol.abort_task(self._task)
 
 
 class TaskRows:

@@ -22,6 +22,7 @@ from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import StoreSpec
 from lakeseal.write.constraints import Check, ConstraintPlan, plan_constraints
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
+from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
 from lakeseal.write.job import CommitProtocolSpec, StatsConfig, WriteJobSpec, new_protocol, partition_fields
 from lakeseal.write.normalize import ColumnPlan, plan_columns
@@ -76,6 +77,26 @@ class Transaction(Protocol):
     def mark_written(self) -> None: ...
 
 
+class PlannedWrite(Struct, frozen=True, kw_only=True):
+    """A job whose tasks are yet to run, by `spec` and `in_plan`."""
+
+    spec: WriteJobSpec
+    in_plan: InPlan
+    committer: DelayedCommitProtocol
+    data_change: bool = True
+
+    def collect(self, messages: Iterable[TaskCommitMessage]) -> list[AddFile | AddCDCFile]:
+        """What the tasks added, once they have all ended."""
+        self.committer.commit_job(messages)
+        adds = self.committer.added_statuses
+        if not self.data_change:
+            adds = [msgspec.structs.replace(add, data_change=False) for add in adds]
+        return [*adds, *self.committer.change_files]
+
+    def abort(self) -> None:
+        self.committer.abort_job()
+
+
 class TransactionalWrite:
     def __init__(self, txn: Transaction, runner: WriteRunner, *, store: StoreSpec) -> None:
         """`store` is where the table is, as tasks are to open it."""
@@ -94,27 +115,33 @@ class TransactionalWrite:
 
     def _write_files(self, data: Any, options: WriteOptions, is_optimize: bool) -> list[AddFile | AddCDCFile]:
         source = self._runner.open(data)
+        planned = self.plan(source.schema, options, is_optimize)
+        try:
+            return planned.collect(source.run(planned.spec, planned.in_plan))
+        except BaseException:
+            planned.abort()
+            raise
+
+    def plan(self, data: StructType, options: WriteOptions | None = None, is_optimize: bool = False) -> PlannedWrite:
+        """The job that writes such data, for whoever runs its tasks: `write_files` is both of them."""
+        options = options or WriteOptions()
         if options.merge_schema:
-            self._merge_schema(source.schema)
+            self._merge_schema(data)
         check_writable(self._txn.protocol, self._txn.metadata)
         self._txn.mark_written()
-        columns = self.normalize_data(source.schema)
+        columns = self.normalize_data(data)
         is_own = is_optimize or options.own_rows
         constraints = ConstraintPlan() if is_own else self._constraints(columns, options.must_match)
-        has_changes = options.insert_changes or self._has_changes(source.schema)
+        has_changes = options.insert_changes or self._has_changes(data)
         spec = self._job_spec(options, constraints, cdc=has_changes)
         committer = self.get_committer(spec)
         committer.setup_job()
-        try:
-            messages = source.run(spec, InPlan(columns=columns.in_plan, checks=constraints.in_plan))
-            committer.commit_job(messages)
-        except BaseException:
-            committer.abort_job()
-            raise
-        adds = committer.added_statuses
-        if is_optimize or not options.data_change:
-            adds = [msgspec.structs.replace(add, data_change=False) for add in adds]
-        return [*adds, *committer.change_files]
+        return PlannedWrite(
+            spec=spec,
+            in_plan=InPlan(columns=columns.in_plan, checks=constraints.in_plan),
+            committer=committer,
+            data_change=options.data_change and not is_optimize,
+        )
 
     def get_committer(self, spec: WriteJobSpec) -> DelayedCommitProtocol:
         committer = new_protocol(spec)
