@@ -87,7 +87,9 @@ def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | Non
     try:
         import fastavro  # an extra
     except ModuleNotFoundError as error:
-        raise Unsupported("fastavro is not installed", hint="pip install 'lakeseal[kafka]', on executors too") from error
+        raise Unsupported(
+            "fastavro is not installed", hint="pip install 'lakeseal[kafka]', on executors too"
+        ) from error
     try:
         reader = fastavro.parse_schema(dict(reader_schema))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -52,7 +53,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     settle_seconds: float = 0.0
     """Leave alone what was modified less than this ago: it may still be growing."""
     csv: CsvOptions = CsvOptions()
-    storage_options: dict[str, str] = {}
+    storage_options: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.schema is not None:

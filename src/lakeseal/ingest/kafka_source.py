@@ -22,7 +22,6 @@ from lakeseal.errors import (
     SourceTimeout,
     SourceUnavailable,
     Unsupported,
-    located,
 )
 from lakeseal.ingest.kafka_offsets import PartitionState, Policy, Start, next_range
 from lakeseal.ingest.kafka_values import MetaColumn, ValueReader, value_reader
@@ -60,7 +59,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     max_messages: int | None = None
     """Of one partition in one run."""
     timeout_seconds: float = 30.0
-    options: dict[str, str] = {}
+    options: dict[str, str] = msgspec.field(default_factory=dict)
     """Of librdkafka, such as security.protocol."""
 
     def __post_init__(self) -> None:
@@ -150,7 +149,9 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
                 quiet_since = time.monotonic()
                 yield messages, ended
             elif time.monotonic() - quiet_since > self.timeout_seconds:
-                raise SourceTimeout(f"{self.topic}:{number} gave nothing at offset {place} for {self.timeout_seconds:g} s")
+                raise SourceTimeout(
+                    f"{self.topic}:{number} gave nothing at offset {place} for {self.timeout_seconds:g} s"
+                )
             if ended is not None and ended < end:
                 self._still_there(number, end)
 
@@ -190,7 +191,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         from confluent_kafka.admin import AdminClient, OffsetSpec  # of the extra `kafka`
 
         admin = AdminClient({"log_level": 2, **self.options, "bootstrap.servers": self.brokers})
-        with located(), _typed(self):
+        with _typed(self):
             told = admin.list_topics(self.topic, timeout=self.timeout_seconds)
             topic = told.topics[self.topic]
             if topic.error is not None:
@@ -211,7 +212,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         ]
 
     def _topic_id(self, admin: Any, told: Any) -> str | None:
-        if told.controller_id is None or told.controller_id < 0:
+        if told.controller_id not in told.brokers:
             return None  # brokers that name no controller tell no ids either
         kafka = _kafka()
         try:
@@ -227,7 +228,12 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         codes = _kafka().KafkaError
         where = self.topic if number is None else f"{self.topic}:{number}"
         code = error.code()
-        if code in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION, codes.UNKNOWN_TOPIC_ID):
+        if code in (
+            codes.UNKNOWN_TOPIC_OR_PART,
+            codes._UNKNOWN_TOPIC,
+            codes._UNKNOWN_PARTITION,
+            codes.UNKNOWN_TOPIC_ID,
+        ):
             raise SourceNotFound(f"The topic {where} is not there")
         if code in (codes.OFFSET_OUT_OF_RANGE, codes._AUTO_OFFSET_RESET):
             raise SourceChanged(
@@ -240,9 +246,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
             raise SourceUnavailable(f"{where} cannot be read: {error.str()}")
 
 
-def bounded(
-    events: Iterable[tuple[list[Any], int | None]], start: int, end: int
-) -> Iterator[tuple[list[Any], int]]:
+def bounded(events: Iterable[tuple[list[Any], int | None]], start: int, end: int) -> Iterator[tuple[list[Any], int]]:
     """Messages from `start` up to and without `end`, each list with the offset behind it. Ends when no message of the
     range can come any more: a message at or behind the last one was there, or the partition's end was."""
     place = start

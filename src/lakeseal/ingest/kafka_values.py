@@ -147,9 +147,7 @@ def _json(records: JsonRecords, messages: Sequence[Any]) -> Parsed:
     return Parsed(done.rows, (*done.bad, *empty), kept)
 
 
-def _avro(
-    reader_schema: Mapping[str, Any], own: StructType, registry: str | None
-) -> Callable[[Sequence[Any]], Parsed]:
+def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | None) -> Callable[[Sequence[Any]], Parsed]:
     arrow = to_arrow(own)
     decode = avro_decoder(reader_schema)
 

@@ -39,7 +39,9 @@ class Parsed:
         self.rows, self.bad, self.kept = rows, tuple(bad), kept
 
 
-def parsed(count: int, parse: Callable[[int, int], pa.RecordBatch], bad: Callable[[int, Exception], BadRecord]) -> Parsed:
+def parsed(
+    count: int, parse: Callable[[int, int], pa.RecordBatch], bad: Callable[[int, Exception], BadRecord]
+) -> Parsed:
     """`parse(start, end)` makes one row of each text, or raises; `bad` describes a text that raises alone."""
     whole = _try(parse, 0, count)
     if isinstance(whole, pa.RecordBatch):

@@ -4,7 +4,7 @@ A source is a frozen msgspec Struct with a tag: its fields are its options, in Y
 travels to Spark's tasks. What it promises:
 
 - `row_schema` is that of all rows it will ever give, until its options change.
-- `plan` runs on the driver and looks, once, at what there is now behind the watermarks. It gives bounded units: whatever
+- `plan` runs on the driver and looks, once, at what is there behind the watermarks. It gives bounded units: whatever
   arrives later is the next run's. What it can't find or reach it raises; what people should know goes to `notes`.
 - `read` runs in a task. It gives exactly the rows of the unit, or raises; read again, it gives the same rows.
 - A `Chunk`'s `high` says how far its partition is published once this chunk and all before it are.
@@ -67,6 +67,10 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
 class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="source"):
     """See the module."""
+
+    def __repr__(self) -> str:
+        # Options may hold passwords.
+        return f"{type(self).__name__}({self.describe()})"
 
     def row_schema(self) -> StructType:
         raise NotImplementedError

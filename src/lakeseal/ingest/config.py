@@ -1,0 +1,187 @@
+"""A pipeline as its user writes it, in YAML or in Python: frozen values with their defaults.
+
+A `Dataset` goes from one source to one target. What belongs to all of them is the pipeline's: its name (under which the
+ledger keeps watermarks, runs and open sequences) and its ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.ingest.source import Source
+from lakeseal.ledger import parse as parse_ledger
+
+Delivery = Literal["exactly_once", "at_least_once"]
+CommitPolicy = Literal["full", "successful", "partial"]
+OnRowFailure = Literal["fail", "error_table", "warn"]
+OnDatasetFailure = Literal["fail", "warn"]
+OnBadRecord = Literal["fail", "error_table", "skip"]
+
+
+class Range(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    min: int | None = None
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min is None and self.max is None:
+            raise InvalidArgument("A range has a min, a max, or both")
+
+
+class NullShare(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    column: str
+    max: float
+    """From 0 to 1."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max <= 1:
+            raise InvalidArgument(f"The share of nulls is between 0 and 1, not {self.max:g}")
+
+
+class Freshness(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    column: str
+    """A timestamp."""
+    max_age_seconds: float
+    """How old the newest row may be."""
+
+
+class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One rule: of each row (`rule`), or of the dataset as a whole (the others)."""
+
+    rule: str | None = None
+    """A SQL condition that each row must meet; null is a failure."""
+    rows: Range | None = None
+    nulls: NullShare | None = None
+    freshness: Freshness | None = None
+    schema: Literal["compatible", "equal"] | None = None
+    """How the rows' columns must be to those of a table that is there already."""
+    on_fail: OnRowFailure = "fail"
+    """fail: nothing of the dataset is published. error_table: such rows go there. warn: the run says so."""
+
+    def __post_init__(self) -> None:
+        named = [name for name in ("rule", "rows", "nulls", "freshness", "schema") if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise InvalidArgument(
+                "A rule of quality is one of rule, rows, nulls, freshness, schema",
+                hint='Write {rule: "id IS NOT NULL", on_fail: error_table}, or {rows: {min: 1}}',
+            )
+        if self.on_fail == "error_table" and self.rule is None:
+            raise InvalidArgument(f"{named[0]} is about all rows: none of them can go to the error table")
+
+    @property
+    def name(self) -> str:
+        if self.rule is not None:
+            return self.rule
+        if self.rows is not None:
+            return "rows"
+        if self.nulls is not None:
+            return f"nulls of {self.nulls.column}"
+        return "schema" if self.freshness is None else f"freshness of {self.freshness.column}"
+
+
+class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="table", tag_field="type"):
+    uri: str
+    partition_by: tuple[str, ...] = ()
+    """Of a table that is made."""
+    owner: Literal["ledger", "none"] = "ledger"
+    """Who decides on commits to a table that is made: the pipeline's ledger, so that rows and watermarks of all datasets
+    are one transaction, or the file system. A table that is there stays as it is."""
+    merge_schema: bool = False
+    properties: dict[str, str] = {}
+    """Of a table that is made."""
+    storage_options: dict[str, str] = {}
+
+
+class DirectoryTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="directory", tag_field="type"):
+    path: str
+    format: Literal["parquet"] = "parquet"
+    partition_by: tuple[str, ...] = ()
+    storage_options: dict[str, str] = {}
+
+
+Target = TableTarget | DirectoryTarget
+
+
+class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    times: int = 2
+    first_pause_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.times < 0 or self.first_pause_seconds < 0:
+            raise InvalidArgument("Retries are 0 or more, with a pause of 0 s or more")
+
+
+class Dataset(Struct, frozen=True, kw_only=True):
+    name: str
+    source: Source
+    target: Target
+    transform: str | Callable[[Any], Any] | None = None
+    """Spark SQL over the view `input`, or a function from DataFrame to DataFrame."""
+    quality: tuple[Check, ...] = ()
+    commit: CommitPolicy = "full"
+    """What is published when a part of the source can't be read: nothing (full), the partitions that could be read
+    (successful), or also what came before the failure (partial)."""
+    on_bad_record: OnBadRecord = "fail"
+    error_table: str | None = None
+    """Where rows and records go that are not published; beside the target if it is not given."""
+    timeout_seconds: float = 300.0
+    """How long a source may be silent."""
+    retries: Retries = Retries()
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name) > 255:
+            raise InvalidArgument("A dataset needs a name of at most 255 characters")
+        if self.timeout_seconds <= 0:
+            raise InvalidArgument("timeout_seconds must be above 0")
+
+    @property
+    def errors_uri(self) -> str:
+        if self.error_table is not None:
+            return self.error_table
+        target = self.target.uri if isinstance(self.target, TableTarget) else self.target.path
+        return f"{target.rstrip('/')}_errors"
+
+
+class PipelineConfig(Struct, frozen=True, kw_only=True):
+    name: str
+    ledger: str
+    """sqlite:///path/ledger.db or postgresql://…"""
+    datasets: tuple[Dataset, ...]
+    delivery: Delivery = "exactly_once"
+    """at_least_once writes watermarks after the rows, without recording the steps first: a crash in between publishes
+    rows again."""
+    lease_seconds: float = 60.0
+    """How long a run that died keeps others out."""
+    max_parallel: int = 8
+    """Tasks that a run of all datasets is cut into, at least; more where there is more to read."""
+    task_bytes: int = 128 * 2**20
+    """About how much one task reads."""
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name) > 255:
+            raise InvalidArgument("A pipeline needs a name of at most 255 characters")
+        if not self.datasets:
+            raise InvalidArgument("A pipeline needs at least one dataset")
+        names = [dataset.name for dataset in self.datasets]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidArgument(f"Two datasets are called {twice!r}", hint="Watermarks go by the name")
+        targets = [_place(dataset.target) for dataset in self.datasets]
+        shared = next((place for place in targets if targets.count(place) > 1), None)
+        if shared is not None:
+            raise InvalidArgument(f"Two datasets go to {shared}", hint="Give each its own target")
+        if self.lease_seconds < 1 or self.max_parallel < 1 or self.task_bytes < 1:
+            raise InvalidArgument("lease_seconds, max_parallel and task_bytes must be at least 1")
+        if self.ledger.startswith(("http://", "https://")):
+            raise InvalidArgument(
+                "A pipeline keeps its watermarks in the ledger itself, not behind a service",
+                hint="Give the ledger's own URL: sqlite:///… or postgresql://…",
+            )
+        parse_ledger(self.ledger)
+
+
+def _place(target: Target) -> str:
+    return (target.uri if isinstance(target, TableTarget) else target.path).rstrip("/")
