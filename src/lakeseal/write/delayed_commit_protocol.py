@@ -55,6 +55,7 @@ logger = logging.getLogger("lakeseal.write.DelayedCommitProtocol")
 
 class DelayedCommitProtocol:
     kind: ClassVar[str] = "delayed"
+    needs_checksums: ClassVar[bool] = False
 
     def __init__(self, *, path: str, job_id: str = "delta", random_prefix_length: int | None = None) -> None:
         if random_prefix_length is not None and random_prefix_length < 1:

@@ -55,6 +55,8 @@ class WrittenFile(Struct, frozen=True, kw_only=True):
     num_records: int
     stats: str | None = None
     """Delta's statistics as JSON text; none for files that no reader skips by them."""
+    checksum: str | None = None
+    """Of the file's bytes, where the protocol asks for one by `needs_checksums`."""
 
 
 class TaskCommitMessage(Struct, frozen=True, kw_only=True):
@@ -81,6 +83,7 @@ class TaskCommitMessage(Struct, frozen=True, kw_only=True):
 class FileCommitProtocol(Protocol):
     kind: ClassVar[str]
     """The protocol's name in job specs and messages."""
+    needs_checksums: ClassVar[bool]
 
     def setup_job(self) -> None: ...
 

@@ -21,9 +21,11 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, OutOfSpace, StorageError
+from lakeseal.formats.file_format import PARQUET, FileFormat
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.protocol.stats import DEFAULT_INDEXED_COLUMNS, indexed_columns
 from lakeseal.storage import StoreSpec
+from lakeseal.write.branch_commit_protocol import BranchCommitProtocol
 from lakeseal.write.constraints import Constraint, ConstraintCheck
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.write.file_commit_protocol import FileCommitProtocol, TaskCommitMessage, TaskContext
@@ -66,7 +68,10 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True):
     compression: Compression = Compression()
     target_file_size: int | None = None
     max_records_per_file: int | None = None
-    stats: StatsConfig = StatsConfig()
+    stats: StatsConfig | None = StatsConfig()
+    """None for files without statistics."""
+    format: FileFormat = PARQUET
+    """Its compression counts for other formats than Parquet."""
     constraints: tuple[Constraint, ...] = ()
     now: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     """What `current_timestamp()` stands for in all tasks."""
@@ -95,6 +100,9 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True):
 
 _PROTOCOLS: Mapping[str, Callable[[WriteJobSpec], FileCommitProtocol]] = {
     DelayedCommitProtocol.kind: lambda spec: DelayedCommitProtocol(
+        path=spec.protocol.path, job_id=spec.job_id, **spec.protocol.options
+    ),
+    BranchCommitProtocol.kind: lambda spec: BranchCommitProtocol(
         path=spec.protocol.path, job_id=spec.job_id, **spec.protocol.options
     ),
 }
@@ -185,24 +193,31 @@ def _with_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _new_writer(spec: WriteJobSpec, task: TaskContext, protocol: FileCommitProtocol) -> TaskWriter:
     table = spec.table
-    indexed = indexed_columns(
-        table,
-        partition_columns=spec.partition_columns,
-        num_indexed_cols=spec.stats.num_indexed_cols,
-        stats_columns=spec.stats.stats_columns,
-    )
+    indexed = None if spec.stats is None else _indexed(spec, spec.stats)
     return TaskWriter(
         protocol=protocol,
         task=task,
-        uploads=Uploads(spec.store.open()),
+        uploads=Uploads(spec.store.open(), hashed=protocol.needs_checksums),
         schema=FileSchema(table, spec.partition_columns, mapped=spec.mapped, cdc=spec.cdc),
         split=PartitionSplit(partition_fields(table, spec.partition_columns), mapped=spec.mapped, cdc=spec.cdc),
-        indexed=indexed.to_physical() if spec.mapped else indexed,
+        indexed=indexed,
         compression=spec.compression,
+        format=spec.format,
         limits=Limits(max_records=spec.max_records_per_file, target_bytes=spec.target_file_size),
         buffer_bytes=spec.buffer_bytes,
         spill_directory=spec.spill_directory,
     )
+
+
+def _indexed(spec: WriteJobSpec, stats: StatsConfig) -> StructType:
+    """The columns with statistics, under the names that files have."""
+    indexed = indexed_columns(
+        spec.table,
+        partition_columns=spec.partition_columns,
+        num_indexed_cols=stats.num_indexed_cols,
+        stats_columns=stats.stats_columns,
+    )
+    return indexed.to_physical() if spec.mapped else indexed
 
 
 def partition_fields(table: StructType, partition_columns: Iterable[str]) -> list[StructField]:

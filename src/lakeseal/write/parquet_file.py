@@ -128,6 +128,10 @@ class ParquetFile:
         """Bytes so far; those of the file once it is closed."""
         return self._sink.size
 
+    @property
+    def checksum(self) -> str | None:
+        return self._sink.checksum
+
     def write(self, rows: pa.Table) -> None:
         groups = -(-rows.num_rows // ROW_GROUP_ROWS)
         self._writer.write_table(rows, row_group_size=-(-rows.num_rows // groups))

@@ -13,8 +13,9 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.protocol.file_stats import StatsCollector
+from lakeseal.write.data_file import DataFile
 from lakeseal.write.file_commit_protocol import WrittenFile
-from lakeseal.write.parquet_file import ROW_GROUP_BYTES, ParquetFile
+from lakeseal.write.parquet_file import ROW_GROUP_BYTES
 
 # A file that is nearly as large as it should be is not kept open for a crumb, nor filled by crumbs.
 _FULL = 0.95
@@ -43,7 +44,7 @@ class Shrinking:
 
 
 class OpenFile(Struct):
-    file: ParquetFile
+    file: DataFile
     stats: StatsCollector | None
     """None for files that no reader skips by them."""
 
@@ -100,7 +101,7 @@ class RollingFiles:
         if self._full(file):
             self._close()
 
-    def _full(self, file: ParquetFile) -> bool:
+    def _full(self, file: DataFile) -> bool:
         records, size = self._limits.max_records, self._limits.target_bytes
         return (records is not None and file.rows >= records) or (size is not None and file.size >= _FULL * size)
 
@@ -117,5 +118,6 @@ class RollingFiles:
                 modified_ms=file.modified_ms,
                 num_records=file.rows,
                 stats=stats.finish(footer).to_json() if stats is not None else None,
+                checksum=file.checksum,
             )
         )

@@ -20,8 +20,10 @@ from itertools import chain
 import pyarrow as pa
 
 from lakeseal.errors import LakesealError
+from lakeseal.formats.file_format import PARQUET, FileFormat
 from lakeseal.protocol.file_stats import StatsCollector
 from lakeseal.protocol.schema import StructType
+from lakeseal.write.data_file import EncodedFile
 from lakeseal.write.delayed_commit_protocol import CDC_PARTITION_TRUE
 from lakeseal.write.file_commit_protocol import FileCommitProtocol, TaskContext, WrittenFile
 from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
@@ -42,7 +44,8 @@ _OWN_SAMPLE_ROWS = 2**16
 class TaskWriter:
     """Ends by `finish` or `abort`. Batches come with the table's columns in the table's types.
 
-    `indexed` are the columns with statistics, under the names that files have.
+    `indexed` are the columns with statistics, under the names that files have; None for files without statistics, which
+    those in other formats than Parquet are always.
     """
 
     def __init__(
@@ -53,9 +56,10 @@ class TaskWriter:
         uploads: Uploads,
         schema: FileSchema,
         split: PartitionSplit,
-        indexed: StructType,
+        indexed: StructType | None,
         compression: Compression,
         limits: Limits,
+        format: FileFormat = PARQUET,
         buffer_bytes: int = BUFFER_BYTES,
         spill_directory: str | None = None,
     ) -> None:
@@ -66,6 +70,7 @@ class TaskWriter:
         self._split = split
         self._indexed = indexed
         self._compression = compression
+        self._format = format
         self._limits = limits
         self._buffer_bytes = buffer_bytes
         self._buffer: list[pa.RecordBatch] = []
@@ -156,17 +161,20 @@ class TaskWriter:
         return files
 
     def _begin(self, directory: str, number: int, rows: pa.Table) -> OpenFile:
-        name = self._protocol.new_task_file(
-            self._task, directory or None, f"-c{number:03d}{self._compression.extension}"
-        )
+        is_parquet = self._format.name == "parquet"
+        extension = self._compression.extension if is_parquet else self._format.extension
+        name = self._protocol.new_task_file(self._task, directory or None, f"-c{number:03d}{extension}")
         self._begun.append(name.key)
+        sink = FileSink(self._uploads, name.key)
+        if not is_parquet:
+            return OpenFile(EncodedFile(sink, self._schema.columns, self._format), None)
         repetition = self._repetition
         if repetition is None or rows.num_rows >= _OWN_SAMPLE_ROWS:
             repetition = Repetition(rows)
-        sink = FileSink(self._uploads, name.key)
         dictionary = repetition.repeating(rows.schema, rows.num_rows)
         file = ParquetFile(sink, rows.schema, self._compression, dictionary)
-        return OpenFile(file, None if _is_cdc(directory) else StatsCollector(self._indexed))
+        indexed = None if _is_cdc(directory) else self._indexed
+        return OpenFile(file, None if indexed is None else StatsCollector(indexed))
 
 
 def _is_cdc(directory: str) -> bool:

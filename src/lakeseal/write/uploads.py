@@ -11,6 +11,7 @@ Nothing is there before `wait` has returned; after an error, or `cancel`, whatev
 
 from __future__ import annotations
 
+import hashlib
 import io
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,8 +29,10 @@ _STREAM_FROM = 4 * 2**20
 
 
 class Uploads:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, hashed: bool = False) -> None:
+        """`hashed` files know their checksum."""
         self.store = store
+        self.hashed = hashed
         self._executor: ThreadPoolExecutor | None = None
         self._changed = threading.Condition()
         self._waiting_bytes = 0
@@ -98,8 +101,14 @@ class FileSink(io.RawIOBase):
         self.key = key
         self.size = 0
         self._uploads = uploads
+        self._hash = hashlib.sha256() if uploads.hashed else None
         self._held = bytearray()
         self._stream: WriteStream | None = None
+
+    @property
+    def checksum(self) -> str | None:
+        """Of the bytes so far; None where nobody asked for one."""
+        return None if self._hash is None else f"sha256:{self._hash.hexdigest()}"
 
     def writable(self) -> bool:
         return True
@@ -117,6 +126,8 @@ class FileSink(io.RawIOBase):
             self._held += view
         else:
             self._stream.write(view)
+        if self._hash is not None:
+            self._hash.update(view)
         self.size += len(view)
         return len(view)
 

@@ -1,0 +1,103 @@
+"""ORC as Spark writes and reads it.
+
+Moments are instants in UTC. A timestamp without a zone is a number with Spark's own mark, as Spark has it; only at the
+top level, where Arrow writes marks. ORC readers count days before October 1582 by another calendar, and shift moments
+before 1900 by zones of that time; Arrow reads moments up to 2262. What lies beyond is refused, never stored as another
+moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc as orc
+
+from lakeseal.errors import BrokenDataFile, InvalidInput
+from lakeseal.protocol.arrow import to_arrow_type
+from lakeseal.protocol.schema import TIMESTAMP_NTZ, StructField
+
+_MARK = {b"spark.sql.catalyst.type": b"timestamp_ntz"}
+_DAY_MICROS = 86_400_000_000
+_FIRST_DAY = -141_427
+_FIRST_MOMENT, _LAST_MOMENT = -25_567 * _DAY_MICROS, 106_000 * _DAY_MICROS
+
+
+class OrcEncoder:
+    def __init__(self, out: Any, fields: Sequence[StructField], codec: str) -> None:
+        self._fields = fields
+        self._writer = orc.ORCWriter(out, compression="uncompressed" if codec in ("none", "uncompressed") else codec)
+
+    def write(self, rows: pa.Table) -> None:
+        columns, fields = [], []
+        for field, column in zip(self._fields, rows.columns, strict=True):
+            for chunk in column.chunks:
+                _check(chunk, field.name)
+            is_local = field.type == TIMESTAMP_NTZ
+            columns.append(column.cast(pa.int64()) if is_local else column)
+            fields.append(pa.field(field.name, columns[-1].type, metadata=_MARK if is_local else None))
+        self._writer.write(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def decoded(source: Any, fields: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in the types of the fields; a column that the file lacks is null."""
+    try:
+        file = orc.ORCFile(source)
+        present = {name.lower(): name for name in file.schema.names}
+        wanted = [present[field.name.lower()] for field in fields if field.name.lower() in present]
+        for number in range(file.nstripes):
+            stripe = file.read_stripe(number, columns=wanted)
+            arrays = [
+                _typed(stripe.column(present[field.name.lower()]), to_arrow_type(field.type))
+                if field.name.lower() in present
+                else pa.nulls(stripe.num_rows, to_arrow_type(field.type))
+                for field in fields
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
+    except pa.ArrowException as error:
+        raise BrokenDataFile(f"The ORC file cannot be read: {error}") from error
+
+
+def file_schema(source: Any) -> pa.Schema:
+    """What a file says of its columns, in types that Spark would give them."""
+    fields = []
+    for field in orc.ORCFile(source).schema:
+        is_local = (field.metadata or {}).get(b"spark.sql.catalyst.type") == b"timestamp_ntz"
+        fields.append(pa.field(field.name, pa.timestamp("us") if is_local else field.type))
+    return pa.schema(fields)
+
+
+def _typed(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    return array if array.type.equals(arrow) else array.cast(arrow)
+
+
+def _check(array: pa.Array, column: str) -> None:
+    arrow = array.type
+    if pa.types.is_struct(arrow):
+        for child in array.flatten():
+            _check(child, column)
+    elif pa.types.is_map(arrow):
+        _check(array.keys, column)
+        _check(array.items, column)
+    elif pa.types.is_list(arrow):
+        _check(array.flatten(), column)
+    elif pa.types.is_date32(arrow):
+        _check_bounds(array.cast(pa.int32()), _FIRST_DAY, 2**31, column)
+    elif pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        _check_bounds(array.cast(pa.int64()), _FIRST_MOMENT, _LAST_MOMENT, column)
+
+
+def _check_bounds(numbers: pa.Array, first: int, last: int, column: str) -> None:
+    found = pc.min_max(numbers)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if low is not None and (low < first or high > last):
+        raise InvalidInput(
+            "ORC files are not read alike for dates before 1582-10-15 and timestamps before 1900 or after 2260",
+            column=column,
+            hint="Write Parquet, or keep such values as text",
+        )
