@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,8 @@ from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson
 from lakeseal.cli.output import Output
 from lakeseal.errors import SchemaMismatch
-from lakeseal.table import Table
+from lakeseal.table import Table, create
+from lakeseal.transactions import snapshots, transaction
 
 commands = typer.Typer()
 
@@ -28,6 +30,8 @@ _ORDERS = 10_000
 _WRITERS = 4
 _APPENDS = 5
 _SPARK_ORDERS = 200_000
+_SALES = pa.schema({"item": pa.string(), "sold": pa.int64()})
+_STOCK = pa.schema({"item": pa.string(), "left": pa.int64()})
 
 
 @commands.command()
@@ -121,6 +125,41 @@ def _travel(uri: str) -> dict[str, Any]:
     }
 
 
+def _change(uri: str) -> dict[str, Any]:
+    table = Table(uri)
+    table.set_properties({"delta.enableChangeDataFeed": "true"})
+    since = table.version() + 1
+    table.delete("cents > 9000")
+    table.update({"item": "upper(item)"}, "day = DATE'2026-03-03' AND id < 30")
+    merged = (
+        table.merge(_orders(0, 5), "t.id = s.id")
+        .when_matched_update({"cents": "s.cents + 1"})
+        .when_not_matched_insert("*")
+        .execute()
+    )
+    kinds = Counter(table.changes(since).column("_change_type").to_pylist())
+    return {"rows merged": merged.metrics["numTargetRowsUpdated"], "changes": dict(sorted(kinds.items()))}
+
+
+def _together(uri: str) -> dict[str, Any]:
+    folder = Path(uri).parent
+    owner = f"sqlite:///{folder}/ledger.db"
+    sales, stock = folder / "sales", folder / "stock"
+    for place, schema in ((sales, _SALES), (stock, _STOCK)):
+        create(place, schema, owner=owner)
+    with transaction(owner) as both:
+        both.table(sales).write(pa.table({"item": ["lamp"], "sold": [2]}, schema=_SALES))
+        both.table(stock).write(pa.table({"item": ["lamp"], "left": [40]}, schema=_STOCK))
+    try:
+        with transaction(owner) as both:
+            both.table(sales).write(pa.table({"item": ["lamp"], "sold": [50]}, schema=_SALES))
+            both.table(stock).write(pa.table({"article": ["lamp"]}))
+    except SchemaMismatch as error:
+        seen = snapshots(owner, [sales, stock])
+        return {"versions": [each.version for each in seen], "why": str(error)}
+    raise AssertionError("a transaction took half of its tables")
+
+
 def _spark(uri: str) -> dict[str, Any]:
     java = find_java()
     if java is None or importlib.util.find_spec("pyspark") is None:
@@ -155,5 +194,7 @@ _STORY: tuple[tuple[str, Callable[[str], dict[str, Any]]], ...] = (
     (f"{_WRITERS} writers append {_APPENDS} times each, all at once: every commit counts, once", _race),
     ("Read with a condition: only the partition and the files that can match are opened", _query),
     ("Read an older version: what was committed stays as it was", _travel),
+    ("Delete, update, merge: the change feed tells row by row what happened", _change),
+    ("Two tables in one commit, by an owner in a SQLite file; what fits only one of them changes neither", _together),
     (f"Spark writes {_SPARK_ORDERS:,} orders: executors write files, one commit makes them count", _spark),
 )
