@@ -262,7 +262,7 @@ def test_writers_behind_a_proxy_that_loses_a_tenth_of_the_replies_lose_and_doubl
         owner = HttpOwner(url)
         try:
             log, managed = managed_log(owner, open_store(store.uri))
-            for number in range(25):
+            for number in range(10):
                 result = append(log, managed, f"{name}-{number}")
                 acknowledged[result.txn_id] = result.version
         except BaseException as error:
@@ -271,14 +271,14 @@ def test_writers_behind_a_proxy_that_loses_a_tenth_of_the_replies_lose_and_doubl
             owner.close()
 
     with faulty_proxy(open_service.url, every_tenth) as proxy:
-        threads = [threading.Thread(target=write, args=(f"w{n}", proxy.endpoint)) for n in range(4)]
+        threads = [threading.Thread(target=write, args=(f"w{n}", proxy.endpoint)) for n in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     assert failed == []
-    assert len(acknowledged) == 100
+    assert len(acknowledged) == 30
     open_service.owner().backfill(store.uri)
     check_history(store, acknowledged)
-    assert newest(store) == 100
-    assert paths(DeltaLog(store)) == sorted(f"w{n}-{number}" for n in range(4) for number in range(25))
+    assert newest(store) == 30
+    assert paths(DeltaLog(store)) == sorted(f"w{n}-{number}" for n in range(3) for number in range(10))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import uvicorn
 from msgspec.structs import replace
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from lakeseal import ledger
 from lakeseal.errors import InvalidArgument, StorageUnavailable
@@ -29,8 +29,8 @@ from lakeseal.service.settings import ServiceSettings, is_loopback
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 30
-# A worker that starts does not answer yet, and on a busy machine that takes its time.
-_HEALTH_S = 120
+# When SIGHUP replaces workers one by one, each has to be ready so soon.
+_READY_S = 60
 _CONNECTIONS = 1000
 
 
@@ -56,12 +56,32 @@ def serve(
             return
         shared = metrics.shared_file()
         try:
-            workers = Multiprocess(_config(replace(settings, metrics_file=shared), make_owner), sockets=[bound])
+            workers = Workers(_config(replace(settings, metrics_file=shared), make_owner), sockets=[bound])
             workers.run()
         finally:
             os.unlink(shared)
         if any(one.exitcode == STARTUP_FAILURE for one in workers.processes):
             raise StorageUnavailable("A worker could not start", hint="The log says why")
+
+
+class Workers(Multiprocess):
+    """A worker that has died is replaced, and a signal is heard within half a second.
+
+    uvicorn's own way is to ask each worker for an answer, and to look at signals when it has come. A worker that starts
+    does not answer for seconds, and one that is killed while it is asked never does."""
+
+    def keep_subprocess_alive(self) -> None:
+        for place, worker in enumerate(self.processes):
+            if self.should_exit.is_set() or worker.process.is_alive():
+                continue
+            worker.kill()  # closes its pipes
+            worker.join()
+            if worker.exitcode == STARTUP_FAILURE:
+                self.should_exit.set()
+                return
+            _log.warning("a worker died and is replaced", extra={"pid": worker.pid, "exitcode": worker.exitcode})
+            self.processes[place] = Process(self.config, self.sockets)
+            self.processes[place].start()
 
 
 def _run_alone(config: uvicorn.Config, bound: socket.socket) -> None:
@@ -90,7 +110,7 @@ def _config(settings: ServiceSettings, make_owner: OpenOwner) -> uvicorn.Config:
         limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_GRACE_S,
-        timeout_worker_healthcheck=_HEALTH_S,
+        timeout_worker_healthcheck=_READY_S,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
