@@ -36,6 +36,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── Fenced · LeaseHeld      a later run has taken over, or another runs now
     │   ├── NotAuthenticated · NotAllowed        a service: who you are, or what you may do
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
+    ├── RunFailed               datasets of an ingest were not published; each one's error says why
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
         ├── SourceUnavailable · SourceTimeout    an ingest's source did not answer: run it again
@@ -421,6 +422,11 @@ class Fenced(Refused):
 
 class LeaseHeld(Refused):
     kind = "lease-held"
+
+
+class RunFailed(LakesealError):
+    kind = "run-failed"
+    default_hint = "Mend what is said of each dataset and run it again; what the others published stays"
 
 
 class StorageError(LakesealError):
