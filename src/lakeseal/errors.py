@@ -33,10 +33,10 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     ├── Refused                 an owner, a policy or a permission said no
     │   ├── AppendOnlyTable · PolicyRefused · NotBackfilled
     │   ├── BranchProtected · CheckRefused
+    │   ├── RunFailed               datasets of an ingest were not published; each one's error says why
     │   ├── Fenced · LeaseHeld      a later run has taken over, or another runs now
     │   ├── NotAuthenticated · NotAllowed        a service: who you are, or what you may do
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
-    ├── RunFailed               datasets of an ingest were not published; each one's error says why
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
         ├── SourceUnavailable · SourceTimeout    an ingest's source did not answer: run it again
@@ -424,7 +424,7 @@ class LeaseHeld(Refused):
     kind = "lease-held"
 
 
-class RunFailed(LakesealError):
+class RunFailed(Refused):
     kind = "run-failed"
     default_hint = "Mend what is said of each dataset and run it again; what the others published stays"
 
