@@ -174,7 +174,10 @@ class SequenceRecord(Struct, frozen=True, kw_only=True):
             steps=tuple(msgspec.Raw(step_codec.encode(step)) for step in sequence.steps),
             leftovers=sequence.leftovers,
         )
-        payload = msgspec.json.encode(record)
+        try:
+            payload = msgspec.json.encode(record)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise InvalidArgument(f"The sequence of {sequence.dataset!r} can't be written as JSON: {error}") from None
         return cls(payload=payload, count=len(sequence.steps), checksum=checksum(payload))
 
     def sequence(self, store: str, dataset: str) -> CommitSequence:

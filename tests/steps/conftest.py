@@ -1,0 +1,72 @@
+"""Step stores and ledgers of every kind, and a small world in which sequences publish files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lakeseal import ledger
+from lakeseal.ledger import Ledger
+from lakeseal.steps import CommitStepStore
+from lakeseal.steps.file_store import FileStepStore
+from lakeseal.steps.ledger_store import LedgerStepStore
+from lakeseal.storage import open_store
+from lakeseal.testing.postgres import postgres_server
+from lakeseal.testing.published_rows import World
+from lakeseal.testing.s3 import S3Server, s3_server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    with postgres_server(fsync="off", full_page_writes="off") as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_ledger(postgres: str) -> Iterator[Ledger]:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
+    with ledger.open(postgres) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite_ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with ledger.open(f"sqlite:///{tmp_path}/ledger.db") as opened:
+        yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def book(request: pytest.FixtureRequest) -> Ledger:
+    return request.getfixturevalue("sqlite_ledger" if request.param == "sqlite" else "postgres_ledger")
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "local", "memory", "s3"])
+def steps(request: pytest.FixtureRequest, tmp_path: Path) -> CommitStepStore:
+    """An empty step store of each kind."""
+    match request.param:
+        case "sqlite":
+            return LedgerStepStore(request.getfixturevalue("sqlite_ledger"))
+        case "postgresql":
+            return LedgerStepStore(request.getfixturevalue("postgres_ledger"))
+        case "local":
+            return FileStepStore(open_store(tmp_path / "steps"))
+        case "memory":
+            return FileStepStore(open_store(f"memory://{uuid.uuid4().hex}/steps"))
+    server: S3Server = request.getfixturevalue("s3")
+    return FileStepStore(open_store(server.uri(f"{uuid.uuid4().hex}/steps"), server.storage_options))
+
+
+@pytest.fixture
+def world(tmp_path: Path, sqlite_ledger: Ledger) -> World:
+    return World(tmp_path, sqlite_ledger)
