@@ -1,0 +1,124 @@
+"""What differs between two trees, by (path, identity).
+
+Nodes and ranges whose ids are equal are passed over unread: the cost is that of the change. Others are compared side by
+side in the order of keys; memory holds a few ranges of each tree. Results are tables with the schema `CHANGES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeseal.branches import ranges
+from lakeseal.branches.tree import Row, TreeFiles
+from lakeseal.branches.values import CHANGES, ENTRIES
+
+
+def diff(
+    files: TreeFiles, before: Sequence[Row], after: Sequence[Row], low: str = "", high: str | None = None
+) -> Iterator[pa.Table]:
+    """What has to change in `before` to make it `after`, for paths from `low` up to (and without) `high`."""
+    old, new = differing(files, before, after, low, high)
+    left, right = _Side(files, old), _Side(files, new)
+    while left.more() or right.more():
+        bound = min((side.covered for side in (left, right) if side.covered is not None), default=None)
+        changes = compare(
+            ranges.within(left.take(bound), low, high),
+            ranges.within(right.take(bound), low, high),
+        )
+        if len(changes):
+            yield changes
+
+
+def differing(
+    files: TreeFiles, before: Sequence[Row], after: Sequence[Row], low: str = "", high: str | None = None
+) -> tuple[list[Row], list[Row]]:
+    """The ranges of each tree that the other lacks and that could hold such paths."""
+    old, new = _without_common(_between(before, low, high), _between(after, low, high))
+    if any(row.node for row in (*old, *new)):
+        old, new = _between(files.expand(old), low, high), _between(files.expand(new), low, high)
+        old, new = _without_common(old, new)
+    return old, new
+
+
+def compare(before: pa.Table, after: pa.Table) -> pa.Table:
+    """The changes between two tables of entries."""
+    at = pc.index_in(before["path"], value_set=after["path"].combine_chunks())
+    new = after.take(at)
+    same = pc.and_(
+        pc.equal(pc.fill_null(new["size"], -1), before["size"]),
+        pc.equal(pc.fill_null(new["checksum"], ""), before["checksum"]),
+    )
+    differs = pc.invert(same)
+    gone_or_changed = _changes(before.filter(differs), new.filter(differs))
+    is_new = pc.invert(pc.is_in(after["path"], value_set=before["path"].combine_chunks()))
+    added = after.filter(is_new)
+    nothing = before.slice(0, 0).take(pa.nulls(len(added), pa.int64()))
+    result = pa.concat_tables([gone_or_changed, _changes(nothing, added)])
+    return result.take(pc.sort_indices(result["path"])) if len(added) and len(gone_or_changed) else result
+
+
+def listed(files: TreeFiles, rows: Sequence[Row], low: str = "", high: str | None = None) -> Iterator[pa.Table]:
+    """The entries of a tree with paths from `low` up to (and without) `high`."""
+    found = _between(files.expand(_between(rows, low, high)), low, high)
+    for table in files.tables(found):
+        inside = ranges.within(table, low, high)
+        if len(inside):
+            yield inside
+
+
+def lookup(files: TreeFiles, rows: Sequence[Row], path: str) -> pa.Table | None:
+    """The entry at a path, as a table of one row."""
+    for row in files.expand(row for row in rows if row.first <= path <= row.last):
+        if row.first <= path <= row.last:
+            table = files.entries(row)
+            at = ranges.count_below(table["path"], path)
+            if at < len(table) and table["path"][at].as_py() == path:
+                return table.slice(at, 1)
+    return None
+
+
+class _Side:
+    """One tree's ranges as a stream that is read as far as the other needs."""
+
+    def __init__(self, files: TreeFiles, rows: Sequence[Row]) -> None:
+        self._tables = files.tables(rows)
+        self._rows = list(rows)
+        self._read = 0
+        self._held = ENTRIES.empty_table()
+
+    def more(self) -> bool:
+        if not len(self._held) and self._read < len(self._rows):
+            self._held = next(self._tables)
+            self._read += 1
+        return len(self._held) > 0
+
+    @property
+    def covered(self) -> str | None:
+        """Up to where everything is at hand; None if that is all there is."""
+        self.more()
+        return self._rows[self._read - 1].last if self._read and len(self._held) else None
+
+    def take(self, bound: str | None) -> pa.Table:
+        count = ranges.count_below(self._held["path"], bound, or_equal=True)
+        taken, self._held = self._held.slice(0, count), self._held.slice(count)
+        return taken
+
+
+def _without_common(old: Sequence[Row], new: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    common = {row.id for row in old} & {row.id for row in new}
+    return [row for row in old if row.id not in common], [row for row in new if row.id not in common]
+
+
+def _between(rows: Iterator[Row] | Sequence[Row], low: str, high: str | None) -> list[Row]:
+    return [row for row in rows if row.last >= low and (high is None or row.first < high)]
+
+
+def _changes(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Rows side by side; a side that is not there is null, and its path too."""
+    kind = pc.if_else(pc.is_null(before["path"]), "added", pc.if_else(pc.is_null(after["path"]), "removed", "changed"))
+    columns = [pc.coalesce(before["path"], after["path"]), kind]
+    columns += [side[name] for side in (before, after) for name in ENTRIES.names[1:]]
+    return pa.table(columns, schema=CHANGES)

@@ -1,0 +1,164 @@
+"""Making a new tree out of an old one and a stream of edits.
+
+One pass over the tree in the order of keys. Ranges and nodes that no edit touches are neither read nor written: they
+are carried over by name. A range that is touched is read, changed in Arrow and cut anew, together with its followers
+until a cut falls where one was before. Memory holds some ranges, and the edits at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from lakeseal.branches import ranges
+from lakeseal.branches.edits import EditStream
+from lakeseal.branches.ranges import Cutter
+from lakeseal.branches.tree import LOOK_AHEAD, Row, Rows, TreeFiles, TreeWriter
+from lakeseal.branches.values import ENTRIES, Strategy
+
+_WINDOW = 64
+
+
+class Tally(Struct, kw_only=True):
+    """What an edit came to, added up as it goes."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    decided: int = 0
+    """Conflicts that the strategy decided."""
+    conflicts: list[pa.Table] = []
+    """Edits that do not fit, with the columns `there_…` of what is there instead."""
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.added or self.changed or self.removed)
+
+
+class Editor:
+    """For one pass; not to be used again."""
+
+    def __init__(
+        self, files: TreeFiles, writer: TreeWriter, edits: EditStream, *, strategy: Strategy | None = None
+    ) -> None:
+        self._files = files
+        self._writer = writer
+        self._edits = edits
+        self._strategy = strategy
+        self._cutter = Cutter(files.shape)
+        self.tally = Tally()
+
+    def run(self, rows: Rows) -> Iterator[Row]:
+        """The ranges and nodes of the new tree. After a conflict nothing more is written: it can't be used."""
+        if rows:
+            yield from self._walk(rows, None)
+        else:
+            yield from self._cut(*self._combined(None, self._edits.take(None)))
+        yield from self._written(self._cutter.flush())
+
+    def _walk(self, rows: Sequence[Row], upper_of_last: str | None) -> Iterator[Row]:
+        uppers = [*(row.last for row in rows[:-1]), upper_of_last]
+        for number, (row, upper) in enumerate(zip(rows, uppers, strict=True)):
+            touched = self._edits.reaches(row.first, row.last, upper)
+            if not touched and self._cutter.is_fresh:
+                yield row
+            elif self._edits.swallows(row.first, row.last, upper):
+                self.tally.removed += row.entries
+            elif row.node:
+                yield from self._walk(tuple(self._files.expand([row])), upper)
+            else:
+                if not self._files.has(row):
+                    self._look_ahead(rows[number : number + _WINDOW], uppers[number : number + _WINDOW])
+                entries = self._files.entries(row)
+                yield from self._cut(*self._combined(entries, self._edits.take(upper)))
+
+    def _look_ahead(self, rows: Sequence[Row], uppers: Sequence[str | None]) -> None:
+        touched = self._edits.known_touched(uppers)
+        wanted = [row for row, hit in zip(rows, touched, strict=True) if hit and not row.node]
+        self._files.fetch(wanted[:LOOK_AHEAD])
+
+    def _cut(self, entries: pa.Table, ends: list[str]) -> Iterator[Row]:
+        if not len(entries):
+            return
+        rows = pc.index_in(pa.array(ends, pa.string()), value_set=_one(entries["path"])).drop_null()
+        yield from self._written(self._cutter.feed(entries, sorted(set(rows.to_pylist()))))
+
+    def _written(self, pieces: Iterator[pa.Table]) -> Iterator[Row]:
+        for piece in pieces:
+            if not self.tally.conflicts:
+                yield self._writer.put_range(piece)
+
+    def _combined(self, entries: pa.Table | None, edits: pa.Table) -> tuple[pa.Table, list[str]]:
+        """The entries of a range after the edits, and the paths that end ranges."""
+        shape = self._files.shape
+        there = ENTRIES.empty_table() if entries is None else entries
+        # Only the last path of a range can be one that cuts, or the range would have ended before.
+        ends = ranges.cut_paths(there["path"].slice(len(there) - 1), shape) if len(there) else []
+        kept = self._outside(there)
+        if len(edits):
+            edits = self._fitting(there, edits)
+            ends += ranges.cut_paths(edits["path"], shape)
+            at_edit = pc.index_in(kept["path"], value_set=_one(edits["path"]))
+            kept = kept.filter(pc.is_null(at_edit))
+            puts = edits.filter(pc.is_valid(edits["address"])).select(ENTRIES.names).cast(ENTRIES)
+            after = ranges.sorted_by_path(pa.concat_tables([kept, puts])) if len(puts) else kept
+        else:
+            after = kept
+        self._count(there, after)
+        return after, ends
+
+    def _outside(self, there: pa.Table) -> pa.Table:
+        """Without what lies in directories that are emptied."""
+        if not len(there):
+            return there
+        pieces, start = [], 0
+        for low, high in self._edits.emptied_between(there["path"][0].as_py(), there["path"][-1].as_py()):
+            stop = ranges.count_below(there["path"], low)
+            pieces.append(there.slice(start, stop - start))
+            start = ranges.count_below(there["path"], high)
+        return pa.concat_tables([*pieces, there.slice(start)]) if pieces else there
+
+    def _fitting(self, there: pa.Table, edits: pa.Table) -> pa.Table:
+        """The edits that shall be done; those that do not fit are noted, or decided by the strategy."""
+        if pc.all(edits["force"]).as_py():
+            return edits
+        at = pc.index_in(edits["path"], value_set=_one(there["path"]))
+        size, checksum = there["size"].take(at), there["checksum"].take(at)
+        as_before = _same(size, checksum, edits["before_size"], edits["before_checksum"])
+        as_after = _same(size, checksum, edits["size"], edits["checksum"])
+        done = pc.and_(pc.invert(edits["force"]), as_after)
+        clash = pc.and_(pc.invert(edits["force"]), pc.invert(pc.or_(as_before, as_after)))
+        clashes = pc.sum(clash).as_py() or 0
+        if clashes and self._strategy is None:
+            wrong = edits.filter(clash)
+            found = there.take(at.filter(clash))
+            for name in ENTRIES.names[1:]:
+                wrong = wrong.append_column(f"there_{name}", found[name])
+            self.tally.conflicts = [*self.tally.conflicts, wrong]
+        self.tally.decided += clashes
+        skipped = pc.or_(done, clash) if self._strategy != "source-wins" else done
+        return edits.filter(pc.invert(skipped))
+
+    def _count(self, before: pa.Table, after: pa.Table) -> None:
+        at = pc.index_in(after["path"], value_set=_one(before["path"]))
+        old = before.select(["size", "checksum"]).take(at)
+        common = len(at) - at.null_count
+        equal = _same(old["size"], old["checksum"], after["size"], after["checksum"])
+        self.tally.added += len(after) - common
+        self.tally.removed += len(before) - common
+        self.tally.changed += common - (pc.sum(equal).as_py() or 0)
+
+
+def _same(size: pa.Array, checksum: pa.Array, other_size: pa.Array, other_checksum: pa.Array) -> pa.Array:
+    """Whether identities are equal; two that are not there are."""
+    return pc.and_(
+        pc.equal(pc.fill_null(size, -1), pc.fill_null(other_size, -1)),
+        pc.equal(pc.fill_null(checksum, ""), pc.fill_null(other_checksum, "")),
+    )
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()

@@ -1,0 +1,382 @@
+"""The branch store that needs no server: trees in any object store, heads in the ledger.
+
+    store = embedded.create("s3://bucket/repo", ledger="postgresql://host/db")
+    store = embedded.open("s3://bucket/repo", ledger="postgresql://host/db")
+
+On local disk the ledger may be left out: then it is an SQLite file in the repository. Below the repository's root,
+`_lakeseal/` holds ranges, trees and commits, `data/` the objects; nothing there is ever changed in place.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+import pyarrow as pa
+
+from lakeseal.branches import checks as rules
+from lakeseal.branches import collector, config, diff, jobs
+from lakeseal.branches.ground import Ground
+from lakeseal.branches.heads import BRANCH, Head, Heads, now_ms
+from lakeseal.branches.history import History
+from lakeseal.branches.moves import Moves
+from lakeseal.branches.paths import DATA, check_own_name, check_path, directory, end_of
+from lakeseal.branches.ranges import Shape
+from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH, Check
+from lakeseal.branches.tree import TreeFiles, TreeWriter
+from lakeseal.branches.values import (
+    Change,
+    Changes,
+    Commit,
+    Entry,
+    GcReport,
+    HeadMoved,
+    Job,
+    MergeResult,
+    Protection,
+    Ref,
+    Strategy,
+    changes_of,
+    entries_of,
+)
+from lakeseal.errors import (
+    AlreadyExists,
+    BranchProtected,
+    Collected,
+    HeadChanged,
+    InvalidArgument,
+    ObjectNotFound,
+    RefNotFound,
+    RepositoryNotFound,
+)
+from lakeseal.ledger import Ledger
+from lakeseal.storage import Store, StoreSpec
+
+_PUTS = f"{DATA}_put"
+
+
+def create(
+    uri: str | os.PathLike[str],
+    *,
+    ledger: str | Ledger | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    shape: Shape | None = None,
+) -> EmbeddedBranchStore:
+    """A new repository with an empty branch `main`; `AlreadyExists` if there is one. Continues where an attempt with
+    the same ledger was interrupted."""
+    spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
+    book = config.ledger_for(spec, ledger, create=True)
+    store = spec.open()
+    made = config.make(store, book, shape or Shape())
+    heads = Heads(book, made.id)
+    if heads.is_known():
+        raise AlreadyExists(f"there is a repository at {store.uri}", hint="Open it")
+    if made.ledger != book.url.public:
+        raise AlreadyExists(
+            f"there is a repository at {store.uri}, whose heads are in another ledger",
+            hint=f"Open it with {made.ledger}",
+        )
+    ground = _ground(spec, store, made, heads)
+    tree = TreeWriter(store, ground.files).put_tree(())
+    first = ground.history.put(
+        parents=(), tree=tree, entries=0, message="Repository created", metadata={}, now_ms=now_ms()
+    )
+    if not heads.register(DEFAULT_BRANCH, first.id, store.uri):
+        raise AlreadyExists(f"there is a repository at {store.uri}", hint="Open it")
+    return EmbeddedBranchStore(ground, book)
+
+
+def open(
+    uri: str | os.PathLike[str],
+    *,
+    ledger: str | Ledger | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> EmbeddedBranchStore:
+    """`RepositoryNotFound` if there is none, or if the ledger does not know it."""
+    spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
+    store = spec.open()
+    found = config.read(store)
+    book = config.ledger_for(spec, ledger, create=False)
+    heads = Heads(book, found.id)
+    if not heads.is_known():
+        raise RepositoryNotFound(
+            f"the ledger {book.url} does not know the repository at {store.uri}",
+            hint=f"It was made with the ledger {found.ledger}: open it with that one, or create it again there",
+        )
+    return EmbeddedBranchStore(_ground(spec, store, found, heads), book)
+
+
+def _ground(spec: StoreSpec, store: Store, found: config.Config, heads: Heads) -> Ground:
+    return Ground(store=store, spec=spec, files=TreeFiles(store, found.shape), history=History(store), heads=heads)
+
+
+class EmbeddedBranchStore:
+    """`store.BranchStore`. Made by `create` and `open`."""
+
+    def __init__(self, ground: Ground, ledger: Ledger) -> None:
+        self._ground = ground
+        self._moves = Moves(ground)
+        self.ledger = ledger
+
+    @property
+    def uri(self) -> str:
+        return self._ground.store.uri
+
+    @property
+    def objects(self) -> StoreSpec:
+        return self._ground.spec
+
+    def __repr__(self) -> str:
+        return f"EmbeddedBranchStore({self.uri!r})"
+
+    # Refs
+
+    def resolve(self, ref: str) -> Ref:
+        return self._ground.look(ref).ref
+
+    def head(self, ref: str) -> str:
+        return self.resolve(ref).commit
+
+    def branches(self, prefix: str = "") -> builtins.list[Ref]:
+        found = self._ground.heads.all().heads
+        return [head.ref for head in found if head.kind == BRANCH and head.name.startswith(prefix)]
+
+    def tags(self, prefix: str = "") -> builtins.list[Ref]:
+        return [tag for tag in self._ground.heads.all().tags if tag.name.startswith(prefix)]
+
+    def create_branch(self, name: str, source: str = DEFAULT_BRANCH) -> Ref:
+        check_own_name(name)
+        while True:
+            looked = self._ground.look(source)
+            commit = self._ground.lasting(looked)
+            made = self._ground.heads.create_branch(name, commit.id, looked.standing.collection)
+            if made is not None:
+                return made.ref
+
+    def delete_branch(self, name: str, *, if_head: str | None = None) -> None:
+        if name == DEFAULT_BRANCH:
+            raise InvalidArgument(f"the branch {DEFAULT_BRANCH} stays", hint="Reset it, or delete the repository")
+        while True:
+            head, _ = self._ground.head_of(name)
+            _check_head(head, if_head)
+            if head.protection.protected:
+                raise BranchProtected(f"the branch {name!r} is protected: one can't delete it")
+            if self._ground.heads.delete_branch(head):
+                return
+
+    def create_tag(self, name: str, ref: str) -> Ref:
+        check_own_name(name, "tag")
+        while True:
+            looked = self._ground.look(ref)
+            commit = self._ground.lasting(looked)
+            made = self._ground.heads.create_tag(name, commit.id, looked.standing.collection)
+            if made is not None:
+                return made
+
+    def delete_tag(self, name: str) -> None:
+        if not self._ground.heads.delete_tag(name):
+            raise RefNotFound(f"there is no tag {name!r}", table=self.uri)
+
+    def protect(self, branch: str, protection: Protection) -> Ref:
+        rules.rules_from_json(protection.rules)
+        return self._ground.heads.protect(branch, protection).ref
+
+    # History
+
+    def commit_info(self, ref: str) -> Commit:
+        return self._ground.commit(ref)
+
+    def log(self, ref: str, *, limit: int | None = None, first_parent: bool = False) -> Iterator[Commit]:
+        start = self._ground.look(ref).ref.commit
+        return islice(self._ground.history.log(start, first_parent=first_parent), limit)
+
+    def merge_base(self, a: str, b: str) -> str | None:
+        base = self._ground.history.diverge(self.head(a), self.head(b)).base
+        return None if base is None else base.id
+
+    # Files
+
+    def stat(self, ref: str, path: str) -> Entry:
+        check_path(path)
+        found = diff.lookup(self._ground.files, self._ground.rows(self._ground.commit(ref)), path)
+        if found is None:
+            raise ObjectNotFound(f"there is no {path!r} on {ref!r}", file=path)
+        return next(entries_of(found))
+
+    def list(self, ref: str, directory: str = "") -> Iterator[Entry]:
+        return (entry for table in self.entry_tables(ref, directory) for entry in entries_of(table))
+
+    def entry_tables(self, ref: str, directory: str = "") -> Iterator[pa.Table]:
+        low, high = _bounds(directory)
+        return diff.listed(self._ground.files, self._ground.rows(self._ground.commit(ref)), low, high)
+
+    def read(self, ref: str, path: str) -> bytes:
+        with self.open(ref, path) as file:
+            data: bytes = file.read()
+            return data
+
+    def open(self, ref: str, path: str) -> pa.NativeFile:
+        return self.open_entry(self.stat(ref, path))
+
+    def open_entry(self, entry: Entry) -> pa.NativeFile:
+        return self._ground.open(entry)
+
+    def diff(self, a: str, b: str, directory: str = "") -> Iterator[Change]:
+        return (change for table in self.diff_tables(a, b, directory) for change in changes_of(table))
+
+    def diff_tables(self, a: str, b: str, directory: str = "") -> Iterator[pa.Table]:
+        low, high = _bounds(directory)
+        before, after = (self._ground.rows(self._ground.commit(ref)) for ref in (a, b))
+        return diff.diff(self._ground.files, before, after, low, high)
+
+    # Changing a branch
+
+    def commit(
+        self,
+        branch: str,
+        changes: Changes,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        expected_head: str | None = None,
+        job: str = "",
+        fence: str | None = None,
+    ) -> Commit | HeadMoved:
+        return self._moves.commit(
+            branch,
+            changes,
+            message=message,
+            metadata=metadata or {},
+            expected_head=expected_head,
+            job=job,
+            fence=None if fence is None else _number(fence),
+        )
+
+    def fence(self) -> str:
+        return str(self._ground.heads.look("").collection)
+
+    def put(
+        self, branch: str, path: str, data: bytes, *, message: str = "", metadata: Mapping[str, str] | None = None
+    ) -> Commit:
+        check_path(path)
+        checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        while True:
+            fence = self.fence()
+            address = f"{_PUTS}/{uuid.uuid4().hex}"
+            self._ground.store.put(address, data)
+            entry = Entry(path=path, address=address, size=len(data), checksum=checksum)
+            try:
+                done = self.commit(
+                    branch, Changes(puts=(entry,)), message=message or f"Put {path}", metadata=metadata, fence=fence
+                )
+            except Collected:
+                continue
+            assert isinstance(done, Commit)
+            return done
+
+    def merge(
+        self,
+        source: str,
+        dest: str,
+        *,
+        strategy: Strategy | None = None,
+        if_head: str | None = None,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        checks: Sequence[Check] = (),
+    ) -> MergeResult:
+        outcome = self._moves.merge(
+            source,
+            dest,
+            strategy=strategy,
+            if_head=if_head,
+            message=message,
+            metadata=metadata or {},
+            checks=checks,
+        )
+        if isinstance(outcome, HeadMoved):
+            raise _head_changed(outcome)
+        return outcome
+
+    def merge_if(
+        self,
+        source: str,
+        dest: str,
+        expected_head: str,
+        *,
+        strategy: Strategy | None = None,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        checks: Sequence[Check] = (),
+    ) -> MergeResult | HeadMoved:
+        return self._moves.merge(
+            source,
+            dest,
+            strategy=strategy,
+            if_head=expected_head,
+            message=message,
+            metadata=metadata or {},
+            checks=checks,
+        )
+
+    def revert(self, branch: str, commit: str, *, parent: int = 1, message: str = "") -> Commit:
+        return self._moves.revert(branch, commit, parent=parent, message=message)
+
+    def cherry_pick(self, branch: str, commit: str, *, parent: int = 1, message: str = "") -> Commit:
+        return self._moves.cherry_pick(branch, commit, parent=parent, message=message)
+
+    def reset(self, branch: str, ref: str, *, if_head: str | None = None) -> Ref:
+        outcome = self._moves.reset(branch, ref, if_head=if_head)
+        if isinstance(outcome, HeadMoved):
+            raise _head_changed(outcome)
+        return outcome
+
+    # Jobs
+
+    def begin_job(self, job_id: str, *, dest: str, path: str, who: str = "") -> Job:
+        return jobs.begin(self._ground.heads, job_id, dest=dest, path=path, who=who)
+
+    def job(self, job_id: str, path: str) -> Job:
+        return jobs.find(self._ground.heads, job_id, path)
+
+    def jobs(self, *, dest: str | None = None, path: str | None = None) -> builtins.list[Job]:
+        return jobs.in_flight(self._ground.heads, dest=dest, path=path)
+
+    def end_job(self, job: Job) -> None:
+        jobs.end(self._ground.heads, job)
+
+    # Upkeep
+
+    def gc(
+        self,
+        *,
+        job_grace_ms: int = 7 * DAY_MS,
+        history_ms: int | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        return collector.collect(self._ground, job_grace_ms=job_grace_ms, history_ms=history_ms, dry_run=dry_run)
+
+
+def _bounds(name: str) -> tuple[str, str | None]:
+    prefix = directory(name)
+    return prefix, end_of(prefix)
+
+
+def _number(fence: str) -> int:
+    try:
+        return int(fence)
+    except ValueError:
+        raise InvalidArgument(f"{fence!r} is no fence", hint="Use what fence() gave") from None
+
+
+def _check_head(head: Head, if_head: str | None) -> None:
+    if if_head is not None and head.commit != if_head:
+        raise _head_changed(HeadMoved(branch=head.name, expected=if_head, actual=head.commit))
+
+
+def _head_changed(moved: HeadMoved) -> HeadChanged:
+    return HeadChanged(f"the branch {moved.branch!r} is at {moved.actual}, not at {moved.expected}")

@@ -1,0 +1,200 @@
+"""What moves a branch: commit, merge, revert, cherry-pick, reset.
+
+Each is the same loop: look where the branch stands, make a tree and a commit that nobody sees yet, and ask the ledger
+to move the head from there to here. Who is refused looks again. The ledger's row is written after everything that it
+leads to is durable; what was made in vain is garbage.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from lakeseal.branches import checks as rules
+from lakeseal.branches import diff, merge
+from lakeseal.branches.editor import Editor, Tally
+from lakeseal.branches.edits import EditStream, from_changes, from_diff, reversed_diff
+from lakeseal.branches.ground import Ground
+from lakeseal.branches.heads import Head, Standing, Verdict, now_ms
+from lakeseal.branches.merging import Merging, Proposal, conflict, write_tree
+from lakeseal.branches.paths import directory, outermost
+from lakeseal.branches.store import Check
+from lakeseal.branches.tree import Row, Rows, TreeWriter
+from lakeseal.branches.values import Changes, Commit, HeadMoved, MergeResult, Ref, Strategy
+from lakeseal.errors import (
+    BranchProtected,
+    Collected,
+    InvalidArgument,
+    RefNotFound,
+    UnknownOutcome,
+)
+
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.25
+
+
+class Moves:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def commit(
+        self,
+        branch: str,
+        changes: Changes,
+        *,
+        message: str,
+        metadata: Mapping[str, str],
+        expected_head: str | None,
+        job: str,
+        fence: int | None,
+    ) -> Commit | HeadMoved:
+        directories = outermost(directory(name) for name in changes.directories)
+        from_changes(changes)  # bad input is told before anything is looked up
+
+        def build(head: Head, standing: Standing) -> Commit | HeadMoved:
+            _refuse_protected(head, "commit to")
+            if expected_head is not None and head.commit != expected_head:
+                return HeadMoved(branch=branch, expected=expected_head, actual=head.commit)
+            if fence is not None and standing.collection != fence:
+                raise Collected(f"files for the commit to {branch!r} may have been collected")
+            parent = self._ground.history.get(head.commit)
+            tree, entries, _ = self._edited(self._ground.rows(parent), parent.tree, from_changes(changes))
+            return self._ground.history.put(
+                parents=[parent],
+                tree=tree,
+                entries=entries,
+                message=message,
+                metadata=dict(metadata),
+                now_ms=now_ms(),
+                job=job,
+                directories=directories,
+            )
+
+        return self._moved(branch, build)
+
+    def merge(
+        self,
+        source: str,
+        dest: str,
+        *,
+        strategy: Strategy | None,
+        if_head: str | None,
+        message: str,
+        metadata: Mapping[str, str],
+        checks: Sequence[Check],
+    ) -> MergeResult | HeadMoved:
+        if strategy not in (None, "source-wins", "dest-wins"):
+            raise InvalidArgument(f"{strategy!r} is no strategy", hint="Use source-wins or dest-wins, or none")
+        result: MergeResult | None = None
+
+        def build(head: Head, standing: Standing) -> Commit | HeadMoved:
+            nonlocal result
+            if if_head is not None and head.commit != if_head:
+                return HeadMoved(branch=dest, expected=if_head, actual=head.commit)
+            looked = self._ground.look(source)
+            top = self._ground.lasting(looked)
+            merging = Merging(self._ground, source=top, dest=self._ground.history.get(head.commit), strategy=strategy)
+            if merging.nothing_to_do:
+                result = MergeResult(commit=head.commit, base=top.id, nothing_to_do=True)
+                return merging.dest
+            tree, entries = merging.tree(f"the merge of {source!r} into {dest!r}")
+            asked = [*rules.rules_from_json(head.protection.rules), *checks]
+            if asked:
+                after = self._ground.files.root(tree)
+                rules.run(asked, Proposal(self._ground, looked.ref, head.ref, top, dict(metadata), after))
+            made = self._ground.history.put(
+                parents=[merging.dest, top],
+                tree=tree,
+                entries=entries,
+                message=message or f"Merge {source} into {dest}",
+                metadata=dict(metadata),
+                now_ms=now_ms(),
+                job=top.job,
+            )
+            result = merging.result(made)
+            return made
+
+        outcome = self._moved(dest, build)
+        if isinstance(outcome, HeadMoved):
+            return outcome
+        assert result is not None
+        return result
+
+    def revert(self, branch: str, ref: str, *, parent: int, message: str) -> Commit:
+        return self._again(branch, ref, parent, message, "Revert", lambda table: from_diff(reversed_diff(table)))
+
+    def cherry_pick(self, branch: str, ref: str, *, parent: int, message: str) -> Commit:
+        return self._again(branch, ref, parent, message, "Cherry-pick", from_diff)
+
+    def reset(self, branch: str, ref: str, *, if_head: str | None) -> Ref | HeadMoved:
+        def build(head: Head, standing: Standing) -> Commit | HeadMoved:
+            _refuse_protected(head, "reset")
+            if if_head is not None and head.commit != if_head:
+                return HeadMoved(branch=branch, expected=if_head, actual=head.commit)
+            return self._ground.lasting(self._ground.look(ref))
+
+        outcome = self._moved(branch, build)
+        return outcome if isinstance(outcome, HeadMoved) else self._ground.look(branch).ref
+
+    def _again(
+        self, branch: str, ref: str, parent: int, message: str, what: str, edit: Callable[[pa.Table], pa.Table]
+    ) -> Commit:
+        def build(head: Head, standing: Standing) -> Commit:
+            _refuse_protected(head, "commit to")
+            commit = self._ground.lasting(self._ground.look(ref))
+            if not 1 <= parent <= max(1, len(commit.parents)):
+                raise InvalidArgument(f"the commit {commit.id} has no parent number {parent}")
+            top = self._ground.history.get(head.commit)
+            before = self._ground.rows_before(commit, parent)
+            changes = diff.diff(self._ground.files, before, self._ground.rows(commit))
+            edits = EditStream(edit(table) for table in changes)
+            tree, entries, tally = self._edited(self._ground.rows(top), top.tree, edits)
+            if tally.conflicts:
+                raise conflict(f"{what} of {commit.id[:12]} on {branch!r}", tuple(merge.conflicts_of(tally.conflicts)))
+            return self._ground.history.put(
+                parents=[top],
+                tree=tree,
+                entries=entries,
+                message=message or f"{what} {commit.id[:12]}: {commit.message}".rstrip(": "),
+                metadata={what.lower(): commit.id},
+                now_ms=now_ms(),
+            )
+
+        made = self._moved(branch, build)
+        assert isinstance(made, Commit)
+        return made
+
+    def _edited(self, rows: Rows, tree: str, edits: EditStream) -> tuple[str, int, Tally]:
+        def edit(writer: TreeWriter) -> tuple[Iterator[Row], Editor]:
+            editor = Editor(self._ground.files, writer, edits)
+            return editor.run(rows), editor
+
+        return write_tree(self._ground, rows, tree, edit)
+
+    def _moved(self, branch: str, build: Callable[[Head, Standing], Commit | HeadMoved]) -> Commit | HeadMoved:
+        pause = _FIRST_PAUSE
+        while True:
+            head, standing = self._ground.head_of(branch)
+            made = build(head, standing)
+            if isinstance(made, HeadMoved) or made.id == head.commit:
+                return made
+            moved = self._ground.heads.move(head, made.id, standing.collection)
+            if moved.verdict is Verdict.MOVED:
+                return made
+            if moved.perhaps and moved.actual and self._ground.history.is_ancestor(made.id, [moved.actual]):
+                return made
+            if moved.verdict is Verdict.GONE:
+                if moved.perhaps:
+                    raise UnknownOutcome(f"the branch {branch!r} was deleted while it was moved to {made.id}")
+                raise RefNotFound(f"the branch {branch!r} was deleted meanwhile")
+            # Whoever collided once should not collide again.
+            time.sleep(pause * random.uniform(0.1, 1.0))  # noqa: S311
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _refuse_protected(head: Head, what: str) -> None:
+    if head.protection.protected:
+        raise BranchProtected(f"the branch {head.name!r} is protected: one can't {what} it")

@@ -1,0 +1,160 @@
+"""Ranges: sorted runs of entries, each one immutable file.
+
+- The *id* of a range is the SHA-256 of its entries, so equal ids mean equal entries. It does not depend on how they
+  are compressed, nor on who wrote them. What is read is checked against it: `BrokenTree` if it differs.
+- Runs are cut after a path whose hash is 0 modulo `cut`, and otherwise at `longest` entries. So the same entries give
+  the same ranges whatever their history, and a change touches only the ranges that it falls into.
+- A file is an Arrow file with zstd. Its name is the id and the *writer*, a random id of the operation that wrote it.
+  Nobody else ever writes that name, so garbage that is being removed is never taken for somebody's new file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from lakeseal.branches.values import ENTRIES
+from lakeseal.errors import BrokenTree
+
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """Where trees are cut. Part of a repository's format: it never changes once there are trees."""
+
+    cut: int = 10_000
+    """Of paths, every so many-th ends a range, by its hash."""
+    longest: int = 50_000
+    """Entries in a range at most."""
+    node_cut: int = 128
+    """The same for ranges in a node of a large tree."""
+    node_longest: int = 1_024
+    """Also: a tree of no more ranges than this has no nodes."""
+
+
+def cut_paths(paths: pa.ChunkedArray | pa.Array, shape: Shape) -> list[str]:
+    """Those of the paths that end a range."""
+    blake2b, every = hashlib.blake2b, shape.cut
+    return [
+        path
+        for path in paths.to_pylist()
+        if int.from_bytes(blake2b(path.encode(), digest_size=8).digest()) % every == 0
+    ]
+
+
+def range_id(entries: pa.Table) -> str:
+    """Of entries in order."""
+    digest = hashlib.sha256(b"lakeseal range 1\n")
+    digest.update(len(entries).to_bytes(8, "little"))
+    for field in ENTRIES:
+        column = entries[field.name]
+        if field.nullable:
+            # No entry has "" for its metadata.
+            column = pc.fill_null(column, "")
+        for part in _canonical(column):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def encode(entries: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, ENTRIES, options=_OPTIONS) as writer:
+        writer.write_table(entries.combine_chunks())
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def decode(data: bytes, expected_id: str, file: str) -> pa.Table:
+    try:
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        if table.schema != ENTRIES:
+            raise BrokenTree("a range has other columns than entries have", file=file)
+        for batch in table.to_batches():
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BrokenTree(f"a range can't be read: {error}", file=file) from error
+    if range_id(table) != expected_id:
+        raise BrokenTree("a range does not hold the entries that its name says", file=file)
+    return table.combine_chunks()
+
+
+def sorted_by_path(entries: pa.Table) -> pa.Table:
+    return entries.take(pc.sort_indices(entries["path"]))
+
+
+def count_below(paths: pa.ChunkedArray | pa.Array, key: str | None, *, or_equal: bool = False) -> int:
+    """How many of these sorted paths are less than `key` (or equal to it); all, if it is None."""
+    if key is None:
+        return len(paths)
+    low, high = 0, len(paths)
+    while low < high:
+        middle = (low + high) // 2
+        path = paths[middle].as_py()
+        if path < key or (or_equal and path == key):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def within(entries: pa.Table, low: str, high: str | None) -> pa.Table:
+    """The rows of a table sorted by path with `low` ≤ path < `high`."""
+    if not len(entries):
+        return entries
+    start = count_below(entries["path"], low)
+    return entries.slice(start, count_below(entries["path"], high) - start)
+
+
+class Cutter:
+    """Turns sorted entries, fed piece by piece, into ranges."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._longest = shape.longest
+        self._held: list[pa.Table] = []
+        self._count = 0
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the next entry begins a range, so that an old range that follows may stay as it is."""
+        return self._count == 0
+
+    def feed(self, entries: pa.Table, cuts: Sequence[int]) -> Iterator[pa.Table]:
+        """`cuts` are the rows after which there is a cut by hash, ascending."""
+        start = 0
+        for number, stop in enumerate((*(cut + 1 for cut in cuts), len(entries))):
+            while self._count + stop - start >= self._longest:
+                middle = start + self._longest - self._count
+                yield self._take(entries.slice(start, middle - start))
+                start = middle
+            if stop > start:
+                self._held.append(entries.slice(start, stop - start))
+                self._count += stop - start
+                start = stop
+            if number < len(cuts) and self._count:
+                yield self._take()
+
+    def flush(self) -> Iterator[pa.Table]:
+        if self._count:
+            yield self._take()
+
+    def _take(self, *piece: pa.Table) -> pa.Table:
+        whole = pa.concat_tables([*self._held, *piece]).combine_chunks()
+        self._held, self._count = [], 0
+        return whole
+
+
+def _canonical(column: pa.ChunkedArray) -> Iterator[bytes | memoryview]:
+    array = column.combine_chunks()
+    if array.type == pa.string():
+        yield pc.binary_length(array).to_numpy(zero_copy_only=False).astype("<i4").tobytes()
+        _, offsets, text = array.buffers()
+        if len(array) and text is not None:
+            ends = np.frombuffer(offsets, np.int32)
+            yield memoryview(text)[int(ends[array.offset]) : int(ends[array.offset + len(array)])]
+    else:
+        yield array.to_numpy(zero_copy_only=False).astype("<i8").tobytes()
