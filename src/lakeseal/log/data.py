@@ -45,6 +45,8 @@ from lakeseal.storage.base import Store
 
 DEFAULT_WORKERS = 4
 DEFAULT_BATCH_ROWS = 65_536
+# Below this, handing columns to threads costs more than reading them.
+_THREADED_BYTES = 2**20
 
 
 class DataFile(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -96,6 +98,16 @@ RowGroups = Callable[[pq.FileMetaData], Iterable[int]]
 """Which row groups of a file to read, ascending; for readers that can tell from the footer."""
 
 
+class _Plan(Struct, frozen=True, kw_only=True):
+    """How files of one schema are read."""
+
+    file: pa.Schema
+    own: Projection
+    extra: Projection
+    columns: tuple[str, ...]
+    text: frozenset[str]
+
+
 class DataReader:
     """Reads files of one table. May be shared by threads.
 
@@ -114,6 +126,7 @@ class DataReader:
             f for f, is_partition in zip(self._wanted, self._is_partition, strict=True) if not is_partition
         )
         self._values: dict[tuple[str, str | None], pa.Scalar] = {}
+        self._plan: _Plan | None = None
         # Many small reads are what a remote store is slow at; a local disk is not, and needs no copy of its bytes.
         self._pre_buffer = not store.uri.startswith("file:")
         fields = [plain_field(f) for f in (*self._wanted, *spec.extra_columns.fields)]
@@ -177,13 +190,26 @@ class DataReader:
         with store.open_read(key) as opened, self._parquet(opened) as parquet:
             if deleted is not None and len(deleted) and deleted[-1] >= parquet.metadata.num_rows:
                 raise BrokenDeletionVector("A deletion vector names rows beyond the end of its data file")
-            projection = Projection.of(self._stored, parquet.schema_arrow, self._spec.mapping)
-            extra = Projection.of(self._spec.extra_columns.fields, parquet.schema_arrow, "none")
-            text = {field.name for field in parquet.schema_arrow if _has_text(field.type)}
-            for start, batch in self._batches(parquet, [*projection.columns, *extra.columns], row_groups):
-                _check_text(batch, text)
-                columns = self._columns(batch, projection.apply(batch), partition, extra.apply(batch), start)
+            plan = self._planned(parquet.schema_arrow)
+            for start, batch in self._batches(parquet, plan.columns, row_groups):
+                _check_text(batch, plan.text)
+                columns = self._columns(batch, plan.own.apply(batch), partition, plan.extra.apply(batch), start)
                 yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
+
+    def _planned(self, file: pa.Schema) -> _Plan:
+        plan = self._plan
+        # Files of a table mostly have one schema, and small ones are read faster than it is looked at.
+        if plan is None or not plan.file.equals(file, check_metadata=True):
+            own = Projection.of(self._stored, file, self._spec.mapping)
+            extra = Projection.of(self._spec.extra_columns.fields, file, "none")
+            plan = self._plan = _Plan(
+                file=file,
+                own=own,
+                extra=extra,
+                columns=tuple(dict.fromkeys([*own.columns, *extra.columns])),
+                text=frozenset(field.name for field in file if _has_text(field.type)),
+            )
+        return plan
 
     def _parquet(self, opened: pa.NativeFile) -> pq.ParquetFile:
         return pq.ParquetFile(
@@ -199,11 +225,13 @@ class DataReader:
         """Batches with the position of their first row in the file."""
         metadata = parquet.metadata
         numbers = range(metadata.num_row_groups)
-        starts = [0, *accumulate(metadata.row_group(n).num_rows for n in numbers)]
+        groups = [metadata.row_group(n) for n in numbers]
+        starts = [0, *accumulate(group.num_rows for group in groups)]
         for number in numbers if row_groups is None else row_groups(metadata):
             at = starts[number]
+            threaded = groups[number].total_byte_size >= _THREADED_BYTES
             for batch in parquet.iter_batches(
-                self._spec.batch_rows, row_groups=[number], columns=list(dict.fromkeys(columns)), use_threads=True
+                self._spec.batch_rows, row_groups=[number], columns=columns, use_threads=threaded
             ):
                 yield at, batch
                 at += batch.num_rows
@@ -247,7 +275,7 @@ def _has_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
-def _check_text(batch: pa.RecordBatch, names: set[str]) -> None:
+def _check_text(batch: pa.RecordBatch, names: frozenset[str]) -> None:
     """Arrow takes a file's bytes for text unseen; damaged ones would fail far from here, or be written on."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in names:

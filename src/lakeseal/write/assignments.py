@@ -10,7 +10,7 @@ Binding raises what is wrong with an assignment before any row is read: `Invalid
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,12 +116,18 @@ class Assigner:
         return found
 
 
-def only_where(batch: pa.RecordBatch, mask: np.ndarray[Any, Any], changed: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the rows of `mask` replaced by those of `changed`, in their places."""
+def only_where(
+    batch: pa.RecordBatch, mask: np.ndarray[Any, Any], changed: pa.RecordBatch, columns: Collection[str]
+) -> pa.RecordBatch:
+    """The batch with the rows of `mask` replaced by those of `changed`, in their places; they differ in `columns`."""
     order = np.arange(batch.num_rows)
     order[mask] = batch.num_rows + np.arange(changed.num_rows)
-    together = pa.concat_batches([batch, changed.cast(batch.schema)])
-    return together.take(pa.array(order))
+    places = pa.array(order)
+    arrays = [
+        pa.concat_arrays([old, new.cast(old.type)]).take(places) if name in columns else old
+        for name, old, new in zip(batch.schema.names, batch.columns, changed.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def _resolved(table: StructType, path: Path) -> tuple[Path, DataType]:

@@ -106,9 +106,12 @@ class Normalizer:
         self._seen: pa.Schema | None = None
         self._data = StructType()
         self._missing: dict[str, BoundExpression] = {}
+        self._is_stored = False
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._look_at(batch.schema)
+        if self._is_stored:
+            return batch
         columns = dict(zip((f.name.lower() for f in self._data.fields), batch.columns, strict=True))
         arrays = [self._column(field, columns.get(field.name.lower()), batch.num_rows) for field in self._table.fields]
         if self._cdc:
@@ -132,6 +135,9 @@ class Normalizer:
             if sql is not None:
                 self._missing[field.name] = _bind_to(sql, field, self._table)
         self._seen = schema
+        # Such as the table's own rows have: there is nothing to be done to it.
+        unlimited = not self._no_empty and not any(self._limits.values())
+        self._is_stored = unlimited and schema.equals(self._arrow, check_metadata=True)
 
     def _column(self, field: StructField, array: pa.Array | None, rows: int) -> pa.Array:
         given = self._data.field(field.name)

@@ -61,9 +61,7 @@ class Repetition:
     """How often values repeat, column by column, judged from a sample of rows."""
 
     def __init__(self, rows: pa.Table) -> None:
-        sample = rows
-        if rows.num_rows > _SAMPLE:
-            sample = rows.take(pa.array(np.linspace(0, rows.num_rows - 1, _SAMPLE).astype(np.int64)))
+        sample = _spread(rows) if rows.num_rows > _SAMPLE else rows
         self._distinct = {name: _estimated_distinct(sample.column(name)) for name in rows.column_names}
 
     def repeating(self, schema: pa.Schema, rows: int) -> list[str]:
@@ -74,6 +72,17 @@ class Repetition:
             if distinct is None or (distinct * _MIN_REPETITION <= rows and distinct * size <= _DICTIONARY_BYTES):
                 paths += _leaf_paths(field.name, field.type)
         return paths
+
+
+def _spread(rows: pa.Table) -> pa.Table:
+    """Some rows from everywhere, piece by piece: to take from many pieces at once Arrow first joins them all."""
+    wanted = np.linspace(0, rows.num_rows - 1, _SAMPLE).astype(np.int64)
+    taken, start = [], 0
+    for batch in rows.to_batches():
+        first, last = np.searchsorted(wanted, [start, start + batch.num_rows])
+        taken.append(batch.take(pa.array(wanted[first:last] - start)))
+        start += batch.num_rows
+    return pa.Table.from_batches(taken)
 
 
 def _estimated_distinct(sample: pa.ChunkedArray) -> tuple[float | None, float]:

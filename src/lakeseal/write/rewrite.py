@@ -11,14 +11,14 @@ A `Rewrite` is JSON, as a `WriteJobSpec` is, and may be given to a runner wherev
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeseal import expr
 from lakeseal.expr.values import truths
-from lakeseal.log.data import DataFile
+from lakeseal.log.data import DEFAULT_BATCH_ROWS, DataFile
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.schema import STRING, StructField, StructType
 from lakeseal.storage import StoreSpec
@@ -81,7 +81,7 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
 
     def batches(self, split: int) -> Iterator[pa.RecordBatch]:
         """The rows that a split's task writes."""
-        batches = self.reader().read(self.splits[split], transform=self._transform())
+        batches = coalesced(self.reader().read(self.splits[split], transform=self._transform()))
         return ordered(batches, self.zorder_by) if self.zorder_by else batches
 
     def _transform(self) -> Transform | None:
@@ -108,13 +108,27 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
             mask = truths(expr.evaluate(bound, batch, now=self.now), batch.num_rows)
             before = batch if mask.all() else batch.filter(pa.array(mask))
             after = assigner.apply(before).cast(batch.schema) if before.num_rows else before
-            rows = after if self.only_updated else only_where(batch, mask, after)
+            rows = after if self.only_updated else only_where(batch, mask, after, assigner.columns)
             if not self.changes:
                 return rows
             kinds = ((rows, None), (before, "update_preimage"), (after, "update_postimage"))
             return pa.concat_batches([change_rows(part, kind) for part, kind in kinds])
 
         return transform
+
+
+def coalesced(batches: Iterable[pa.RecordBatch], rows: int = DEFAULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The same rows in no batches much smaller than `rows`: whatever is done to a batch has its price."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows // 2:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, count = [], 0
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 def change_rows(rows: pa.RecordBatch, kind: str | None) -> pa.RecordBatch:
