@@ -19,8 +19,9 @@ import pyarrow as pa
 from lakeseal import expr
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import SchemaMismatch, located
-from lakeseal.log.data import DataReader, data_files
+from lakeseal.log.data import DEFAULT_BATCH_ROWS, DataReader, data_files
 from lakeseal.log.files import add_actions
+from lakeseal.log.read_ahead import in_order
 from lakeseal.protocol.actions import Action, AddFile
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType, duplicate_name
@@ -47,6 +48,8 @@ from lakeseal.write.transactional_write import TransactionalWrite
 from lakeseal.write.write_command import NothingToDo
 
 _INSERT_ROWS = 65_536
+_SEARCH_ROWS = 2**20
+_WORKERS = 4
 
 
 def read_source(data: Any) -> pa.Table:
@@ -103,7 +106,9 @@ class _Merge:
         with progress("merge") as bar:
             candidates = self._txn.filter_files(target_predicate(self._plan, self._matcher))
             bar.stage("searching", candidates.num_rows)
-            reader = self._files.reader(self._plan.search_columns, position_column=POSITION)
+            # The source is hashed anew for every batch, so a batch should not be small beside it.
+            rows = min(max(DEFAULT_BATCH_ROWS, 4 * self._source.num_rows), _SEARCH_ROWS)
+            reader = self._files.reader(self._plan.search_columns, position_column=POSITION, batch_rows=rows)
             search = MergeSearch(self._plan, self._source, self._matcher)
             matches = search.run(reader, list(data_files(candidates)), bar)
             scan_time = watch.lap()
@@ -145,13 +150,14 @@ class _Merge:
         reader = self._files.reader(position_column=POSITION)
         schema = pa.schema([field for field in reader.schema if field.name != POSITION])
 
+        def rewritten(file: FileActions) -> Iterator[pa.RecordBatch]:
+            for batch in reader.read_file(file.file):
+                yield from self._rewritten(batch, file, changes)
+            bar.advance()
+
         def rows() -> Iterator[pa.RecordBatch]:
-            for file in matches.files:
-                if self._by_vectors and not changes and not self._updates(file):
-                    continue
-                for batch in reader.read_file(file.file):
-                    yield from self._rewritten(batch, file, changes)
-                bar.advance()
+            files = [f for f in matches.files if changes or not self._by_vectors or self._updates(f)]
+            yield from in_order(files, rewritten, workers=_WORKERS)
             yield from self._inserted(fresh, schema, changes)
 
         given = schema.append(pa.field(CHANGE_TYPE, pa.string())) if changes else schema

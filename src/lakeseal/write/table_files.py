@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
+from lakeseal.log.data import DEFAULT_BATCH_ROWS, DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.physical import Mapping
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.schema import StructType
@@ -34,13 +34,20 @@ class TableFiles(Struct, frozen=True, kw_only=True):
     def table(self) -> StructType:
         return StructType.from_json(self.table_schema)
 
-    def reader(self, columns: Sequence[str] | None = None, *, position_column: str | None = None) -> DataReader:
+    def reader(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        position_column: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+    ) -> DataReader:
         spec = ReadSpec(
             schema=self.table,
             partition_columns=self.partition_columns,
             mapping=self.mapping,
             columns=None if columns is None else tuple(columns),
             position_column=position_column,
+            batch_rows=batch_rows,
         )
         return DataReader(self.store.open(), spec, outside=self._outside)
 

@@ -1,0 +1,231 @@
+"""The write command of branches: what `Repository.write` means, for every engine, format and mode.
+
+A `PlannedBranchWrite` begins the job, says what its tasks are to do, and makes one merge of what they report. `begin`
+and `commit` may be in different processes, as long as both have the same command: the job is found by its id.
+
+- append adds files; overwrite replaces all that is below the path, or with `dynamic` the partitions that the data has
+  rows for; error and ignore do nothing where files are already.
+- The data's own schema is the files'. Columns of `partition_by` go into directories, as Hive and Spark name them.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal.branches.store import BranchStore, Check
+from lakeseal.errors import InvalidArgument, located
+from lakeseal.formats.file_format import PARQUET, FileFormat
+from lakeseal.formats.shape import Shape
+from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from lakeseal.write.branch_commit_protocol import BranchCommitProtocol
+from lakeseal.write.branch_job import MODES, BranchJob, BranchWrite, JobPlan, Mode
+from lakeseal.write.file_commit_protocol import TaskCommitMessage
+from lakeseal.write.file_schema import FileSchema
+from lakeseal.write.job import CommitProtocolSpec, WriteJobSpec, partition_fields
+from lakeseal.write.parquet_file import Compression
+from lakeseal.write.runner import InPlan, WriteRunner
+from lakeseal.write.task_logging import driver_level
+from lakeseal.write.transactional_write import DEFAULT_TARGET_FILE_SIZE
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SPARKS_NAMES = {"errorifexists": "error", "default": "error"}
+
+
+class BranchWriteCommand(Struct, frozen=True, kw_only=True):
+    """All that a caller may ask of a write to a branch."""
+
+    branch: str
+    path: str
+    mode: str = "append"
+    format: FileFormat = PARQUET
+    partition_by: tuple[str, ...] = ()
+    partition_overwrite: str | None = None
+    """"dynamic": overwrite only the partitions that the data has rows for."""
+    message: str = ""
+    metadata: dict[str, str] = {}
+    """Goes into the commit, beside what Lakeseal notes under `lakeseal.…`."""
+    inputs: tuple[str, ...] = ()
+    """What the data was made of, for the commit's lineage."""
+    application: str = ""
+    job_id: str | None = None
+    """The caller's own: a write that is tried again with it happens once."""
+    max_records_per_file: int | None = None
+    target_file_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self._mode not in MODES:
+            raise InvalidArgument(f"There is no write mode {self.mode!r}", hint=f"Choose one of {', '.join(MODES)}")
+        if self.partition_overwrite not in (None, "static", "dynamic"):
+            raise InvalidArgument(
+                f"partition_overwrite cannot be {self.partition_overwrite!r}", hint="Choose 'static' or 'dynamic'"
+            )
+        if self.partition_overwrite == "dynamic" and (self._mode != "overwrite" or not self.partition_by):
+            raise InvalidArgument("partition_overwrite='dynamic' is for mode 'overwrite' of partitioned data")
+        if self.job_id is not None and _JOB_ID.fullmatch(self.job_id) is None:
+            raise InvalidArgument(
+                f"A job cannot have the id {self.job_id!r}", hint="Use up to 100 letters, digits, dots, dashes, _"
+            )
+        for name in ("max_records_per_file", "target_file_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgument(f"{name} cannot be {value}", hint="Use 1 or more, or leave it out")
+
+    @property
+    def _mode(self) -> str:
+        return _SPARKS_NAMES.get(self.mode.lower(), self.mode.lower())
+
+    def plan(self, schema: StructType, *, job_id: str) -> JobPlan:
+        return JobPlan(
+            id=job_id,
+            dest=self.branch,
+            path=self.path.strip("/"),
+            mode=cast(Mode, self._mode),
+            dynamic=self.partition_overwrite == "dynamic",
+            resumes=self.job_id is not None,
+            who=_who(self.application),
+            message=self.message,
+            metadata={**self.metadata, **self._lineage(job_id)},
+            shape=Shape.of(self.format, schema, self.partition_by),
+        )
+
+    def _lineage(self, job_id: str) -> dict[str, str]:
+        noted = {
+            "lakeseal.job": job_id,
+            "lakeseal.path": self.path.strip("/"),
+            "lakeseal.mode": self._mode,
+            "lakeseal.format": self.format.name,
+        }
+        if self.application:
+            noted["lakeseal.application"] = self.application
+        if self.partition_by:
+            noted["lakeseal.partitionBy"] = msgspec.json.encode(self.partition_by).decode()
+        if self.inputs:
+            noted["lakeseal.inputs"] = msgspec.json.encode(self.inputs).decode()
+        return noted
+
+
+class PlannedBranchWrite:
+    def __init__(
+        self,
+        store: BranchStore,
+        command: BranchWriteCommand,
+        data: StructType,
+        *,
+        job_id: str | None = None,
+        checks: Sequence[Check] = (),
+    ) -> None:
+        """`job_id` is that of a plan that was made before, in another process perhaps."""
+        with located(table=store.uri):
+            self._schema = _own(data)
+            self._partition_by = _partition_columns(self._schema, command.partition_by)
+            FileSchema(self._schema, self._partition_by, mapped=False)
+            command.format.check(self._schema)
+        self._store = store
+        self._command = msgspec.structs.replace(command, partition_by=self._partition_by)
+        self.job_id = job_id or command.job_id or str(uuid4())
+        self._job = BranchJob(store, self._command.plan(self._schema, job_id=self.job_id), checks=checks)
+        self._protocol = BranchCommitProtocol(path=command.path, job_id=self.job_id, job=self._job)
+
+    @property
+    def result(self) -> BranchWrite | None:
+        return self._job.result
+
+    def begin(self) -> WriteJobSpec | None:
+        """What tasks are to do; None if there is nothing to do, which the result then says."""
+        self._protocol.setup_job()
+        if self.result is not None:
+            return None
+        command = self._command
+        is_parquet = command.format.name == "parquet"
+        return WriteJobSpec(
+            job_id=self.job_id,
+            store=self._store.objects,
+            protocol=CommitProtocolSpec(
+                kind=BranchCommitProtocol.kind,
+                path=command.path,
+                options={"data_prefix": self._job.job.data_prefix},
+            ),
+            schema=self._schema.to_json(),
+            partition_columns=self._partition_by,
+            compression=Compression(command.format.codec) if is_parquet else Compression(),
+            target_file_size=command.target_file_size or DEFAULT_TARGET_FILE_SIZE,
+            max_records_per_file=command.max_records_per_file,
+            stats=None,
+            format=command.format,
+            log_level=driver_level(),
+        )
+
+    def commit(self, messages: Sequence[TaskCommitMessage]) -> BranchWrite:
+        self._protocol.commit_job(messages)
+        assert self.result is not None, "a job that commits has a result"
+        return self.result
+
+    def abort(self) -> None:
+        self._protocol.abort_job()
+
+
+def run(
+    store: BranchStore, command: BranchWriteCommand, data: Any, *, runner: WriteRunner, checks: Sequence[Check] = ()
+) -> BranchWrite:
+    source = runner.open(data)
+    write = PlannedBranchWrite(store, command, source.schema, checks=checks)
+    spec = write.begin()
+    if spec is None:
+        assert write.result is not None, "a job without work has a result"
+        return write.result
+    try:
+        return write.commit(source.run(spec, InPlan()))
+    except BaseException:
+        write.abort()
+        raise
+
+
+def _own(data: StructType) -> StructType:
+    """Columns as files have them: any may be null, and what other tables noted about them does not count here."""
+    return StructType(tuple(StructField(field.name, _nullable(field.type), True) for field in data.fields))
+
+
+def _nullable(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return _own(data_type)
+        case ArrayType(element=element):
+            return ArrayType(_nullable(element))
+        case MapType(key=key, value=value):
+            return MapType(_nullable(key), _nullable(value))
+        case _:
+            return data_type
+
+
+def _partition_columns(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:
+    found = tuple(field.name for field in partition_fields(schema, names))
+    if len({name.lower() for name in found}) < len(found):
+        raise InvalidArgument(f"A column partitions twice: {', '.join(found)}", hint="Name each column once")
+    return found
+
+
+def _who(application: str) -> str:
+    try:
+        person = getpass.getuser()
+    except (KeyError, OSError):
+        person = "somebody"
+    place = f"{person}@{socket.gethostname()}"
+    return f"{place} ({application})" if application else place
+
+
+def metadata_of(values: Mapping[str, Any] | None) -> dict[str, str]:
+    """What a user gives as a commit's metadata: text by names."""
+    for name, value in (values or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidArgument(f"The commit's metadata {name!r} is not text", hint="Give names and texts only")
+        if name.startswith("lakeseal."):
+            raise InvalidArgument(f"{name!r} is a name of Lakeseal's own", hint="Choose another name")
+    return dict(values or {})
