@@ -55,10 +55,10 @@ def make(store: Store, ledger: Ledger, shape: Shape) -> Config:
 
 def ledger_for(spec: StoreSpec, ledger: str | Ledger | None, *, create: bool) -> Ledger:
     """The one that is given; where none is, a file in a repository on local disk."""
-    if isinstance(ledger, Ledger):
-        return ledger
-    if ledger is not None:
+    if isinstance(ledger, str):
         return open_ledger(ledger, create=create)
+    if ledger is not None:
+        return ledger
     if not spec.uri.startswith("file://"):
         raise InvalidArgument(
             f"a repository at {spec.uri} needs a ledger", hint="Pass ledger=, such as postgresql://host/db"

@@ -64,14 +64,24 @@ def create(
     *,
     ledger: str | Ledger | None = None,
     storage_options: Mapping[str, str] | None = None,
+    store: Store | None = None,
     shape: Shape | None = None,
 ) -> EmbeddedBranchStore:
     """A new repository with an empty branch `main`; `AlreadyExists` if there is one. Continues where an attempt with
-    the same ledger was interrupted."""
+    the same ledger was interrupted. `store` is what is at the URI, where that is open already."""
     spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
+    store = store or spec.open()
     book = config.ledger_for(spec, ledger, create=True)
-    store = spec.open()
-    made = config.make(store, book, shape or Shape())
+    try:
+        return EmbeddedBranchStore(_create(spec, store, book, shape or Shape()), book, owns_ledger=book is not ledger)
+    except BaseException:
+        if book is not ledger:
+            book.close()
+        raise
+
+
+def _create(spec: StoreSpec, store: Store, book: Ledger, shape: Shape) -> Ground:
+    made = config.make(store, book, shape)
     heads = Heads(book, made.id)
     if heads.is_known():
         raise AlreadyExists(f"there is a repository at {store.uri}", hint="Open it")
@@ -87,7 +97,7 @@ def create(
     )
     if not heads.register(DEFAULT_BRANCH, first.id, store.uri):
         raise AlreadyExists(f"there is a repository at {store.uri}", hint="Open it")
-    return EmbeddedBranchStore(ground, book)
+    return ground
 
 
 def open(
@@ -95,19 +105,22 @@ def open(
     *,
     ledger: str | Ledger | None = None,
     storage_options: Mapping[str, str] | None = None,
+    store: Store | None = None,
 ) -> EmbeddedBranchStore:
     """`RepositoryNotFound` if there is none, or if the ledger does not know it."""
     spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
-    store = spec.open()
+    store = store or spec.open()
     found = config.read(store)
     book = config.ledger_for(spec, ledger, create=False)
     heads = Heads(book, found.id)
     if not heads.is_known():
+        if book is not ledger:
+            book.close()
         raise RepositoryNotFound(
             f"the ledger {book.url} does not know the repository at {store.uri}",
-            hint=f"It was made with the ledger {found.ledger}: open it with that one, or create it again there",
+            hint=f"It was made with the ledger {found.ledger}: open it with that one",
         )
-    return EmbeddedBranchStore(_ground(spec, store, found, heads), book)
+    return EmbeddedBranchStore(_ground(spec, store, found, heads), book, owns_ledger=book is not ledger)
 
 
 def _ground(spec: StoreSpec, store: Store, found: config.Config, heads: Heads) -> Ground:
@@ -117,9 +130,10 @@ def _ground(spec: StoreSpec, store: Store, found: config.Config, heads: Heads) -
 class EmbeddedBranchStore:
     """`store.BranchStore`. Made by `create` and `open`."""
 
-    def __init__(self, ground: Ground, ledger: Ledger) -> None:
+    def __init__(self, ground: Ground, ledger: Ledger, *, owns_ledger: bool) -> None:
         self._ground = ground
         self._moves = Moves(ground)
+        self._owns_ledger = owns_ledger
         self.ledger = ledger
 
     @property
@@ -129,6 +143,10 @@ class EmbeddedBranchStore:
     @property
     def objects(self) -> StoreSpec:
         return self._ground.spec
+
+    def close(self) -> None:
+        if self._owns_ledger:
+            self.ledger.close()
 
     def __repr__(self) -> str:
         return f"EmbeddedBranchStore({self.uri!r})"

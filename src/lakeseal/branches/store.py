@@ -94,6 +94,9 @@ class BranchStore(Protocol):
     def objects(self) -> StoreSpec:
         """The store that addresses of entries are keys of. Travels to tasks."""
 
+    def close(self) -> None:
+        """Closes what the store itself opened, such as its ledger; not what it was given."""
+
     # Refs
 
     def resolve(self, ref: str) -> Ref: ...
