@@ -16,7 +16,7 @@ from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.ledger_store import LedgerStepStore
 from lakeseal.storage import open_store
 from lakeseal.testing.postgres import postgres_server
-from lakeseal.testing.published_rows import World
+from lakeseal.testing.published_rows import Place, World
 from lakeseal.testing.s3 import S3Server, s3_server
 
 
@@ -67,6 +67,12 @@ def steps(request: pytest.FixtureRequest, tmp_path: Path) -> CommitStepStore:
     return FileStepStore(open_store(server.uri(f"{uuid.uuid4().hex}/steps"), server.storage_options))
 
 
+@pytest.fixture(params=["ledger", "files"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(root=str(tmp_path), ledger=f"sqlite:///{tmp_path}/ledger.db", files=request.param == "files")
+
+
 @pytest.fixture
-def world(tmp_path: Path, sqlite_ledger: Ledger) -> World:
-    return World(tmp_path, sqlite_ledger)
+def world(place: Place) -> Iterator[World]:
+    with ledger.open(place.ledger) as opened:
+        yield World(place, ledger=opened)

@@ -1,64 +1,106 @@
-"""A dataset whose rows are numbers: task output and job output in directories, watermarks in a ledger."""
+"""Datasets whose rows are numbers, for tests of publishing: task output and job output in directories, watermarks in a
+ledger, and runs that can be killed at each of their effects.
+
+The watermark of partition "0" tells how many rows have been published, so that after any recovery the rows that are
+visible must be exactly those below it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from lakeseal import ledger as ledgers
 from lakeseal.ledger import Ledger
-from lakeseal.steps import CommitSequence, CommitStep, CommitStepStore, StepContext, Turn, register
+from lakeseal.steps.context import StepContext, Turn
+from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, checksum
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
 from lakeseal.steps.ledger_store import LedgerStepStore
+from lakeseal.steps.recovery import Recovery, recover
+from lakeseal.steps.sequence import CommitSequence
+from lakeseal.steps.step import CommitStep, register
+from lakeseal.steps.store import CommitStepStore
 from lakeseal.steps.watermarks import WatermarkChange, Watermarks
 from lakeseal.storage import Store, open_store
+from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects, When
+from lakeseal.testing.faults import FaultyStore
 
 PIPELINE = "clicks"
 STORE = "clicks"
 URN = "urn:events"
 
 
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a world lives, so that several processes can open it."""
+
+    root: str
+    ledger: str
+    files: bool = False
+    """Whether sequences are recorded as files, not in the ledger."""
+    copies: bool = False
+    """Whether the store can't move objects by itself."""
+
+
 class World:
-    """Rows are lines in files; the watermark of partition "0" is how many rows have been published."""
+    """May be opened any number of times; with `effects`, everything that it does to stores and ledger is one."""
 
-    def __init__(self, root: Path, ledger: Ledger, steps: CommitStepStore | None = None) -> None:
-        self.root = root
-        self.ledger = ledger
-        self.steps: CommitStepStore = LedgerStepStore(ledger) if steps is None else steps
-        self.marks = Watermarks(ledger)
-        self.files = open_store(root / "data")
+    def __init__(self, place: Place, effects: Effects | None = None, *, ledger: Ledger | None = None) -> None:
+        self.place = place
+        self._effects = effects
+        opened: Any = ledgers.open(place.ledger) if ledger is None else ledger
+        self.ledger: Ledger = opened if effects is None else CrashingLedger(opened, effects)  # type: ignore[assignment]
+        self.files = self._store(f"{place.root}/data")
+        self.steps: CommitStepStore = (
+            FileStepStore(self._store(f"{place.root}/steps")) if place.files else LedgerStepStore(self.ledger)
+        )
 
-    def context(self, epoch: int | None = None, **options: object) -> StepContext:
+    def _store(self, uri: str) -> Store:
+        store = open_store(uri)
+        if self.place.copies:
+            store = _Copies(store)
+        return store if self._effects is None else CrashingStore(store, self._effects)
+
+    def context(self, epoch: int | None = None) -> StepContext:
         turn = None if epoch is None else Turn(name=PIPELINE, epoch=epoch)
-        return StepContext(ledger=self.ledger, owners={}, turn=turn, **options)  # type: ignore[arg-type]
+        return StepContext(ledger=self.ledger, owners={}, turn=turn, open_store=self._store)
 
-    def stage(self, first: int, rows: int, *, files: int = 3, run: str = "run-1", dataset: str = URN) -> CommitSequence:
-        """Task output with rows from `first` on, and the sequence that publishes it."""
-        return stage(self.files, first, rows, files=files, run=run, dataset=dataset)
+    def stage(self, first: int, rows: int, **options: Any) -> CommitSequence:
+        return stage(self.files, first, rows, **options)
+
+    def recover(self, epoch: int | None = None, **options: Any) -> Recovery:
+        return recover(self.steps, STORE, self.context(epoch), sleep=lambda _: None, **options)
 
     def published(self, dataset: str = URN) -> list[int]:
         return rows_in(self.files, f"job-output/{dataset}/")
 
     def watermark(self, dataset: str = URN) -> int:
-        return int(self.marks.read(PIPELINE, dataset).get("0", 0))
+        return int(Watermarks(self.ledger).read(PIPELINE, dataset).get("0", 0))
 
-    def task_output(self) -> list[str]:
-        return [meta.key for meta in self.files.list("task-output/", recursive=True)]
+    def all_files(self) -> list[str]:
+        return [meta.key for meta in self.files.list(recursive=True)]
 
     def check(self, rows: int, dataset: str = URN) -> None:
-        """W3: every row once, and the watermark says so."""
-        assert self.published(dataset) == list(range(rows))
+        """Every row is visible once, and the watermark says so."""
+        assert self.published(dataset) == list(range(rows)), self.published(dataset)
         assert self.watermark(dataset) == rows
+
+
+class _Copies(FaultyStore):
+    def move(self, pairs: Any, to: Store) -> list[tuple[str, str]]:
+        return list(pairs)
 
 
 def stage(
     store: Store, first: int, rows: int, *, files: int = 3, run: str = "run-1", dataset: str = URN, epoch: int = 0
 ) -> CommitSequence:
+    """Task output with the rows from `first` on, and the sequence that publishes it."""
     renames = []
     for number in range(files):
-        mine = range(first + number, first + rows, files)
-        data = "".join(f"{row}\n" for row in mine).encode()
+        data = "".join(f"{row}\n" for row in range(first + number, first + rows, files)).encode()
         source = f"task-output/{run}/{dataset}/{number}.txt"
         store.put(source, data)
         target = f"job-output/{dataset}/day={number}/{run}-{number}.txt"
@@ -79,6 +121,29 @@ def rows_in(store: Store, prefix: str) -> list[int]:
     return sorted(int(line) for data in store.get_many(keys) for line in data.split())
 
 
+def publish_until(place: Place, first: int, rows: int, run: str, at: int | None, when: When) -> int:
+    """Publishes rows in this process, which dies at an effect; otherwise says how many there were."""
+    return _until(place, at, when, lambda world: _publish(world, first, rows, run))
+
+
+def recover_until(place: Place, at: int | None, when: When) -> int:
+    """As `publish_until`, with a recovery."""
+    return _until(place, at, when, lambda world: world.recover())
+
+
+def _publish(world: World, first: int, rows: int, run: str) -> None:
+    # Written before anything counts: a crash there is the task's.
+    sequence = stage(open_store(f"{world.place.root}/data"), first, rows, run=run)
+    sequence.commit(world.steps, world.context())
+
+
+def _until(place: Place, at: int | None, when: When, do: Callable[[World], object]) -> int:
+    effects = Effects(at, when)
+    with ledgers.open(place.ledger) as ledger:
+        do(World(place, effects, ledger=ledger))
+    return effects.count
+
+
 @register
 class Say(CommitStep, frozen=True, kw_only=True, tag="test-say"):
     """A step of a user: leaves a word in a file, and fails while a file `broken` is beside it."""
@@ -96,14 +161,6 @@ class Say(CommitStep, frozen=True, kw_only=True, tag="test-say"):
         Path(self.directory).mkdir(parents=True, exist_ok=True)
         with Path(self.directory, "said").open("a") as file:
             file.write(f"{self.word}\n")
-
-
-class NotRegistered(CommitStep, frozen=True, kw_only=True, tag="test-not-registered"):
-    word: str
-
-
-class Plain(Struct):
-    word: str
 
 
 def saying(directory: Path, word: str, *, dataset: str = URN, epoch: int = 0, store: str = STORE) -> CommitSequence:
