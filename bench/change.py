@@ -10,7 +10,7 @@ files. Each measurement changes a copy of its own (data files are linked, so cop
 
 What is timed is the command alone, on a table that is open. Facts are the rows that are there afterwards, and the sum
 of one column. `make bench-peers` adds Delta Spark, and our own commands with their tasks on Spark: both on all cores,
-after the same command on a small table, and with the merge's source in Spark's memory.
+after the same command on a small table, three times, and with the merge's source in Spark's memory.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 ROWS = int(os.environ.get("LAKESEAL_BENCH_ROWS", 20_000_000))
 FILES = 20
 SMALL_FILES = 1000
+WARM_UPS = 3
 SPREAD = "id % 100 = 7"
 # Not where a file ends, so that files are rewritten and not just dropped.
 ONE_PLACE = f"id >= {ROWS // 2 - ROWS // 300} AND id < {ROWS // 2 - ROWS // 300 + ROWS // 100}"
@@ -187,10 +188,12 @@ _NEWS = "spark.read.parquet(path).cache().createOrReplaceTempView('news'); resul
 
 
 def by_delta_spark(timer: Timer, uri: str, command: str, warm: str) -> Any:
-    with copied(uri) as copy, copied(warm) as small, news(copy, command) as source, DeltaSpark() as peer:
+    with copied(uri) as copy, news(copy, command) as source, DeltaSpark() as peer:
         if source is not None:
             peer.run(_NEWS, path=source)
-        peer.run(_DELTA_SPARK["delete" if command == "delete_range" else command], uri=small)
+        for _ in range(WARM_UPS):
+            with copied(warm) as small:
+                peer.run(_DELTA_SPARK["delete" if command == "delete_range" else command], uri=small)
         peer.run(_DELTA_SPARK[command], timer, uri=copy)
         return facts(copy)
 
@@ -200,13 +203,16 @@ def by_lakeseal_on_spark(timer: Timer, uri: str, command: str, warm: str) -> Any
     from lakeseal.commit.post_commit import flush
     from lakeseal.spark.local_session import local_session
 
-    with copied(uri) as copy, copied(warm) as small, news(copy, command) as path:
+    with copied(uri) as copy, news(copy, command) as path:
         settings = {"spark.driver.memory": "6g", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
         spark = local_session("change", settings=settings)
         source = None if path is None else spark.read.parquet(path).cache()
         if source is not None:
             source.count()
-        change(lakeseal.Table(small), "delete" if command == "delete_range" else command, source, spark)
+        for _ in range(WARM_UPS):
+            with copied(warm) as small:
+                change(lakeseal.Table(small), "delete" if command == "delete_range" else command, source, spark)
+                flush()
         table = lakeseal.Table(copy)
         table.version()
         with timer:
