@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakeseal.errors import LakesealError
+    from lakeseal.repository import Repository
     from lakeseal.spark.datasource import register
     from lakeseal.table import Table, convert, create
     from lakeseal.table_sql import sql
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "LakesealError": "lakeseal.errors",
+    "Repository": "lakeseal.repository",
     "Table": "lakeseal.table",
     "convert": "lakeseal.table",
     "create": "lakeseal.table",
@@ -27,7 +29,7 @@ _HOMES = {
     "transaction": "lakeseal.transactions",
 }
 
-__all__ = ["LakesealError", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
+__all__ = ["LakesealError", "Repository", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
 
 
 def __getattr__(name: str) -> Any:

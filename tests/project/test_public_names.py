@@ -6,7 +6,7 @@ import sys
 
 import lakeseal
 
-NAMES = ["LakesealError", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
+NAMES = ["LakesealError", "Repository", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
 TABLE = [
     "add_columns",
     "add_constraint",
@@ -41,6 +41,35 @@ TABLE = [
     "write",
 ]
 
+REPOSITORY = [
+    "branches",
+    "cherry_pick",
+    "create",
+    "create_branch",
+    "delete_branch",
+    "delete_tag",
+    "diff",
+    "export",
+    "gc",
+    "jobs",
+    "list",
+    "log",
+    "merge",
+    "open",
+    "protect",
+    "put",
+    "read",
+    "reset",
+    "revert",
+    "stat",
+    "tag",
+    "tags",
+    "to_arrow",
+    "to_spark",
+    "uri",
+    "write",
+]
+
 
 def test_the_package_offers_exactly_these_names() -> None:
     assert sorted(lakeseal.__all__) == NAMES
@@ -49,6 +78,10 @@ def test_the_package_offers_exactly_these_names() -> None:
 
 def test_a_table_offers_exactly_these_names() -> None:
     assert [name for name, _ in inspect.getmembers(lakeseal.Table) if not name.startswith("_")] == TABLE
+
+
+def test_a_repository_offers_exactly_these_names() -> None:
+    assert [name for name, _ in inspect.getmembers(lakeseal.Repository) if not name.startswith("_")] == REPOSITORY
 
 
 def test_a_table_does_not_import_pyspark_because_it_is_an_extra() -> None:

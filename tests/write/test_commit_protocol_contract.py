@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from lakeseal.branches import embedded
+from lakeseal.branches.paths import data_prefix
 from lakeseal.errors import InvalidArgument
+from lakeseal.protocol.partitions import parse_partition_directory
+from lakeseal.write.branch_commit_protocol import BranchCommitProtocol
+from lakeseal.write.branch_job import BranchJob, JobPlan
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.write.file_commit_protocol import (
     FileCommitProtocol,
@@ -36,7 +41,14 @@ def task(split: int = 0, attempt: int = 0) -> TaskContext:
 
 
 def written(file: TaskFile, size: int) -> WrittenFile:
-    return WrittenFile(key=file.key, size=size, modified_ms=1_700_000_000_000, num_records=1, stats='{"numRecords":1}')
+    return WrittenFile(
+        key=file.key,
+        size=size,
+        modified_ms=1_700_000_000_000,
+        num_records=1,
+        stats='{"numRecords":1}',
+        checksum=f"sha256:{size}",
+    )
 
 
 def delayed(root: Path) -> Harness:
@@ -60,7 +72,25 @@ def delayed(root: Path) -> Harness:
     )
 
 
-HARNESSES: dict[str, Callable[[Path], Harness]] = {"delayed": delayed}
+def on_a_branch(root: Path) -> Harness:
+    repository = embedded.create(root / "repository")
+
+    def new() -> BranchCommitProtocol:
+        job = BranchJob(repository, JobPlan(id="delta", dest="main", path="out"))
+        return BranchCommitProtocol(path="out", job_id="delta", data_prefix=data_prefix("out", "delta"), job=job)
+
+    def committed(driver: FileCommitProtocol) -> list[tuple[dict[str, str | None], int]]:
+        return [(parse_partition_directory(entry.path), entry.size) for entry in repository.list("main", "out")]
+
+    return Harness(
+        new=new,
+        write=lambda file, data: repository.objects.open().put(file.key, data),
+        committed=committed,
+        visible=lambda: [entry.path for entry in repository.list("main")],
+    )
+
+
+HARNESSES: dict[str, Callable[[Path], Harness]] = {"delayed": delayed, "branch": on_a_branch}
 
 
 @pytest.fixture(params=HARNESSES)

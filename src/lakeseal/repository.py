@@ -1,0 +1,324 @@
+"""`Repository`: versioned trees of files by their URI. The face that users see; the work is done in the rooms below.
+
+A write is one job: its files are on the branch all at once, in one merge, or not at all. Refs (branches, tags, commits)
+are looked up once per call, so what a call reads is one commit.
+
+    repo = lakeseal.Repository.create("s3://bucket/repo", ledger="postgresql://…")
+    repo.write(df, "main", "out/orders", mode="overwrite", partition_by=["day"])
+    repo.to_spark(spark, "main", "out/orders")
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from lakeseal.branches import checks as rules
+from lakeseal.branches import embedded
+from lakeseal.branches.store import (
+    DAY_MS,
+    DEFAULT_BRANCH,
+    BranchStore,
+    Change,
+    Check,
+    Commit,
+    Entry,
+    GcReport,
+    Job,
+    MergeResult,
+    Protection,
+    Ref,
+    Strategy,
+)
+from lakeseal.errors import InvalidArgument, Unsupported
+from lakeseal.formats.file_format import FileFormat
+from lakeseal.formats.tree_reader import TreeReader
+from lakeseal.formats.tree_scan import TreeScan, scan
+from lakeseal.protocol.arrow import from_arrow
+from lakeseal.protocol.schema import StructType
+from lakeseal.repository_export import ExportReport, export
+from lakeseal.storage import StoreSpec
+from lakeseal.write import branch_write
+from lakeseal.write.branch_job import BranchWrite
+from lakeseal.write.branch_write import BranchWriteCommand, metadata_of
+from lakeseal.write.runner import InProcessRunner, WriteRunner
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LAKEFS = "lakefs://"
+_HOUR_MS = 60 * 60 * 1000
+_STRATEGIES = ("source-wins", "dest-wins")
+
+
+class Repository:
+    def __init__(self, store: BranchStore) -> None:
+        """Use `create` or `open`, or bring a branch store of your own."""
+        self.store = store
+
+    @classmethod
+    def create(
+        cls,
+        uri: str | os.PathLike[str],
+        ledger: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Repository:
+        """A new repository with an empty branch `main`. On local disk the ledger may be left out: it is then a file in
+        the repository."""
+        where = os.fspath(uri)
+        if where.startswith(_LAKEFS):
+            return cls(_lakefs().create(where, storage_options=storage_options))
+        return cls(embedded.create(where, ledger=ledger, storage_options=storage_options))
+
+    @classmethod
+    def open(
+        cls,
+        uri: str | os.PathLike[str],
+        ledger: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Repository:
+        where = os.fspath(uri)
+        if where.startswith(_LAKEFS):
+            return cls(_lakefs().open(where, storage_options=storage_options))
+        return cls(embedded.open(where, ledger=ledger, storage_options=storage_options))
+
+    @property
+    def uri(self) -> str:
+        return self.store.uri
+
+    def __repr__(self) -> str:
+        return f"Repository({self.uri!r})"
+
+    # Rows
+
+    def write(
+        self,
+        data: Any,
+        branch: str,
+        path: str,
+        format: str = "parquet",
+        mode: str = "append",
+        partition_by: Sequence[str] | str = (),
+        *,
+        partition_overwrite: str | None = None,
+        compression: str | None = None,
+        header: bool = False,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        inputs: Iterable[str | tuple[str, str]] = (),
+        checks: Sequence[Check] = (),
+        job_id: str | None = None,
+        max_records_per_file: int | None = None,
+        target_file_size: int | None = None,
+    ) -> BranchWrite:
+        """Writes a Spark DataFrame, or anything that Arrow can read, as files below `path`.
+
+        `inputs` are refs that the data was made of, or (ref, path), which the commit's lineage keeps as commits.
+        `checks` see the merge before it counts. With a `job_id` of your own, a write that is tried again happens once.
+        """
+        runner, application = self._runner(data)
+        command = BranchWriteCommand(
+            branch=branch,
+            path=path,
+            mode=mode,
+            format=FileFormat(name=format, compression=compression, header=header),
+            partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
+            partition_overwrite=partition_overwrite,
+            message=message,
+            metadata=metadata_of(metadata),
+            inputs=tuple(self._input(one) for one in inputs),
+            application=application,
+            job_id=job_id,
+            max_records_per_file=max_records_per_file,
+            target_file_size=target_file_size,
+        )
+        return branch_write.run(self.store, command, data, runner=runner, checks=checks)
+
+    def to_arrow(
+        self,
+        ref: str,
+        path: str,
+        columns: Sequence[str] | None = None,
+        *,
+        schema: pa.Schema | None = None,
+        format: str | None = None,
+        header: bool = False,
+    ) -> pa.Table:
+        """The rows of the files below a path, all in memory. `schema`, `format` and `header` are for files that were
+        not written by a job and do not say by themselves what they hold."""
+        found = self._scan(ref, path, schema, format, header).select(columns)
+        reader = TreeReader(self.store.objects.open(), found.spec)
+        return pa.Table.from_batches(reader.read(found.files), schema=reader.schema)
+
+    def to_spark(
+        self,
+        spark: SparkSession,
+        ref: str,
+        path: str,
+        columns: Sequence[str] | None = None,
+        *,
+        schema: Any = None,
+        format: str | None = None,
+        header: bool = False,
+    ) -> DataFrame:
+        """The same as a DataFrame of the commit that the ref stands for now."""
+        from lakeseal.spark import tree_scan  # pyspark is an extra
+
+        found = self._scan(ref, path, schema, format, header).select(columns)
+        return tree_scan.to_spark(spark, found, self.store.objects)
+
+    # Files
+
+    def list(self, ref: str, path: str = "") -> builtins.list[Entry]:
+        return [*self.store.list(ref, path)]
+
+    def stat(self, ref: str, path: str) -> Entry:
+        return self.store.stat(ref, path)
+
+    def read(self, ref: str, path: str) -> bytes:
+        return self.store.read(ref, path)
+
+    def put(self, branch: str, path: str, data: bytes, message: str = "") -> Commit:
+        """One file in one commit; for rows there is `write`."""
+        return self.store.put(branch, path, data, message=message)
+
+    def export(
+        self, ref: str, path: str, directory: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+    ) -> ExportReport:
+        """Lays the files below a path out in a directory or bucket, with a manifest that is written last. Run again, it
+        copies what is new and removes what is gone."""
+        target = StoreSpec(uri=os.fspath(directory), storage_options=storage_options or {})
+        return export(self.store, ref, path, target.open())
+
+    # Refs
+
+    def branches(self) -> builtins.list[Ref]:
+        return self.store.branches()
+
+    def create_branch(self, name: str, source: str = DEFAULT_BRANCH) -> Ref:
+        return self.store.create_branch(name, source)
+
+    def delete_branch(self, name: str) -> None:
+        self.store.delete_branch(name)
+
+    def protect(self, branch: str, protected: bool = True, rules: Sequence[Any] = ()) -> Ref:
+        """A protected branch changes by merges only, and every merge must pass its rules (`lakeseal.branches.checks`).
+        Replaces what was set before."""
+        return self.store.protect(branch, Protection(protected=protected, rules=_stored(rules)))
+
+    def tags(self) -> builtins.list[Ref]:
+        return self.store.tags()
+
+    def tag(self, name: str, ref: str) -> Ref:
+        return self.store.create_tag(name, ref)
+
+    def delete_tag(self, name: str) -> None:
+        self.store.delete_tag(name)
+
+    # History
+
+    def log(self, ref: str = DEFAULT_BRANCH, limit: int | None = None) -> builtins.list[Commit]:
+        """Newest first."""
+        return [*self.store.log(ref, limit=limit)]
+
+    def diff(self, a: str, b: str, path: str = "") -> builtins.list[Change]:
+        """What has to change in `a` to make it `b`."""
+        return [*self.store.diff(a, b, path)]
+
+    def merge(
+        self,
+        source: str,
+        dest: str,
+        strategy: str | None = None,
+        if_head: str | None = None,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        checks: Sequence[Check] = (),
+    ) -> MergeResult:
+        """Brings what `source` has to the branch `dest`, all of it at once. `if_head`: only if the branch is still
+        there. A check gets the merge as it would be, and refuses it by giving a reason."""
+        if strategy is not None and strategy not in _STRATEGIES:
+            raise InvalidArgument(
+                f"There is no merge strategy {strategy!r}", hint=f"Choose {' or '.join(_STRATEGIES)}, or none"
+            )
+        return self.store.merge(
+            source,
+            dest,
+            strategy=cast("Strategy | None", strategy),
+            if_head=if_head,
+            message=message,
+            metadata=metadata_of(metadata),
+            checks=checks,
+        )
+
+    def revert(self, branch: str, commit: str, parent: int = 1) -> Commit:
+        return self.store.revert(branch, commit, parent=parent)
+
+    def cherry_pick(self, branch: str, commit: str, parent: int = 1) -> Commit:
+        return self.store.cherry_pick(branch, commit, parent=parent)
+
+    def reset(self, branch: str, ref: str, if_head: str | None = None) -> Ref:
+        return self.store.reset(branch, ref, if_head=if_head)
+
+    # Jobs and upkeep
+
+    def jobs(self, branch: str | None = None, path: str | None = None) -> builtins.list[Job]:
+        """Who is writing where, since when."""
+        return self.store.jobs(dest=branch, path=path)
+
+    def gc(self, job_grace_hours: float = 168, history_days: float | None = None, dry_run: bool = False) -> GcReport:
+        """Removes what no branch, tag or job in flight needs."""
+        if job_grace_hours < 0 or (history_days is not None and history_days < 0):
+            raise InvalidArgument("A time to keep things for cannot be negative")
+        return self.store.gc(
+            job_grace_ms=int(job_grace_hours * _HOUR_MS),
+            history_ms=None if history_days is None else int(history_days * DAY_MS),
+            dry_run=dry_run,
+        )
+
+    def _scan(self, ref: str, path: str, schema: Any, format: str | None, header: bool) -> TreeScan:
+        return scan(self.store, ref, path, schema=_columns(schema), format=format, header=header)
+
+    def _runner(self, data: Any) -> tuple[WriteRunner, str]:
+        if not type(data).__module__.startswith("pyspark."):
+            return InProcessRunner(), ""
+        from lakeseal.spark.runner import SparkRunner  # pyspark is an extra
+
+        session = data.sparkSession
+        return SparkRunner(session), session.conf.get("spark.app.id", "") or ""
+
+    def _input(self, given: str | tuple[str, str]) -> str:
+        ref, path = (given, "") if isinstance(given, str) else given
+        return f"{self.store.head(ref)}:{path}" if path else self.store.head(ref)
+
+
+def _columns(schema: Any) -> StructType | None:
+    if schema is None or isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, pa.Schema):
+        return from_arrow(schema)
+    if type(schema).__module__.startswith("pyspark."):
+        from lakeseal.spark.schema import data_schema  # pyspark is an extra
+
+        return data_schema(schema)
+    raise InvalidArgument(f"A {type(schema).__name__} is no schema", hint="Give one of pyarrow or of Spark")
+
+
+def _stored(given: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    return tuple(rule if isinstance(rule, dict) else rules.rule_to_json(rule) for rule in given)
+
+
+def _lakefs() -> Any:
+    try:
+        return import_module("lakeseal.branches.lakefs")
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            "This Lakeseal cannot speak to a lakeFS server",
+            hint="Install lakeseal[lakefs], or use a repository without a server",
+        ) from error
