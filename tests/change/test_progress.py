@@ -29,7 +29,8 @@ def test_nothing_is_shown_in_a_pipe(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals to open on this system")
 def test_a_terminal_shows_what_a_command_is_at(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", CODE, str(tmp_path / "t")], stderr=theirs)
+    wide = os.environ | {"COLUMNS": "120", "TERM": "xterm"}
+    process = subprocess.Popen([sys.executable, "-c", CODE, str(tmp_path / "t")], stderr=theirs, env=wide)
     os.close(theirs)
     shown = b""
     try:
@@ -39,4 +40,6 @@ def test_a_terminal_shows_what_a_command_is_at(tmp_path: Path) -> None:
         pass  # the other side was closed
     os.close(ours)
     assert process.wait() == 0
-    assert b"delete: searching" in shown or b"delete: rewriting" in shown or b"delete: committing" in shown
+    for stage in (b"delete: searching", b"delete: rewriting", b"delete: committing"):
+        assert stage in shown
+    assert b"0/3" in shown, "how many files there are"

@@ -45,6 +45,7 @@ def progress(command: str) -> Iterator[Progress]:
             def stage(self, what: str, total: int | None = None) -> None:
                 bar.remove_task(self._task)
                 self._task = bar.add_task(f"{command}: {what}", total=total)
+                bar.refresh()  # short stages would never be seen otherwise
 
             def advance(self, steps: int = 1) -> None:
                 bar.advance(self._task, steps)
