@@ -360,7 +360,7 @@ def test_field_bug_15_a_client_can_finish_a_release_whose_backfill_failed(owner:
 
 
 @pytest.mark.parametrize("call", ["backfill", "finish_release"])
-@pytest.mark.parametrize("who", ["recover", "a writer", "another release"])
+@pytest.mark.parametrize("who", ["recover", "a writer", "another release", "a take-over"])
 def test_a_release_that_was_cut_off_is_finished_by_whoever_comes_next(
     owner: LedgerOwner, memory: Store, call: str, who: str
 ) -> None:
@@ -379,6 +379,14 @@ def test_a_release_that_was_cut_off_is_finished_by_whoever_comes_next(
             assert not recover(owner).failed
         case "another release":
             assert release(owner, memory) == 4
+        case "a take-over":
+            if call == "backfill":
+                with pytest.raises(ReleaseUnderway, match="is releasing"):
+                    take_over(owner, memory)
+                finish_release(owner, memory)
+            assert take_over(owner, memory) == 5
+            check_history(memory)
+            return
     assert state(owner, memory) is State.NONE
     assert newest(memory) == 4
     check_history(memory)

@@ -26,6 +26,7 @@ from lakeseal.errors import (
     ConcurrentWriteException,
     CorruptTable,
     OwnedElsewhere,
+    ReleaseUnderway,
     TableNotFound,
     UnknownOutcome,
 )
@@ -121,6 +122,8 @@ def _check_free(endpoint: OwnerEndpoint, snapshot: Snapshot) -> None:
         told = endpoint.get_commits(snapshot.table)
         if told.state is State.PENDING and told.change_id is not None:
             told = endpoint.confirm_takeover(snapshot.table, told.change_id)
+        if told.state is State.RELEASING:
+            raise ReleaseUnderway(f"The owner {named!r} is releasing the table", table=snapshot.table)
         if told.state is State.ACTIVE:
             raise AlreadyExists(
                 f"The owner {named!r} has the table already", table=snapshot.table, version=snapshot.version

@@ -198,7 +198,9 @@ class LedgerOwner:
                 case None | Verdict.OWNED:
                     return self.get_commits(table)
                 case Verdict.RELEASING:
-                    raise _releasing(table)
+                    # Whoever released the table may have died when only the owner was still to be told.
+                    if self.finish_release(table).state is State.RELEASING:
+                        raise _releasing(table)
                 case _:
                     if self.settle(table).state is State.PENDING:
                         break
