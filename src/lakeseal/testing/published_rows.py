@@ -7,6 +7,7 @@ visible must be exactly those below it.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from msgspec import Struct
 
 from lakeseal import ledger as ledgers
 from lakeseal.ledger import Ledger
+from lakeseal.ledger.schema import leases as lease_table
+from lakeseal.steps import leases
 from lakeseal.steps.context import StepContext, Turn
 from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, checksum
@@ -63,6 +66,11 @@ class World:
         if self.place.copies:
             store = _Copies(store)
         return store if self._effects is None else CrashingStore(store, self._effects)
+
+    def take_turn(self) -> int:
+        """The epoch of a new run, which has waited until the lease of the one before ran out."""
+        self.ledger.write(lambda tx: tx.update(lease_table, {"name": PIPELINE}, {"expires": 0}))
+        return leases.acquire(self.ledger, PIPELINE, holder=str(uuid.uuid4())).epoch
 
     def context(self, epoch: int | None = None) -> StepContext:
         turn = None if epoch is None else Turn(name=PIPELINE, epoch=epoch)
