@@ -94,7 +94,8 @@ class _TextEncoder:
             self._put(csv_text.header(columns))
 
     def write(self, rows: pa.Table) -> None:
-        for lines in self._encoded(rows, self._columns):
+        # Each piece costs a call per column, and rows may come in many small ones.
+        for lines in self._encoded(rows.combine_chunks(), self._columns):
             self._put(lines)
 
     def close(self) -> None:
