@@ -51,6 +51,8 @@ from lakeseal.write.write_command import NothingToDo
 
 _SOURCE_ROW = "__lakeseal_source"
 _CLAUSE = "__lakeseal_clause"
+# So many rows are sent to every executor rather than the whole table to be shuffled to meet them.
+_BROADCAST_ROWS = 500_000
 _RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
 
 
@@ -114,10 +116,12 @@ class _SparkMerge:
         self._updates = [n for n, clause in enumerate(command.clauses) if clause.action == "update"]
         self._deletes = [n for n, clause in enumerate(command.clauses) if clause.action == "delete"]
         self._kept: list[DataFrame] = [self._source]
+        self._sources = 0
 
     def run(self, bar: Progress) -> CommitResult | NothingToDo:
         watch = Stopwatch()
         try:
+            self._sources = self._source.count()
             self._columns.check(self._rows([], None).crossJoin(self._source))
             on = self._names.resolve(self._command.on)
             candidates = self._txn.filter_files(self._predicate(on))
@@ -132,8 +136,7 @@ class _SparkMerge:
             files: list[Action] = [*changed, *old]
             copied = None if self._by_vectors else self._copied(touched)
             counts["copied"] = copied or 0
-            sources = self._source.count()
-            metrics = self._metrics(files, counts, sources) | {
+            metrics = self._metrics(files, counts, self._sources) | {
                 "scanTimeMs": scan_time,
                 "rewriteTimeMs": watch.lap(),
                 "executionTimeMs": watch.total,
@@ -197,7 +200,8 @@ class _SparkMerge:
     def _matched(self, on: Expression, files: Sequence[tuple[int, DataFile]]) -> tuple[DataFrame, DataFrame]:
         """Pairs that belong together, and the rows that change, by their places."""
         target = self._rows(files, columns_of(TARGET, self._columns.paths(on)))
-        joined = target.join(self._source, F.expr(render(on.root)), "inner")
+        source = _sent(self._source, self._sources)
+        joined = target.join(source, F.expr(render(on.root)), "inner")
         chosen = self._columns.clause("matched").alias(_CLAUSE)
         pairs = self._keep(joined.select(quoted(FILE), quoted(ROW), quoted(_SOURCE_ROW), chosen))
         actions = pairs.where(quoted(_CLAUSE).isNotNull())
@@ -271,8 +275,8 @@ class _SparkMerge:
 
     def _rewritten(self, actions: DataFrame, touched: list[_Touched], changes: bool) -> DataFrame:
         rows = self._rows([(t.number, t.file) for t in touched], None)
-        placed = rows.join(actions, [FILE, ROW], "inner" if self._by_vectors else "left")
-        joined = placed.join(self._source, [_SOURCE_ROW], "left")
+        given = _sent(actions.join(self._source, [_SOURCE_ROW], "left"), sum(one.acted for one in touched))
+        joined = rows.join(given, [FILE, ROW], "inner" if self._by_vectors else "left")
         if not changes:
             keeps = quoted(_CLAUSE).isNull() | quoted(_CLAUSE).isin(self._updates)
             return self._columns.updated(joined.where(keeps), quoted(_CLAUSE)).select(
@@ -324,6 +328,10 @@ def _plain_key(part: Expression, table: StructType) -> tuple[StructField, sql.No
             if field is not None and field.type in _RANGED and sides(Expression(part.text, source)) == {SOURCE}:
                 return field, source
     return None
+
+
+def _sent(frame: DataFrame, rows: int) -> DataFrame:
+    return F.broadcast(frame) if rows <= _BROADCAST_ROWS else frame
 
 
 def quoted(name: str) -> Column:

@@ -27,6 +27,9 @@ from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.table_files import SPLIT_BYTES, TableFiles, described, splits
 from lakeseal.write.zorder import ordered
 
+_ENOUGH_ROWS = DEFAULT_BATCH_ROWS // 2
+_ENOUGH_BYTES = 8 * 2**20
+
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -117,16 +120,17 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
         return transform
 
 
-def coalesced(batches: Iterable[pa.RecordBatch], rows: int = DEFAULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The same rows in no batches much smaller than `rows`: whatever is done to a batch has its price."""
+def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are not small, since whatever is done to a batch has its price."""
     held: list[pa.RecordBatch] = []
-    count = 0
+    rows = size = 0
     for batch in batches:
         held.append(batch)
-        count += batch.num_rows
-        if count >= rows // 2:
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES:
             yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, count = [], 0
+            held, rows, size = [], 0, 0
     if held:
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
