@@ -184,6 +184,8 @@ class _Recoverer:
                 return DatasetRecovery(dataset=dataset, outcome=Outcome.FINISHED), None
             done = sequence.finish(self._steps, self._context)
         except Fenced:
+            if self._steps.status(status.store, dataset) is None:  # finished by somebody else just now
+                return DatasetRecovery(dataset=dataset, outcome=Outcome.FINISHED), None
             raise
         except Exception as error:  # a user's step may raise anything
             return self._failed(status, error)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from lakeseal.errors import BrokenSequence, InvalidArgument
+from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument
 from lakeseal.steps import step as step_codec
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.step import CommitStep
@@ -88,13 +88,17 @@ class CommitSequence(Struct, frozen=True, kw_only=True):
         return self.finish(store, context)
 
     def finish(self, store: CommitStepStore, context: StepContext) -> Replayed:
-        """Under the context's turn, which may be later than the sequence's."""
+        """Under the context's turn, which may be later than the sequence's. `Fenced` if it is not recorded any more:
+        others have finished or aborted it."""
+        # Not the checksum of what would be written now: a later version may write the same steps in other words.
+        checksum = self.checksum or self.record().checksum
+        status = store.status(self.store, self.dataset)
+        if status is None or status.checksum != checksum:
+            raise Fenced(f"The sequence of {self.dataset!r} is not recorded in {self.store!r} any more")
         replayed = self.replay(context)
         for leftover in self.leftovers:
             leftover.remove(context)
         epoch = self.epoch if context.turn is None else context.turn.epoch
-        # Not the checksum of what would be written now: a later version may write the same steps in other words.
-        checksum = self.checksum or self.record().checksum
         store.remove(self.store, self.dataset, checksum=checksum, epoch=epoch)
         return replayed
 
