@@ -18,13 +18,16 @@ _schema = {repr(kind): schema for kind, schema in zip(_TYPES, _schemas, strict=T
 
 
 def of_call(call: Call) -> dict[str, Any]:
-    """Arguments of `add_api_route`."""
     return {
-        "responses": {
-            200: {"description": "Done", "content": _json(_schema[repr(call.reply)])},
-            "default": {"description": "Not done", "content": _json(_schema[repr(ErrorReply)])},
-        },
-        "openapi_extra": {"requestBody": {"required": True, "content": _json(_schema[repr(call.request)])}},
+        "post": {
+            "summary": call.summary,
+            "operationId": call.name,
+            "requestBody": {"required": True, "content": _json(_schema[repr(call.request)])},
+            "responses": {
+                "200": {"description": "Done", "content": _json(_schema[repr(call.reply)])},
+                "default": {"description": "Not done", "content": _json(_schema[repr(ErrorReply)])},
+            },
+        }
     }
 
 
@@ -32,6 +35,7 @@ def install(app: FastAPI) -> None:
     def describe() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            found["paths"] |= {call.path: of_call(call) for call in CALLS}
             components = found.setdefault("components", {})
             components["schemas"] = {**components.get("schemas", {}), **_components}
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
