@@ -156,6 +156,7 @@ class TreeWriter:
         self._files = files
         self._pool: ThreadPoolExecutor | None = None
         self._pending: list[Future[None]] = []
+        self._held: Callable[[], None] | None = None
 
     def put_range(self, entries: pa.Table) -> Row:
         row = Row(
@@ -184,24 +185,31 @@ class TreeWriter:
     def finish(self) -> None:
         """Waits for what is on its way; raises what went wrong with it."""
         try:
+            if self._held is not None:
+                self._held()
             for pending in self._pending:
                 pending.result()
         finally:
             self.close()
 
     def close(self) -> None:
-        self._pending = []
+        """Gives up what is not on its way yet."""
+        self._pending, self._held = [], None
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
     def _put(self, key: str, data: Callable[[], bytes]) -> None:
         # Names are our own, so a plain put is as good as put-if-absent, and may be repeated after a lost reply.
+        held, self._held = self._held, lambda: self._store.put(key, data())
+        if held is None:
+            return
+        # All but the last go to threads, side by side.
         if self._pool is None:
             self._pool = ThreadPoolExecutor(LOOK_AHEAD, thread_name_prefix="lakeseal-tree")
         while len(self._pending) > 2 * LOOK_AHEAD:
             self._pending.pop(0).result()
-        self._pending.append(self._pool.submit(lambda: self._store.put(key, data())))
+        self._pending.append(self._pool.submit(held))
 
     def _assembled(self, items: list[Row]) -> Rows:
         shape = self._files.shape
