@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from lakeseal.branches import embedded
 from lakeseal.branches.paths import data_prefix
 from lakeseal.errors import InvalidArgument
 from lakeseal.protocol.partitions import parse_partition_directory
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.file_store import FileStepStore
+from lakeseal.storage import StoreSpec, open_store
 from lakeseal.write.branch_commit_protocol import BranchCommitProtocol
 from lakeseal.write.branch_job import BranchJob, JobPlan
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
@@ -22,6 +26,7 @@ from lakeseal.write.file_commit_protocol import (
     TaskFile,
     WrittenFile,
 )
+from lakeseal.write.staged_commit_protocol import SequenceJob, StagedCommitProtocol
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,14 @@ def task(split: int = 0, attempt: int = 0) -> TaskContext:
     return TaskContext(job_id="delta", split=split, attempt=attempt, task_attempt_id=10 * split + attempt)
 
 
-def written(file: TaskFile, size: int) -> WrittenFile:
+def written(file: TaskFile, data: bytes) -> WrittenFile:
     return WrittenFile(
         key=file.key,
-        size=size,
+        size=len(data),
         modified_ms=1_700_000_000_000,
         num_records=1,
         stats='{"numRecords":1}',
-        checksum=f"sha256:{size}",
+        checksum=f"sha256:{hashlib.sha256(data).hexdigest()}",
     )
 
 
@@ -90,7 +95,25 @@ def on_a_branch(root: Path) -> Harness:
     )
 
 
-HARNESSES: dict[str, Callable[[Path], Harness]] = {"delayed": delayed, "branch": on_a_branch}
+def staged(root: Path) -> Harness:
+    steps = FileStepStore(open_store(root / "steps"))
+    spec = StoreSpec(uri=str(root / "out"))
+    store = spec.open()
+
+    def new() -> StagedCommitProtocol:
+        job = SequenceJob(steps, StepContext(owners={}), store="jobs", dataset="out")
+        return StagedCommitProtocol(store=spec, path="", job_id="delta", job=job)
+
+    def visible() -> list[str]:
+        return [meta.key for meta in store.list(recursive=True) if not meta.key.startswith("_")]
+
+    def committed(driver: FileCommitProtocol) -> list[tuple[dict[str, str | None], int]]:
+        return [(parse_partition_directory(key), store.head(key).size) for key in visible()]
+
+    return Harness(new=new, write=lambda file, data: store.put(file.key, data), committed=committed, visible=visible)
+
+
+HARNESSES: dict[str, Callable[[Path], Harness]] = {"delayed": delayed, "branch": on_a_branch, "staged": staged}
 
 
 @pytest.fixture(params=HARNESSES)
@@ -105,7 +128,7 @@ def run_task(harness: Harness, context: TaskContext, files: Sequence[tuple[str |
     for directory, data in files:
         file = protocol.new_task_file(context, directory, "-c000.parquet")
         harness.write(file, data)
-        done.append(written(file, len(data)))
+        done.append(written(file, data))
     return protocol.commit_task(context, done)
 
 
@@ -173,7 +196,7 @@ def test_a_name_that_was_not_used_is_forgotten(harness: Harness) -> None:
     protocol.new_task_file(task(), None, ".parquet")
     used = protocol.new_task_file(task(), None, ".parquet")
     harness.write(used, b"xyz")
-    driver.commit_job([protocol.commit_task(task(), [written(used, 3)])])
+    driver.commit_job([protocol.commit_task(task(), [written(used, b"xyz")])])
     assert harness.committed(driver) == [({}, 3)]
 
 
@@ -181,7 +204,7 @@ def test_a_file_that_was_not_named_for_the_task_is_refused(harness: Harness) -> 
     protocol = harness.new()
     protocol.setup_task(task())
     with pytest.raises(InvalidArgument, match="not named"):
-        protocol.commit_task(task(), [written(TaskFile(key="elsewhere", path="x/elsewhere"), 1)])
+        protocol.commit_task(task(), [written(TaskFile(key="elsewhere", path="x/elsewhere"), b"x")])
 
 
 def test_a_task_without_files_sends_an_empty_message(harness: Harness) -> None:

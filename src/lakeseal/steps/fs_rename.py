@@ -122,6 +122,14 @@ def checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_CHECKSUM_DIGITS]
 
 
+def recorded_checksum(whole: str) -> str:
+    """From a whole SHA-256 as writers of files give it, `sha256:…`."""
+    name, _, digits = whole.partition(":")
+    if name != "sha256" or len(digits) < _CHECKSUM_DIGITS:
+        raise InvalidArgument(f"{whole!r} is no SHA-256 of a file")
+    return digits[:_CHECKSUM_DIGITS]
+
+
 def move(source: Store, target: Store, pairs: Sequence[tuple[str, str]], threads: int) -> None:
     """By the store itself where it can, else by copying. Sources are deleted after all copies are durable."""
     if not pairs:

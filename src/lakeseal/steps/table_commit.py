@@ -38,6 +38,8 @@ from lakeseal.protocol.actions import Action, AddFile, Metadata
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.step import CommitStep, register
 
+_OWNERS = "delta.managedCommit"
+
 
 @register
 class TableCommitStep(CommitStep, frozen=True, kw_only=True, tag="table-commit"):
@@ -48,7 +50,7 @@ class TableCommitStep(CommitStep, frozen=True, kw_only=True, tag="table-commit")
     app_id: str
     app_version: int
     actions: str
-    """As lines of the log."""
+    """As lines of the log: files, and the table's metadata where it changes with them."""
     operation: Operation
     written_for: str
     """What of the table's metadata its files depend on, as a checksum."""
@@ -90,7 +92,9 @@ class TableCommitStep(CommitStep, frozen=True, kw_only=True, tag="table-commit")
 
     def _commit(self, route: Route) -> None:
         actions = codec.decode(self.actions.encode())
-        if all(isinstance(action, AddFile) for action in actions):
+        metadata = [action for action in actions if isinstance(action, Metadata)]
+        files = [action for action in actions if not isinstance(action, Metadata)]
+        if all(isinstance(action, AddFile) for action in files):
             base = self._newest(route.log)
         else:
             base = route.log.snapshot(version=self.read_version)
@@ -100,7 +104,9 @@ class TableCommitStep(CommitStep, frozen=True, kw_only=True, tag="table-commit")
             if self._is_in(route.log, base):
                 return
             raise self._taken()
-        txn.commit(actions, self.operation)
+        for changed in metadata:
+            txn.update_metadata(_carried_over(changed, base.metadata))
+        txn.commit(files, self.operation)
 
     def _newest(self, log: DeltaLog) -> Snapshot:
         newest = log.snapshot()
@@ -142,3 +148,14 @@ def _dependencies(metadata: Metadata) -> str:
     }
     depends = [metadata.id, metadata.schema_string, list(metadata.partition_columns), sorted(settings.items())]
     return hashlib.sha256(msgspec.json.encode(depends)).hexdigest()
+
+
+def _carried_over(changed: Metadata, now: Metadata) -> Metadata:
+    """The staged metadata, with what was set meanwhile; who owns the table, above all, is not the writer's to say."""
+    ours = {name: value for name, value in changed.configuration.items() if not name.startswith(_OWNERS)}
+    others = {
+        name: value
+        for name, value in now.configuration.items()
+        if name.startswith(_OWNERS) or name not in changed.configuration
+    }
+    return msgspec.structs.replace(changed, configuration=ours | others)

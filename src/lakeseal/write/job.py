@@ -34,6 +34,7 @@ from lakeseal.write.normalize import Normalizer
 from lakeseal.write.parquet_file import Compression
 from lakeseal.write.partition_split import PartitionSplit
 from lakeseal.write.rolling_files import Limits
+from lakeseal.write.staged_commit_protocol import StagedCommitProtocol
 from lakeseal.write.task_logging import configure_task
 from lakeseal.write.task_writer import BUFFER_BYTES, TaskWriter
 from lakeseal.write.uploads import Uploads
@@ -104,6 +105,9 @@ _PROTOCOLS: Mapping[str, Callable[[WriteJobSpec], FileCommitProtocol]] = {
     ),
     BranchCommitProtocol.kind: lambda spec: BranchCommitProtocol(
         path=spec.protocol.path, job_id=spec.job_id, **spec.protocol.options
+    ),
+    StagedCommitProtocol.kind: lambda spec: StagedCommitProtocol(
+        store=spec.store, path=spec.protocol.path, job_id=spec.job_id
     ),
 }
 

@@ -1,0 +1,234 @@
+"""`StagedCommitProtocol`: files go from staging to task output to job output, and nothing is seen before its time.
+
+    _lakeseal_jobs/<job>/staging/<attempt>/…        while a task attempt writes
+    _lakeseal_jobs/<job>/task-output/<attempt>/…    once the attempt is committed
+    …                                               the job output: where readers look
+
+All three are in one store, so a move is a rename where the store has one; readers pass over names that begin with `_`.
+Names in the job output carry the job's id and are the same for all attempts at a task; of attempts that committed, the
+last one's files count.
+
+On the driver, `commit_job` makes of all files one `FsRenameCommitStep` and hands it to its `StagedJob`, together with
+what is to be removed afterwards. A `SequenceJob` records them as a commit sequence and runs it. From that moment on
+`abort_job` removes nothing, unless it is certain that nothing was recorded: recovery finishes what was, and needs the
+task output for it.
+
+To see what happens inside, set the logger `lakeseal.write.StagedCommitProtocol` to DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import ClassVar, Protocol
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Unsupported
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, move, recorded_checksum
+from lakeseal.steps.sequence import CommitSequence, Leftover
+from lakeseal.steps.step import CommitStep
+from lakeseal.steps.store import CommitStepStore
+from lakeseal.storage import Store, StoreSpec
+from lakeseal.write.file_commit_protocol import (
+    Json,
+    TaskCommitMessage,
+    TaskContext,
+    TaskFile,
+    WrittenFile,
+    check_written,
+    one_per_split,
+)
+
+logger = logging.getLogger("lakeseal.write.StagedCommitProtocol")
+
+JOBS = "_lakeseal_jobs"
+_MOVES_AT_ONCE = 8
+
+
+class StagedFile(Struct, frozen=True, kw_only=True):
+    """A file of the task output, and its name in the job output."""
+
+    source: str
+    target: str
+    size: int
+    checksum: str
+    rows: int
+
+
+class StagedJob(Protocol):
+    """What a driver's protocol hands its steps to."""
+
+    def commit(self, steps: Sequence[CommitStep], leftovers: Sequence[Leftover]) -> None:
+        """Called once, with at least one step."""
+
+
+class SequenceJob:
+    """Records a commit sequence and runs it."""
+
+    def __init__(
+        self,
+        steps: CommitStepStore,
+        context: StepContext,
+        *,
+        store: str,
+        dataset: str,
+        epoch: int = 0,
+        further: Sequence[CommitStep] = (),
+    ) -> None:
+        """`further` steps, such as the watermarks, come after the files."""
+        self._steps, self._context = steps, context
+        self._store, self._dataset, self._epoch = store, dataset, epoch
+        self._further = tuple(further)
+
+    def commit(self, steps: Sequence[CommitStep], leftovers: Sequence[Leftover]) -> None:
+        builder = CommitSequence.builder(self._store, self._dataset, epoch=self._epoch).add(*steps, *self._further)
+        for leftover in leftovers:
+            builder.then_remove(leftover.uri, leftover.prefix)
+        builder.build().commit(self._steps, self._context)
+
+
+class StagedCommitProtocol:
+    kind: ClassVar[str] = "staged"
+    needs_checksums: ClassVar[bool] = True
+
+    def __init__(self, *, store: StoreSpec, path: str, job_id: str, job: StagedJob | None = None) -> None:
+        """`path` is the job output's directory in the store, "" for its root. Only a driver that commits by itself
+        needs a `job`."""
+        self._spec = store
+        self._prefix = f"{path.strip('/')}/" if path.strip("/") else ""
+        self.job_id = job_id
+        self._job = job
+        self._opened: Store | None = None
+        self._attempt = ""
+        self._named: dict[str, tuple[str, str]] = {}
+        self._times: dict[tuple[str, str], int] = {}
+        self._ended = False
+        self._is_handed_over = False
+
+    def __repr__(self) -> str:
+        return f"StagedCommitProtocol({self.job_id}, {self._spec.uri})"
+
+    @property
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """What the job leaves behind, to be removed when its files have their names."""
+        return (Leftover(uri=self._spec.uri, prefix=self._directory),)
+
+    def setup_job(self) -> None:
+        logger.debug("%r: job set up", self)
+
+    def setup_task(self, task: TaskContext) -> None:
+        # Attempts that are unaware of each other may have the same number, so a number alone would not be enough.
+        self._attempt = f"{task.split:05d}-{task.attempt}-{uuid4().hex[:12]}"
+        self._named, self._times, self._ended = {}, {}, False
+        logger.debug("%r: task %d set up (attempt %d)", self, task.split, task.attempt)
+
+    def new_task_file(self, task: TaskContext, dir: str | None, ext: str) -> TaskFile:
+        if not self._attempt:
+            self.setup_task(task)
+        nth = self._times.get((dir or "", ext), 0)
+        self._times[dir or "", ext] = nth + 1
+        name = f"part-{task.split:05d}-{self.job_id}{f'-{nth}' if nth else ''}{ext}"
+        inside = f"{dir}/{name}" if dir else name
+        key = f"{self._directory}staging/{self._attempt}/{inside}"
+        self._named[key] = (f"{self._directory}task-output/{self._attempt}/{inside}", f"{self._prefix}{inside}")
+        return TaskFile(key=key, path=f"{self._spec.uri}/{self._prefix}{inside}")
+
+    def new_task_file_abs_path(self, task: TaskContext, absolute_dir: str, ext: str) -> TaskFile:
+        raise Unsupported(
+            f"{self!r} does not support adding files with an absolute path", hint="Write below the job's output path"
+        )
+
+    def commit_task(self, task: TaskContext, written: Sequence[WrittenFile]) -> TaskCommitMessage:
+        if self._ended:
+            raise InvalidArgument(
+                f"Task {task.split} (attempt {task.attempt}) was committed or aborted before",
+                hint="Commit an attempt once; set up another attempt to write again",
+            )
+        by_key = check_written(task, self._named, written)
+        used = {key: places for key, places in self._named.items() if key in by_key}
+        files = [_staged(by_key[key], *places) for key, places in used.items()]
+        move(self._store, self._store, [(key, places[0]) for key, places in used.items()], _MOVES_AT_ONCE)
+        self._ended = True
+        logger.debug("%r: task %d commits %d files (attempt %d)", self, task.split, len(files), task.attempt)
+        return TaskCommitMessage(protocol=self.kind, task=task, entries=tuple(map(_entry, files)))
+
+    def steps(self, messages: Iterable[TaskCommitMessage]) -> list[CommitStep]:
+        """What makes the files of these tasks visible; nothing if there are none."""
+        files = self.files(messages)
+        if not files:
+            return []
+        renames = tuple(Rename(file.source, file.target, file.size, file.checksum) for file in files)
+        return [FsRenameCommitStep(source=self._spec.uri, target=self._spec.uri, files=renames)]
+
+    def files(self, messages: Iterable[TaskCommitMessage]) -> list[StagedFile]:
+        return [_file(entry) for message in one_per_split(messages, self.kind) for entry in message.entries]
+
+    def commit_job(self, messages: Iterable[TaskCommitMessage]) -> None:
+        steps = self.steps(messages)
+        if not steps:
+            self._clean_up()
+            return
+        if self._job is None:
+            raise InvalidArgument(f"{self!r} is a task's: only the driver commits the job")
+        self._is_handed_over = True
+        try:
+            self._job.commit(steps, self.leftovers)
+        except AlreadyExists:
+            self._is_handed_over = False  # the dataset has another sequence, so this one was not recorded
+            raise
+        logger.debug("%r: job committed", self)
+
+    def abort_task(self, task: TaskContext) -> None:
+        self._ended = True
+        with suppress(LakesealError):  # what went wrong first is what the user needs to know
+            self._store.delete([key for key, (moved, _) in self._named.items() for key in (key, moved)])
+        self._named = {}
+        logger.debug("%r: task %d aborted (attempt %d)", self, task.split, task.attempt)
+
+    def abort_job(self) -> None:
+        if not self._is_handed_over:
+            with suppress(LakesealError):
+                self._clean_up()
+        logger.debug("%r: job aborted", self)
+
+    def _clean_up(self) -> None:
+        keys = [meta.key for meta in self._store.list(self._directory, recursive=True)]
+        if keys:
+            self._store.delete(keys)
+
+    @property
+    def _directory(self) -> str:
+        return f"{self._prefix}{JOBS}/{self.job_id}/"
+
+    @property
+    def _store(self) -> Store:
+        if self._opened is None:
+            self._opened = self._spec.open()
+        return self._opened
+
+
+def _staged(file: WrittenFile, source: str, target: str) -> StagedFile:
+    if file.checksum is None:
+        raise InvalidArgument("A file was written without a checksum, by which it is known", file=target)
+    checksum = recorded_checksum(file.checksum)
+    return StagedFile(source=source, target=target, size=file.size, checksum=checksum, rows=file.num_records)
+
+
+def _entry(value: StagedFile) -> Json:
+    entry: Json = msgspec.to_builtins(value)
+    return entry
+
+
+def _file(entry: Json) -> StagedFile:
+    try:
+        return msgspec.convert(entry, StagedFile)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(
+            f"A task's message holds a malformed file: {error}",
+            hint="Driver and tasks must run the same version of Lakeseal",
+        ) from error
