@@ -87,8 +87,8 @@ class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     partition_by: tuple[str, ...] = ()
     """Of a table that is made."""
     owner: Literal["ledger", "none"] = "ledger"
-    """Who decides on commits to a table that is made: the pipeline's ledger, so that rows and watermarks of all datasets
-    are one transaction, or the file system. A table that is there stays as it is."""
+    """Who decides on commits to a table that is made: the pipeline's ledger, so that rows and watermarks of all
+    datasets are one transaction, or the file system. A table that is there stays as it is."""
     merge_schema: bool = False
     properties: dict[str, str] = {}
     """Of a table that is made."""

@@ -42,7 +42,9 @@ def json_lines(stream: Any, schema: StructType) -> Iterator[Chunk]:
     rest, line = b"", 1
     while True:
         block = stream.read(_BLOCK)
-        whole, found, rest = (rest + block).rpartition(b"\n") if block else (rest, b"", b"")
+        whole, ended, rest = (rest + block).rpartition(b"\n") if block else (rest, b"", b"")
+        if block and not ended:
+            continue
         if not block and not whole:
             return
         lines = whole.split(b"\n")

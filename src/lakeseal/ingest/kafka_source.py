@@ -238,7 +238,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         if code in (codes.OFFSET_OUT_OF_RANGE, codes._AUTO_OFFSET_RESET):
             raise SourceChanged(
                 f"Offsets of {where} were deleted while they were being read: {error.str()}",
-                hint="Run it again: on_lost_offsets says what happens then. Keep messages for longer, or run more often",
+                hint="Run it again: on_lost_offsets says what happens then. Keep messages longer, or run more often",
             )
         if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED):
             raise SourceUnavailable(f"{where} may not be read: {error.str()}", hint="Check the source's options")

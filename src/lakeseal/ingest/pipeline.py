@@ -1,0 +1,221 @@
+"""`Pipeline`: from sources to targets, each row once.
+
+    result = Pipeline.from_yaml("clicks.yaml").run(spark)
+
+    Pipeline(name="clicks", ledger="sqlite:///ledger.db", datasets=[Dataset(…)]).run(spark)
+
+A run holds the pipeline's lease, so two never overlap; what it did is recorded in the ledger. `run` raises `RunFailed`
+when a dataset was not published, after all others were; with `check=False` the result alone tells.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed
+from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget
+from lakeseal.ingest.progress import NoProgress, RunProgress
+from lakeseal.ingest.run import Run
+from lakeseal.ingest.runs import RunResult, Runs, RunState
+from lakeseal.ingest.turn import HeldTurn
+from lakeseal.ingest.yaml_file import read_pipeline
+from lakeseal.owner.connect import Owners, connect
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.ledger_store import LedgerStepStore
+from lakeseal.steps.watermarks import Watermark, Watermarks
+from lakeseal.storage import Store, StoreSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Spark = SparkSession | Callable[[], SparkSession]
+
+
+class Pipeline:
+    def __init__(self, config: PipelineConfig | None = None, **fields: Any) -> None:
+        """`fields` are those of `PipelineConfig`: name, ledger, datasets, …"""
+        if config is None:
+            fields["datasets"] = tuple(fields.get("datasets", ()))
+            try:
+                config = PipelineConfig(**fields)
+            except TypeError as error:
+                raise InvalidArgument(f"This is no pipeline: {error}") from None
+        self.config = config
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str]) -> Pipeline:
+        return cls(read_pipeline(path))
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
+
+    def run(
+        self,
+        spark: Spark,
+        *,
+        datasets: Sequence[str] | None = None,
+        check: bool = True,
+        progress: RunProgress | None = None,
+    ) -> RunResult:
+        """`datasets` are the names of those to run, if not all. `spark` may be a function that gives the session: it
+        is called only if there is anything new. `LeaseHeld` if another run is at work."""
+        config = self._only(datasets)
+        run_id = str(uuid.uuid4())
+        with _owner(config) as owner, HeldTurn(owner.ledger, config.name, run_id, config.lease_seconds) as held:
+            runs = Runs(owner.ledger)
+            runs.begin(config.name, run_id, held.epoch)
+            context = StepContext(ledger=owner.ledger, owners=Owners(owner), turn=held.turn, open_store=_opener(config))
+            run = Run(
+                config,
+                run_id=run_id,
+                spark=spark if callable(spark) else lambda: spark,
+                owner=owner,
+                held=held,
+                steps=LedgerStepStore(owner.ledger),
+                context=context,
+                progress=progress or NoProgress(),
+            )
+            started, error = _now(), None
+            try:
+                run.execute()
+            except BaseException as raised:
+                error = raised
+            result = _result(config.name, run_id, run, started, error)
+            runs.end(result, held.epoch)
+        if error is not None:
+            raise error
+        if check:
+            raise_for(result)
+        return result
+
+    def run_every(
+        self,
+        spark: Spark,
+        seconds: float,
+        *,
+        stop: threading.Event | None = None,
+        progress: RunProgress | None = None,
+    ) -> Iterator[RunResult | LakesealError]:
+        """A run now and every so many seconds, for ever or until `stop`; each one's result, or why there was none. A
+        run that takes longer than that is followed by the next at once."""
+        stop = stop or threading.Event()
+        while not stop.is_set():
+            due = time.monotonic() + seconds
+            try:
+                yield self.run(spark, check=False, progress=progress)
+            except LakesealError as error:
+                yield error
+            stop.wait(max(0.0, due - time.monotonic()))
+
+    def history(self, limit: int = 20) -> list[RunResult]:
+        """Runs, newest first."""
+        with _owner(self.config) as owner:
+            return Runs(owner.ledger).history(self.name, limit)
+
+    def watermarks(self, dataset: str | None = None) -> list[Watermark]:
+        with _owner(self.config) as owner:
+            return Watermarks(owner.ledger).of_pipeline(self.name, dataset)
+
+    def open_sequences(self) -> Mapping[str, str]:
+        """Datasets with steps that are not finished: their state, and the reason if they were set aside."""
+        with _owner(self.config) as owner:
+            found = LedgerStepStore(owner.ledger).statuses(self.name)
+            return {one.dataset: f"{one.state.value}: {one.reason}" if one.reason else one.state.value for one in found}
+
+    def reset(self, dataset: str, watermarks: Mapping[str, Any] | None = None) -> None:
+        """Sets a dataset's watermarks to these: all of them, none without an argument, so that its source is read from
+        the beginning. Rows that were published stay."""
+        self._only([dataset])
+        with (
+            _owner(self.config) as owner,
+            HeldTurn(owner.ledger, self.name, f"reset {uuid.uuid4()}", self.config.lease_seconds) as held,
+        ):
+            if LedgerStepStore(owner.ledger).exists(self.name, dataset):
+                raise AlreadyExists(
+                    f"{dataset!r} has steps that are not finished", hint="Run the pipeline first, or abort the steps"
+                )
+            Watermarks(owner.ledger).reset(self.name, dataset, watermarks or {}, epoch=held.epoch)
+
+    def _only(self, datasets: Sequence[str] | None) -> PipelineConfig:
+        if datasets is None:
+            return self.config
+        known = {dataset.name: dataset for dataset in self.config.datasets}
+        for name in datasets:
+            if name not in known:
+                raise InvalidArgument(
+                    f"The pipeline {self.name!r} has no dataset {name!r}", hint=f"It has {', '.join(known)}"
+                )
+        return replace(self.config, datasets=tuple(known[name] for name in dict.fromkeys(datasets)))
+
+
+def raise_for(result: RunResult) -> None:
+    """`RunFailed` if a dataset was not published, or not all of it."""
+    failed = {one.name: one.error for one in result.datasets if one.error is not None}
+    if failed:
+        reasons = "; ".join(f"{name}: {(error or {}).get('message', '')}" for name, error in failed.items())
+        raise RunFailed(f"{len(failed)} of {len(result.datasets)} datasets were not published: {reasons}")
+
+
+def _result(pipeline: str, run_id: str, run: Run, started: int, error: BaseException | None) -> RunResult:
+    datasets = tuple(one.result() for one in run.datasets)
+    states = {one.state for one in datasets}
+    state: RunState = "published" if "published" in states else "nothing_new"
+    if states & {"failed", "set_aside"}:
+        state = "partly" if states & {"published", "nothing_new"} else "failed"
+    told = None
+    if error is not None:
+        state = "failed"
+        told = error.to_json() if isinstance(error, LakesealError) else {"message": f"{type(error).__name__}: {error}"}
+    return RunResult(
+        run_id=run_id,
+        pipeline=pipeline,
+        state=state,
+        started_ms=started,
+        ended_ms=_now(),
+        datasets=datasets,
+        error=told,
+    )
+
+
+@contextmanager
+def _owner(config: PipelineConfig) -> Iterator[LedgerOwner]:
+    # Each commit is put into the log at once: a run makes few, and readers that know no owner see them then.
+    owner = connect(config.ledger, batch_size=1)
+    assert isinstance(owner, LedgerOwner), "the configuration takes ledgers only"
+    yield owner
+
+
+def _opener(config: PipelineConfig) -> Callable[[str], Store]:
+    """Stores of steps, with the options of the target that they are of."""
+    known: dict[str, Dataset] = {}
+    for dataset in config.datasets:
+        target = dataset.target
+        place = target.uri if isinstance(target, TableTarget) else target.path
+        for uri in (place, dataset.errors_uri):
+            known[StoreSpec(uri=uri).uri] = dataset
+
+    def opened(uri: str) -> Store:
+        wanted = StoreSpec(uri=uri).uri
+        for root, dataset in known.items():
+            if wanted == root or wanted.startswith(f"{root.rstrip('/')}/"):
+                return StoreSpec(uri=uri, storage_options=dataset.target.storage_options).open()
+        return StoreSpec(uri=uri).open()
+
+    return opened
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,309 @@
+"""One run of a pipeline, under its turn: recover, plan, extract, judge, publish.
+
+- What an earlier run recorded is finished before anything new is extracted for its dataset.
+- Trouble with a dataset is that dataset's: it becomes its result, and the others go on. Losing the turn ends the run.
+- Trouble that may pass is tried again, as often as the dataset says, from the plan on.
+- Nothing is visible before `publication` makes it so; watermarks move with the rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from lakeseal.errors import InvalidArgument, LakesealError, QualityFailed, Refused, StorageUnavailable
+from lakeseal.ingest import orders as cutting
+from lakeseal.ingest.config import Dataset, PipelineConfig
+from lakeseal.ingest.dataset_run import DatasetRun, ours
+from lakeseal.ingest.progress import RunProgress
+from lakeseal.ingest.publication import Publication
+from lakeseal.ingest.quality import runs_in_tasks
+from lakeseal.ingest.staging import RawStage, Stage, TableStage, error_spec, error_stage, open_stage
+from lakeseal.ingest.task import DatasetWork, OrderReport
+from lakeseal.ingest.timeouts import answered
+from lakeseal.ingest.turn import HeldTurn
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.protocol.schema import StructType
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.recovery import Recovery, recover
+from lakeseal.steps.store import CommitStepStore
+from lakeseal.steps.watermarks import Watermarks
+from lakeseal.write.file_commit_protocol import TaskCommitMessage
+from lakeseal.write.task_report import error_from_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_THREADS = 8
+_TRANSFORMS_AT_ONCE = 4
+
+
+class Run:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        run_id: str,
+        spark: Callable[[], SparkSession],
+        owner: LedgerOwner,
+        held: HeldTurn,
+        steps: CommitStepStore,
+        context: StepContext,
+        progress: RunProgress,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`spark` is asked for a session only if there is something to do."""
+        self._config, self._run_id, self._spark = config, run_id, spark
+        self._owner, self._held, self._steps, self._context = owner, held, steps, context
+        self._progress, self._sleep = progress, sleep
+        self._watermarks = Watermarks(owner.ledger)
+        self._publication = Publication(config, owner=owner, held=held, steps=steps, context=context)
+        self.datasets = [DatasetRun(dataset) for dataset in config.datasets]
+
+    def execute(self) -> None:
+        self._recover()
+        self._each(self._plan, self.datasets)
+        self._clean_up()
+        pending = self._open()
+        attempt = 0
+        while pending:
+            self._attempt(pending)
+            attempt += 1
+            pending = [one for one in pending if one.is_transient and attempt <= one.dataset.retries.times]
+            if pending:
+                self._sleep(max(one.dataset.retries.first_pause_seconds for one in pending) * 2 ** (attempt - 1))
+                for one in pending:
+                    one.begin_attempt()
+                self._each(self._plan, pending)
+                pending = [one for one in pending if one.is_open]
+        self._held.check()
+        staged = self._open()
+        for one in staged:
+            self._stage(one, "publishing", one.measured.rows)
+        self._publication.publish(staged)
+        for one in self.datasets:
+            self._stage(one, (one.state or "failed").replace("_", " "), one.measured.rows)
+        self._clean_up()
+
+    def _recover(self) -> None:
+        recovery: Recovery = recover(
+            self._steps, self._config.name, self._context, datasets=[one.name for one in self.datasets]
+        )
+        found = {one.dataset: one for one in recovery.datasets}
+        for one in self.datasets:
+            recovered = found[one.name]
+            one.recovered = recovered.executed
+            if not recovered.is_clear:
+                one.error = Refused(
+                    f"Steps of an earlier run keep failing: {recovered.reason}",
+                    hint=f"Mend the reason, then: lakeseal steps retry {self._config.name} {one.name}",
+                )
+                one.end("set_aside")
+
+    def _plan(self, one: DatasetRun) -> None:
+        dataset = one.dataset
+        self._stage(one, "looking")
+        one.before = self._watermarks.read(self._config.name, dataset.name)
+        tried = 0
+        while True:
+            try:
+                one.plan = answered(
+                    lambda: dataset.source.plan(one.before), dataset.timeout_seconds, dataset.source.describe()
+                )
+                break
+            except StorageUnavailable:
+                tried += 1
+                if tried > dataset.retries.times:
+                    raise
+                self._sleep(dataset.retries.first_pause_seconds * 2 ** (tried - 1))
+        if not one.plan.units:
+            one.end("nothing_new")
+
+    def _attempt(self, pending: Sequence[DatasetRun]) -> None:
+        self._each(self._begin, pending)
+        working = [one for one in pending if one.is_open]
+        if not working:
+            return
+        works = [one.work for one in working if one.work is not None]
+        for number, one in enumerate(working):
+            limits = {"task_bytes": self._config.task_bytes, "parallel": self._config.max_parallel}
+            one.orders = cutting.orders(number, one.plan.units, one.dataset.commit, **limits)
+            self._stage(one, "reading")
+        tasks = cutting.tasks((order for one in working for order in one.orders), **limits)
+        try:
+            from lakeseal.ingest import spark_jobs  # pyspark is an extra, and is needed only now
+
+            reports = spark_jobs.extract(self._spark(), f"ingest {self._config.name}", works, tasks)
+        except Exception as error:
+            for one in working:
+                one.fail(ours(error))
+            return
+        by_dataset: dict[int, list[OrderReport]] = {}
+        for report in reports:
+            by_dataset.setdefault(report.dataset, []).append(report)
+        read = list(enumerate(working))
+        self._each(lambda it: self._settle(it[1], by_dataset.get(it[0], [])), read, run_of=lambda it: it[1])
+        through_spark = [one for one in working if one.is_open and one.raw is not None]
+        self._each(self._transform, through_spark, threads=_TRANSFORMS_AT_ONCE)
+        self._each(DatasetRun.judge, [one for one in working if one.is_open])
+
+    def _begin(self, one: DatasetRun) -> None:
+        """Decides how the dataset's rows go, and where."""
+        dataset = one.dataset
+        schema = dataset.source.row_schema()
+        stage: Stage | None = None
+        if dataset.transform is None and runs_in_tasks(dataset.quality, schema):
+            stage = self._open_stage(one, schema)
+            if stage.in_plan.columns or stage.in_plan.checks:
+                stage = None
+        if stage is not None:
+            one.work = self._work(dataset, stage, schema)
+            one.stages = [stage]
+            return
+        one.raw = RawStage(dataset.target, schema, run_id=self._run_id)
+        # Rows are judged behind the transform.
+        one.work = replace(self._work(dataset, one.raw, schema), checks=())
+
+    def _open_stage(self, one: DatasetRun, schema: StructType) -> Stage:
+        stage = open_stage(
+            one.dataset,
+            schema,
+            owner=self._owner,
+            app_id=self._app_id(one.dataset),
+            note=self._note(one.dataset),
+            run_id=self._run_id,
+        )
+        _check_schema(one, stage, schema)
+        return stage
+
+    def _work(self, dataset: Dataset, stage: Stage | RawStage, schema: StructType | None) -> DatasetWork:
+        return DatasetWork(
+            name=dataset.name,
+            source=dataset.source,
+            spec=stage.spec.to_json(),
+            error_spec=error_spec(dataset, stage.spec).to_json(),
+            schema=None if schema is None else schema.to_json(),
+            checks=dataset.quality,
+            policy=dataset.commit,
+            on_bad_record=dataset.on_bad_record,
+            timeout_seconds=dataset.timeout_seconds,
+            run_id=self._run_id,
+            epoch=self._held.epoch,
+        )
+
+    def _settle(self, one: DatasetRun, reports: Sequence[OrderReport]) -> None:
+        messages, one.error_messages = one.settle(reports)
+        if one.raw is not None:
+            one.raw.collect(messages)
+        else:
+            one.stages[-1].collect(messages)
+            self._add_errors(one)
+
+    def _transform(self, one: DatasetRun) -> None:
+        from lakeseal.ingest import spark_jobs  # pyspark is an extra, and is needed only now
+
+        assert one.raw is not None
+        dataset, spark = one.dataset, self._spark()
+        self._stage(one, "transforming", one.measured.rows)
+        frame = spark_jobs.transformed(spark, dataset, one.raw.to_spark(spark))
+        schema = spark_jobs.frame_schema(frame)
+        stage = self._open_stage(one, schema)
+        one.stages = [stage]
+        work = replace(self._work(dataset, stage, None), source=None)
+        name = f"ingest {self._config.name}: {dataset.name}"
+        reports = spark_jobs.publish(frame, work, stage.spec, stage.in_plan, dataset.quality, name)
+        for report in reports:
+            if report.error is not None:
+                raise error_from_json(report.error)
+        # Rows are counted where they leave; what was read, and how much, where they came in.
+        one.measured.rows = 0
+        for report in reports:
+            one.measured.add(report.measured)
+        stage.collect(report.message for report in reports if report.message is not None)
+        found = [report.error_message for report in reports if report.error_message is not None]
+        one.error_messages = _renumbered([*one.error_messages, *found])
+        self._add_errors(one)
+
+    def _add_errors(self, one: DatasetRun) -> None:
+        if not one.error_messages:
+            return
+        app_id = f"{self._app_id(one.dataset)}, errors"
+        stage = error_stage(one.dataset, owner=self._owner, app_id=app_id, note=self._note(one.dataset))
+        stage.collect(one.error_messages)
+        one.stages.insert(0, stage)
+
+    def _clean_up(self) -> None:
+        """What earlier runs left in staging areas, and this one: only the holder of the turn writes there."""
+        for one in self.datasets:
+            if one.state != "set_aside" and not self._steps.exists(self._config.name, one.name):
+                try:
+                    RawStage.clean_up(one.dataset.target)
+                except LakesealError:
+                    continue  # it is tried again by every run
+
+    def _each(
+        self,
+        do: Callable[[Any], None],
+        items: Sequence[Any],
+        *,
+        run_of: Callable[[Any], DatasetRun] = lambda one: one,
+        threads: int = _THREADS,
+    ) -> None:
+        """For each dataset that is not over, side by side; what raises is its result."""
+
+        def guarded(item: Any) -> None:
+            one = run_of(item)
+            if not one.is_open:
+                return
+            try:
+                do(item)
+            except Exception as error:
+                one.fail(ours(error))
+                self._stage(one, "failed")
+
+        if len(items) < 2:
+            for item in items:
+                guarded(item)
+            return
+        with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="lakeseal-ingest") as pool:
+            for _ in pool.map(guarded, items):
+                pass
+
+    def _open(self) -> list[DatasetRun]:
+        return [one for one in self.datasets if one.is_open]
+
+    def _stage(self, one: DatasetRun, what: str, rows: int | None = None) -> None:
+        self._progress.stage(one.name, what, rows)
+
+    def _app_id(self, dataset: Dataset) -> str:
+        return f"lakeseal ingest {self._config.name}: {dataset.name}"
+
+    def _note(self, dataset: Dataset) -> dict[str, Any]:
+        return {"pipeline": self._config.name, "dataset": dataset.name, "run": self._run_id}
+
+
+def _check_schema(one: DatasetRun, stage: Stage, schema: StructType) -> None:
+    for check in one.dataset.quality:
+        if check.schema is None:
+            continue
+        if not isinstance(stage, TableStage):
+            raise InvalidArgument("A rule about the schema needs a table to compare with")
+        table = {field.name.lower(): field.type for field in stage.snapshot.schema.fields}
+        rows = {field.name.lower(): field.type for field in schema.fields}
+        other = sorted(rows.keys() - table.keys())
+        if check.schema == "equal":
+            other = sorted(name for name in rows.keys() | table.keys() if rows.get(name) != table.get(name))
+        if other:
+            trouble = f"The columns {', '.join(other)} are not as the table has them"
+            if check.on_fail == "fail":
+                raise QualityFailed(trouble, table=stage.table)
+            one.warnings.append(trouble)
+
+
+def _renumbered(messages: Sequence[TaskCommitMessage]) -> list[TaskCommitMessage]:
+    """Tasks of two jobs, as if they were of one."""
+    return [replace(message, task=replace(message.task, split=n)) for n, message in enumerate(messages)]

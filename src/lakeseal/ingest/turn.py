@@ -1,0 +1,66 @@
+"""A run's turn: the lease of its pipeline, kept as long as the run takes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from types import TracebackType
+from typing import Self
+
+from lakeseal.errors import Fenced, LakesealError
+from lakeseal.ledger import Ledger
+from lakeseal.steps import leases
+from lakeseal.steps.context import Turn
+
+
+def lease_name(pipeline: str) -> str:
+    return f"ingest {pipeline}"
+
+
+class HeldTurn:
+    """`LeaseHeld` where another run has it. While held, a thread renews the lease; losing it shows in `check`."""
+
+    def __init__(self, ledger: Ledger, pipeline: str, run_id: str, seconds: float) -> None:
+        self._ledger = ledger
+        holder = f"{platform.node()}, process {os.getpid()}, run {run_id}"
+        self._lease = leases.acquire(ledger, lease_name(pipeline), holder=holder, seconds=seconds)
+        self._over = threading.Event()
+        self._lost: Fenced | None = None
+        self._thread = threading.Thread(target=self._renew, name="lakeseal-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def turn(self) -> Turn:
+        return self._lease.turn
+
+    @property
+    def epoch(self) -> int:
+        return self._lease.epoch
+
+    def check(self) -> None:
+        """Before something is published: `Fenced` if the turn is lost. What is written is fenced by its epoch anyway;
+        this only spares the work."""
+        if self._lost is not None:
+            raise self._lost
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._lease.seconds / 3):
+            try:
+                self._lease = leases.renew(self._ledger, self._lease)
+            except Fenced as error:
+                self._lost = error
+                return
+            except LakesealError:
+                continue  # the ledger is away for a moment; nobody else can get the lease there either
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._lost is None:
+            leases.release(self._ledger, self._lease)
