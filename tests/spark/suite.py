@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 from pyspark.sql.types import CharType, StructField, StructType, VarcharType
 
 import lakeseal
-from lakeseal import Table
+from lakeseal import Repository, Table
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
@@ -47,12 +49,14 @@ from lakeseal.errors import (
     SchemaMismatch,
     UnsupportedExpression,
 )
+from lakeseal.formats.file_format import FORMATS
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.runner import SparkRunner
 from lakeseal.storage import StoreSpec
 from lakeseal.testing.cluster import parent_of
-from lakeseal.write import write_command
+from lakeseal.write import branch_write, write_command
+from lakeseal.write.branch_write import BranchWriteCommand
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.write_command import WriteCommand
 
@@ -429,6 +433,67 @@ def a_stream_in_complete_mode_replaces_all_rows(spark: SparkSession, root: Path)
     assert table.snapshot().txns["counts"].version == table.version() == 1
 
 
+@scenario
+def jobs_on_branches_write_in_every_format_and_mode(spark: SparkSession, root: Path) -> None:
+    repo = Repository.create(root / "repo")
+    for format, partition_by in product(FORMATS, ((), ("k",), ("k", "s"))):
+        place = f"out/{format}-{len(partition_by)}"
+        write = partial(repo.write, branch="main", path=place, format=format, partition_by=partition_by)
+        write(numbers(spark, 0, 10), mode="error")
+        write(numbers(spark, 10, 15), mode="append")
+        assert sorted(row.id for row in repo.to_spark(spark, "main", place).collect()) == list(range(15))
+        with pytest.raises(AlreadyExists):
+            write(numbers(spark, 0, 1), mode="error")
+        assert write(numbers(spark, 0, 1), mode="ignore").skipped
+        done = write(numbers(spark, 3, 5), mode="overwrite")
+        rows = repo.to_spark(spark, "main", place).orderBy("id").collect()
+        assert [(row.id, row.k, row.s) for row in rows] == [(3, 0, "row 3"), (4, 1, "row 4")]
+        assert repo.to_arrow("main", place).num_rows == done.rows == 2
+        assert repo.to_spark(spark, "main~1", place).count() == 15
+    told = repo.log("main")[0].metadata
+    assert (told["lakeseal.rows"], told["lakeseal.application"]) == ("2", spark.conf.get("spark.app.id"))
+    assert repo.jobs() == []
+
+
+@scenario
+def the_data_source_reads_refs_and_writes_to_branches(spark: SparkSession, root: Path) -> None:
+    repo = Repository.create(root / "repo")
+    lakeseal.register(spark)
+
+    def write(mode: str, data: DataFrame, **options: str) -> None:
+        place = {"branch": "main", "directory": "out dir/x", **options}
+        data.write.format("lakeseal").mode(mode).options(**place).save(str(root / "repo"))
+
+    def read(ref: str, **options: str) -> list[int]:
+        reader = spark.read.format("lakeseal").options(ref=ref, directory="out dir/x", **options)
+        return sorted(row.id for row in reader.load(str(root / "repo")).where("k >= 0").collect())
+
+    write("append", numbers(spark, 0, 10), partitionBy="k")
+    write("append", numbers(spark, 10, 12), partitionBy="k", message="two more")
+    assert read("main") == list(range(12))
+    repo.tag("v1", "main")
+    write("overwrite", numbers(spark, 20, 22), fileFormat="csv")
+    assert (read("main"), read("v1"), read("main~2")) == ([20, 21], list(range(12)), list(range(10)))
+    assert repo.log("main~1")[0].message == "two more"
+    with pytest.raises(LakesealError, match="no branch"), recovered():
+        write("append", numbers(spark, 0, 1), branch="nope")
+    with pytest.raises(LakesealError, match="go together"), recovered():
+        numbers(spark, 0, 1).write.format("lakeseal").mode("append").option("branch", "main").save(str(root / "repo"))
+    assert repo.jobs() == []
+
+
+@scenario
+def a_task_that_raises_leaves_the_branch_as_it_was(spark: SparkSession, root: Path) -> None:
+    repo = Repository.create(root / "repo")
+    repo.write(numbers(spark, 0, 4), "main", "out")
+    head = repo.store.head("main")
+    raising = numbers(spark, 0, 10).withColumn("s", F.expr("if(id = 7, raise_error('no seven'), s)"))
+    with pytest.raises(Exception, match="no seven"):
+        repo.write(raising, "main", "out", mode="overwrite")
+    assert repo.store.head("main") == head
+    assert repo.jobs() == []
+
+
 def on_a_cluster(function: Scenario) -> Scenario:
     ON_A_CLUSTER[function.__name__] = function
     return function
@@ -453,7 +518,38 @@ def write_small_files(spark: SparkSession, uri: Path, data: DataFrame) -> None:
 
 @on_a_cluster
 def an_executor_that_dies_in_the_middle_costs_no_row_and_doubles_none(spark: SparkSession, root: Path) -> None:
-    uri, running, killed = root / "t", root / "running", root / "killed"
+    uri = root / "t"
+
+    def write(data: DataFrame) -> None:
+        write_small_files(spark, uri, data)
+
+    killed_halfway(spark, root, write, lambda: list(uri.glob("part-00001-*")))
+    table = Table(uri)
+    assert ids(table) == list(range(80_000))
+    assert len(data_files(uri)) > table.files().num_rows, "nothing that it wrote was left behind"
+
+
+@on_a_cluster
+def an_executor_that_dies_in_the_middle_of_a_job_on_a_branch_costs_no_row(spark: SparkSession, root: Path) -> None:
+    repo = Repository.create(root / "repo")
+
+    def write(data: DataFrame) -> None:
+        command = BranchWriteCommand(branch="main", path="out", max_records_per_file=100, buffer_bytes=2**12)
+        branch_write.run(repo.store, command, data, runner=SparkRunner(spark))
+
+    killed_halfway(spark, root, write, lambda: list((root / "repo" / "data").glob("*/00001-0-*/*")))
+    assert sorted(repo.to_arrow("main", "out")["id"].to_pylist()) == list(range(80_000))
+    written = len(list((root / "repo" / "data").glob("*/*/*.parquet")))
+    assert written > len(repo.list("main", "out")), "nothing that it wrote was left behind"
+    assert repo.gc(job_grace_hours=0).objects > 0
+    assert repo.to_arrow("main", "out").num_rows == 80_000
+
+
+def killed_halfway(
+    spark: SparkSession, root: Path, write: Callable[[DataFrame], None], has_files: Callable[[], Any]
+) -> None:
+    """Writes 80,000 ids while an executor dies that has written files."""
+    running, killed = root / "running", root / "killed"
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
 
     def stops_halfway(batches):  # type: ignore[no-untyped-def]  # Spark takes hints for a choice of kinds
@@ -468,7 +564,7 @@ def an_executor_that_dies_in_the_middle_costs_no_row_and_doubles_none(spark: Spa
 
     def kill() -> None:
         pid = int(wait_for(lambda: running.exists() and running.read_text()))
-        wait_for(lambda: list(uri.glob("part-00001-*")))
+        wait_for(has_files)
         daemon = parent_of(pid)
         executor = daemon and parent_of(daemon)
         assert executor
@@ -478,11 +574,8 @@ def an_executor_that_dies_in_the_middle_costs_no_row_and_doubles_none(spark: Spa
     data = spark.range(0, 80_000, 1, 4).mapInArrow(stops_halfway, "id long")
     with ThreadPoolExecutor(1) as threads:
         killing = threads.submit(kill)
-        write_small_files(spark, uri, data)
+        write(data)
         killing.result()
-    table = Table(uri)
-    assert ids(table) == list(range(80_000))
-    assert len(data_files(uri)) > table.files().num_rows, "nothing that it wrote was left behind"
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
@@ -501,9 +594,14 @@ def a_task_that_runs_twice_at_a_time_counts_once(spark: SparkSession, root: Path
                 break
             time.sleep(0.05)
 
+    repo = Repository.create(root / "repo")
     write_small_files(spark, uri, spark.range(0, 4_000, 1, 4).mapInArrow(slow_at_first, "id long"))
     assert (root / "attempt-3-1").exists(), "Spark started no second attempt"
     assert ids(Table(uri)) == list(range(4_000))
+    (root / "attempt-3-1").unlink()
+    repo.write(spark.range(0, 4_000, 1, 4).mapInArrow(slow_at_first, "id long"), "main", "out")
+    assert (root / "attempt-3-1").exists(), "Spark started no second attempt"
+    assert sorted(repo.to_arrow("main", "out")["id"].to_pylist()) == list(range(4_000))
 
 
 @on_a_cluster

@@ -54,7 +54,7 @@ def create(
     out: Output = ctx.obj
     schema = StructType(tuple(_column(text) for text in column))
     made = table.create(
-        uri, schema, _names(partition_by), _pairs(properties), storage_options=parse_store_options(option)
+        uri, schema, column_names(partition_by), _pairs(properties), storage_options=parse_store_options(option)
     )
     out.record({"uri": made.uri, "version": made.version(), "columns": list(schema.names)})
 
@@ -80,9 +80,9 @@ def write(
     show(
         ctx.obj,
         open_table(uri, option).write(
-            _dataset(files),
+            input_files(files),
             mode=mode,
-            partition_by=_names(partition_by) or None,
+            partition_by=column_names(partition_by) or None,
             replace_where=replace_where,
             merge_schema=merge_schema,
             properties=_pairs(properties),
@@ -113,7 +113,7 @@ def convert(
     out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})
 
 
-def _dataset(files: list[str]) -> ds.Dataset:
+def input_files(files: list[str]) -> ds.Dataset:
     kinds = {_FORMATS.get(PurePosixPath(file).suffix.lower()) for file in files}
     if len(kinds) != 1 or None in kinds:
         raise InvalidArgument(
@@ -136,7 +136,7 @@ def _column(text: str) -> StructField:
     return StructField(name.strip("`"), root.type, nullable)
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def column_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from lakeseal.formats.tree_scan import TreeScan
 from lakeseal.spark.batch_read import BatchRead, BatchReader
 from lakeseal.spark.batch_write import BatchWriter
 from lakeseal.spark.failures import noted
@@ -18,6 +19,9 @@ from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.stream_sink import StreamSink
 from lakeseal.spark.stream_source import StreamSource
+from lakeseal.spark.tree_options import TreeReadOptions, TreeSinkOptions, is_of_repository
+from lakeseal.spark.tree_scan import TreeTask
+from lakeseal.spark.tree_source import TreeBatchReader, TreeBatchWriter
 
 NAME = "lakeseal"
 
@@ -25,7 +29,7 @@ NAME = "lakeseal"
 class LakesealDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = dict(options)
-        self._pinned: ReadOptions | None = None
+        self._pinned: ReadOptions | TreeScan | None = None
         """What a batch reads, once its schema was asked for: a DataFrame has the same rows whenever it is used."""
 
     @classmethod
@@ -34,20 +38,31 @@ class LakesealDataSource(DataSource):
 
     def schema(self) -> StructType:
         with noted():
+            if is_of_repository(self._options):
+                tree = TreeReadOptions.from_options(self._options)
+                self._pinned = tree.scan()
+                return TreeTask(store=tree.place.store, spec=self._pinned.spec).schema
             batch = BatchRead(ReadOptions.from_options(self._options))
             self._pinned = batch.options
             return batch.task().schema
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | TreeBatchReader:
+        pinned = self._pinned
         with noted():
-            return BatchReader(self._pinned or ReadOptions.from_options(self._options), schema)
+            if is_of_repository(self._options):
+                tree = TreeReadOptions.from_options(self._options)
+                return TreeBatchReader(tree, schema, pinned if isinstance(pinned, TreeScan) else None)
+            known = pinned if isinstance(pinned, ReadOptions) else ReadOptions.from_options(self._options)
+            return BatchReader(known, schema)
 
     def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802  Spark's name
         with noted():
             return StreamSource(ReadOptions.from_options(self._options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | TreeBatchWriter:
         with noted():
+            if is_of_repository(self._options):
+                return TreeBatchWriter(TreeSinkOptions.from_options(self._options, overwrite=overwrite), schema)
             return BatchWriter(SinkOptions.from_options(self._options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802  Spark's name

@@ -67,9 +67,9 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
             storage_options=dict(given.storage),
             owner=given.text("owner"),
             properties=properties,
-            partition_by=_columns("partitionBy", given.text("partitionBy")),
+            partition_by=listed("partitionBy", given.text("partitionBy")),
             replace_where=given.text("replaceWhere"),
-            partition_overwrite=_lowered(given.text("partitionOverwriteMode")),
+            partition_overwrite=lowered(given.text("partitionOverwriteMode")),
             merge_schema=given.flag("mergeSchema"),
             overwrite_schema=given.flag("overwriteSchema"),
             txn_app_id=given.text("txnAppId"),
@@ -77,7 +77,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
             user_metadata=given.text("userMetadata"),
             max_records_per_file=given.number("maxRecordsPerFile", least=1),
             target_file_size=given.number("targetFileSize", least=1),
-            compression=_lowered(given.text("compression")),
+            compression=lowered(given.text("compression")),
         )
 
     @property
@@ -117,7 +117,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
         return self.txn_app_id, self.txn_version
 
 
-def _columns(name: str, text: str | None) -> tuple[str, ...] | None:
+def listed(name: str, text: str | None) -> tuple[str, ...] | None:
     if text is None or not text.startswith("["):
         return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
     try:
@@ -128,5 +128,5 @@ def _columns(name: str, text: str | None) -> tuple[str, ...] | None:
         ) from error
 
 
-def _lowered(text: str | None) -> str | None:
+def lowered(text: str | None) -> str | None:
     return None if text is None else text.lower()

@@ -130,6 +130,8 @@ class BranchJob:
                 return
             self._tell_of_others()
             self._job = self._store.begin_job(plan.id, dest=plan.dest, path=plan.path, who=plan.who)
+            # Another process may have begun it, and have come further.
+            self._committed = self._job.head != self._job.base
 
     def commit(self, links: Sequence[Link]) -> None:
         if self.result is not None:

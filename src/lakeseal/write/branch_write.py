@@ -33,6 +33,7 @@ from lakeseal.write.job import CommitProtocolSpec, WriteJobSpec, partition_field
 from lakeseal.write.parquet_file import Compression
 from lakeseal.write.runner import InPlan, WriteRunner
 from lakeseal.write.task_logging import driver_level
+from lakeseal.write.task_writer import BUFFER_BYTES
 from lakeseal.write.transactional_write import DEFAULT_TARGET_FILE_SIZE
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -59,6 +60,10 @@ class BranchWriteCommand(Struct, frozen=True, kw_only=True):
     """The caller's own: a write that is tried again with it happens once."""
     max_records_per_file: int | None = None
     target_file_size: int | None = None
+    buffer_bytes: int = BUFFER_BYTES
+    """Rows that a task keeps in memory; it needs two to three times as much."""
+    spill_directory: str | None = None
+    """Where tasks keep rows of many partitions; the system's place for temporary files if not given."""
 
     def __post_init__(self) -> None:
         if self._mode not in MODES:
@@ -73,7 +78,7 @@ class BranchWriteCommand(Struct, frozen=True, kw_only=True):
             raise InvalidArgument(
                 f"A job cannot have the id {self.job_id!r}", hint="Use up to 100 letters, digits, dots, dashes, _"
             )
-        for name in ("max_records_per_file", "target_file_size"):
+        for name in ("max_records_per_file", "target_file_size", "buffer_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidArgument(f"{name} cannot be {value}", hint="Use 1 or more, or leave it out")
@@ -161,6 +166,8 @@ class PlannedBranchWrite:
             stats=None,
             format=command.format,
             log_level=driver_level(),
+            buffer_bytes=command.buffer_bytes,
+            spill_directory=command.spill_directory,
         )
 
     def commit(self, messages: Sequence[TaskCommitMessage]) -> BranchWrite:
