@@ -5,10 +5,12 @@ its last answer; both sides do the same number of transactions. A commit of ours
 one ledger transaction; and its share of the backfill (batches of 10), durable too, by the writers' own process or, over
 HTTP, by the service's publisher meanwhile. The database's side is one row, durable, by its driver alone.
 
-- `1 table`: all writers want the next version of one table, so all but one lose each time and try again.
+- `1 table`: all writers want the next version of one table, so all but one lose each time, wait and try again, as the
+  client's commit loop does.
 - `100 tables`: writers go round the tables.
 - `direct`: the ledger in the writers' processes. `http`: a service with two workers, on the same machine.
 - `transactions`: the whole client as well: reading what is new, conflict check, rendering, the snapshot afterwards.
+  Direct and over HTTP.
 
 p50 and p99 are per commit, retries included. `get_commits`: the latest state of one table of 10,000 in the ledger, half
 of them with commits that are not backfilled.
@@ -19,6 +21,7 @@ table with 8 writers; `get_commits` p99 under 10 ms.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -68,7 +71,7 @@ def main(report: Report) -> None:
 def _compare(report: Report, folder: str, case: str, shape: dict[str, Any]) -> None:
     ways: dict[str, Callable[..., dict[str, int]]] = {"direct": commits, "http": http_commits, INSERTS: inserts}
     if shape["tables"] == 1 and shape["writers"] < 32:
-        ways["transactions"] = transactions
+        ways |= {"transactions": transactions, "http transactions": http_transactions}
     notes = {way: Path(folder, uuid.uuid4().hex) for way in ways}
     subjects = [
         Subject(name=way, function=function, arguments={**shape, "notes": str(notes[way])})
@@ -98,6 +101,10 @@ def http_commits(timer: Timer, **shape: Any) -> dict[str, int]:
 
 def transactions(timer: Timer, **shape: Any) -> dict[str, int]:
     return _measured(timer, _transaction_loop, **shape)
+
+
+def http_transactions(timer: Timer, **shape: Any) -> dict[str, int]:
+    return _measured(timer, _transaction_loop, over_http=True, **shape)
 
 
 def inserts(timer: Timer, **shape: Any) -> dict[str, int]:
@@ -164,6 +171,7 @@ def get_commits(timer: Timer, database: str, tables: int) -> dict[str, float]:
 
 
 def _commit_loop(url: str, home: Path, mine: list[int], count: int, note: Callable[[float], None]) -> Iterator[None]:
+    from lakeseal.commit.attempts import Patience, Retry
     from lakeseal.commit.owner import Committed
     from lakeseal.protocol.actions import AddFile, CommitInfo
     from lakeseal.protocol.codec import encode
@@ -182,13 +190,15 @@ def _commit_loop(url: str, home: Path, mine: list[int], count: int, note: Callab
             data_change=True,
             stats='{"numRecords":1000,"minValues":{"x":1},"maxValues":{"x":1000},"nullCount":{"x":0}}',
         )
-        while True:
+        patience = Patience(Retry())
+        for tried in itertools.count(1):
             version = latest[number] + 1
             info = CommitInfo(operation="WRITE", txn_id=txn_id, in_commit_timestamp=10**13 + version)
             outcome = owner.commit(version, encode([info, add]), txn_id=txn_id, in_commit_timestamp=10**13 + version)
             if isinstance(outcome, Committed):
                 latest[number] = version
                 break
+            patience.wait(tried)
             latest[number] = owner.get_commits(2**62).latest
         note(time.perf_counter() - start)
     yield

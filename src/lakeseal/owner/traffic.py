@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken
+from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, Taken
 
 _WINS_TO_FORGET = 16
 
@@ -33,10 +33,11 @@ class Traffic:
         with ExitStack() as held:
             for table in sorted(request.table for request in batch.commits):
                 held.enter_context(self._turns.setdefault(table, threading.Lock()))
-            yield any(
-                request.table in self._contended or request.version <= self._latest.get(request.table, -1)
-                for request in batch.commits
-            )
+            yield any(request.table in self._contended or self.is_late(request) for request in batch.commits)
+
+    def is_late(self, request: CommitRequest) -> bool:
+        """Whether this process knows that the version is taken, perhaps by this very request."""
+        return request.version <= self._latest.get(request.table, -1)
 
     def note(self, answer: BatchAnswer) -> None:
         """To be called within the turn."""
