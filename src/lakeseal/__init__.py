@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakeseal.errors import LakesealError
+    from lakeseal.ingest.pipeline import Pipeline
     from lakeseal.repository import Repository
     from lakeseal.spark.datasource import register
     from lakeseal.table import Table, convert, create
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "LakesealError": "lakeseal.errors",
+    "Pipeline": "lakeseal.ingest.pipeline",
     "Repository": "lakeseal.repository",
     "Table": "lakeseal.table",
     "convert": "lakeseal.table",
@@ -29,7 +31,18 @@ _HOMES = {
     "transaction": "lakeseal.transactions",
 }
 
-__all__ = ["LakesealError", "Repository", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
+__all__ = [
+    "LakesealError",
+    "Pipeline",
+    "Repository",
+    "Table",
+    "convert",
+    "create",
+    "register",
+    "snapshots",
+    "sql",
+    "transaction",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -97,7 +97,9 @@ class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 class DirectoryTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="directory", tag_field="type"):
     path: str
-    format: Literal["parquet"] = "parquet"
+    format: Literal["parquet", "json", "csv", "orc"] = "parquet"
+    compression: str | None = None
+    """By Spark's names; the format's own default if it is not given."""
     partition_by: tuple[str, ...] = ()
     storage_options: dict[str, str] = {}
 

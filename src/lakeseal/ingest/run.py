@@ -175,7 +175,6 @@ class Run:
             owner=self._owner,
             app_id=self._app_id(one.dataset),
             note=self._note(one.dataset),
-            run_id=self._run_id,
         )
         _check_schema(one, stage, schema)
         return stage

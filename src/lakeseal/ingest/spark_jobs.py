@@ -76,9 +76,7 @@ def failure(error: PySparkException) -> LakesealError:
     if ours is not None:
         return ours
     if error.getCondition() is not None:
-        return InvalidInput(
-            f"Spark cannot run the query: {_line(error)}", hint="Mend the transform, or the input"
-        )
+        return InvalidInput(f"Spark cannot run the query: {_line(error)}", hint="Mend the transform, or the input")
     return StorageUnavailable(f"A job of Spark failed: {_line(error)}", hint="Run it again, and look into Spark's log")
 
 
@@ -98,7 +96,7 @@ def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> Data
     frame.createOrReplaceTempView(view)
     mine = f"input AS (SELECT * FROM {view})"  # noqa: S608  a name of ours
     starts = _WITH.match(transform)
-    query = f"WITH {mine} {transform}" if starts is None else f"WITH {mine}, {transform[starts.end() :]}"  # noqa: S608
+    query = f"WITH {mine} {transform}" if starts is None else f"WITH {mine}, {transform[starts.end() :]}"
     try:
         made = spark.sql(query)
         _ = made.schema

@@ -19,6 +19,7 @@ from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, ConcurrentModification, MetadataChangedException, SchemaMismatch
+from lakeseal.formats.file_format import FileFormat
 from lakeseal.ingest.config import Dataset, TableTarget, Target
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.log.snapshot import Snapshot
@@ -36,10 +37,13 @@ from lakeseal.table import HOOKS, create
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.job import CommitProtocolSpec, WriteJobSpec
 from lakeseal.write.runner import InPlan, InProcessRunner
+from lakeseal.write.staged_commit_protocol import JOBS
+from lakeseal.write.staged_write import PlannedStagedWrite
 from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions, operation_metrics
 
 STAGING = "_lakeseal_staging"
 """Below a target: names that begin with `_` are hidden from readers of tables and of directories."""
+_LEFT_BEHIND = (f"{STAGING}/", f"{JOBS}/")
 
 
 class TableStage:
@@ -141,6 +145,35 @@ class TableStage:
         )
 
 
+class DirectoryStage:
+    """Rows on their way into a plain directory."""
+
+    in_plan = InPlan()
+
+    def __init__(self, target: DirectoryTarget, schema: StructType) -> None:
+        store = StoreSpec(uri=target.path, storage_options=target.storage_options)
+        form = FileFormat(name=target.format, compression=target.compression, header=target.format == "csv")
+        self._planned = PlannedStagedWrite(store, schema, format=form, partition_by=target.partition_by)
+        self._messages: list[TaskCommitMessage] = []
+
+    @property
+    def spec(self) -> WriteJobSpec:
+        return self._planned.spec
+
+    def collect(self, messages: Iterable[TaskCommitMessage]) -> None:
+        self._messages = list(messages)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._planned.files(self._messages)
+
+    def steps(self) -> list[CommitStep]:
+        return self._planned.steps(self._messages)
+
+    def leftovers(self) -> Sequence[tuple[str, str]]:
+        return [(leftover.uri, leftover.prefix) for leftover in self._planned.leftovers]
+
+
 class Stage(Protocol):
     """What a run needs of a target."""
 
@@ -185,7 +218,7 @@ class RawStage:
     def clean_up(target: Target) -> None:
         """Of all runs."""
         store = StoreSpec(uri=_place(target), storage_options=target.storage_options).open()
-        keys = [meta.key for meta in store.list(f"{STAGING}/", recursive=True)]
+        keys = [meta.key for prefix in _LEFT_BEHIND for meta in store.list(prefix, recursive=True)]
         if keys:
             store.delete(keys)
 
@@ -197,12 +230,11 @@ def open_stage(
     owner: OwnerEndpoint,
     app_id: str,
     note: dict[str, Any],
-    run_id: str,
 ) -> Stage:
     target = dataset.target
     if isinstance(target, TableTarget):
         return TableStage(target, schema, owner=owner, app_id=app_id, note=note)
-    return DirectoryStage(target, schema, run_id=run_id)
+    return DirectoryStage(target, schema)
 
 
 def _place(target: Target) -> str:

@@ -22,7 +22,6 @@ from lakeseal.log.data import ReadSpec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import timestamp_of
 from lakeseal.protocol.schema import StructType
-from lakeseal.spark.read_task import ChangeTask, ScanTask, change_splits, file_splits
 from lakeseal.storage import StoreSpec
 from lakeseal.table import Table
 
@@ -54,6 +53,12 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
         except TableNotFound as error:
             raise SourceNotFound(f"There is no table at {self.uri}") from error
 
+    @property
+    def _tasks(self) -> Any:
+        from lakeseal.spark import read_task  # whoever only configures a pipeline may not have pyspark
+
+        return read_task
+
     def row_schema(self) -> StructType:
         return StructType((*self._newest.schema.fields, *change_feed.CHANGE_FIELDS))
 
@@ -69,12 +74,12 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
         if mark is not None and mark["version"] >= newest.version:
             return Plan()
         if mark is None and self.start in ("now", "latest"):
-            splits = file_splits(newest.files) if self.start == "now" else []
+            splits = self._tasks.file_splits(newest.files) if self.start == "now" else []
             return self._plan(table_id, newest.version, splits, mark, whole=newest)
         first = self.start if mark is None else mark["version"] + 1
         assert isinstance(first, int)
         last = newest.version if self.max_versions is None else min(newest.version, first + self.max_versions - 1)
-        splits = change_splits(change_feed.changes(self._table._log, first, last))
+        splits = self._tasks.change_splits(change_feed.changes(self._table._log, first, last))
         return self._plan(table_id, last, splits, mark)
 
     def _plan(
@@ -110,9 +115,9 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
         )
         store = StoreSpec(uri=self.uri, storage_options=self.storage_options)
         if "timestamp_ms" not in payload:
-            batches = ChangeTask(store=store, spec=spec).read(split)
+            batches = self._tasks.ChangeTask(store=store, spec=spec).read(split)
         else:
-            rows = ScanTask(store=store, spec=spec).read(split)
+            rows = self._tasks.ScanTask(store=store, spec=spec).read(split)
             batches = (_inserted(batch, payload["version"], payload["timestamp_ms"]) for batch in rows)
         for batch in batches:
             yield Chunk(rows=batch, bytes=batch.nbytes)

@@ -21,13 +21,11 @@ from lakeseal.ingest.quality import BAD_RECORD, Measured, RowRules, error_rows
 from lakeseal.ingest.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
 from lakeseal.protocol.schema import StructType
-from lakeseal.spark.tasks import REPORT, task_context
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import TaskRun, WriteJobSpec
 
 _ERROR_BATCH = 10_000
-
-__all__ = ["REPORT", "DatasetWork", "ExtractTask", "Order", "OrderReport", "PublishTask", "UnitResult"]
+REPORT = "report string"
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -123,7 +121,7 @@ class PublishTask:
         self._work = work
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        output = _Output(self._work, task_context(""))
+        output = _Output(self._work, _here())
         # What the batches themselves raise is Spark's own, and passes.
         failed: Exception | None = None
         for batch in batches:
@@ -142,6 +140,12 @@ class PublishTask:
                 yield _reported(_failed(0, number, error))
         else:
             yield _reported(_failed(0, number, failed))
+
+
+def _here() -> TaskContext:
+    from lakeseal.spark.tasks import task_context  # an executor has pyspark; whoever only configures may not
+
+    return task_context("")
 
 
 def _reported(report: OrderReport) -> pa.RecordBatch:
@@ -208,8 +212,7 @@ class _Extraction:
     def run(self) -> OrderReport:
         order = self._order
         try:
-            here = task_context("")
-            task = msgspec.structs.replace(here, split=order.number)
+            task = msgspec.structs.replace(_here(), split=order.number)
             output = _Output(self._work, task)
         except Exception as error:
             return _failed(order.dataset, order.number, error)

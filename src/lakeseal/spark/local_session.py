@@ -25,11 +25,16 @@ _SETTINGS = {
 
 
 def local_session(
-    name: str, *, cores: int = 2, settings: Mapping[str, str] | None = None, log: Path | None = None
+    name: str,
+    *,
+    cores: int = 2,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> SparkSession:
     # Workers are started by name; without this they would be some other Python that lacks our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    builder = SparkSession.builder.master(master or f"local[{cores}]").appName(name)
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     with nullcontext() if log is None else _stderr_to(log):

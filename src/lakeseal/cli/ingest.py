@@ -1,0 +1,240 @@
+"""`lakeseal ingest`: run pipelines, and see what they did."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import tempfile
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from lakeseal.cli.java import OLDEST, find_java
+from lakeseal.cli.options import AsJson
+from lakeseal.cli.output import Output
+from lakeseal.errors import InvalidArgument, LakesealError, Unsupported
+from lakeseal.ingest.json_schema import pipeline_schema
+from lakeseal.ingest.pipeline import Pipeline
+from lakeseal.ingest.progress import run_progress
+from lakeseal.ingest.runs import DatasetResult, RunResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+commands = typer.Typer()
+ingest_commands = typer.Typer(help="Run pipelines from sources to targets, each row once.", no_args_is_help=True)
+commands.add_typer(ingest_commands, name="ingest")
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline's YAML.", show_default=False)]
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_DATASET_COLUMNS = ("dataset", "state", "rows", "read", "bad", "errors", "seconds", "notes")
+
+
+@ingest_commands.command("run")
+def run(
+    ctx: typer.Context,
+    file: File,
+    master: Annotated[str, typer.Option("--master", help="Where Spark runs: local[N], spark://…")] = "local[2]",
+    every: Annotated[
+        str | None, typer.Option("--every", help="Again and again, such as 30s, 1m or 2h.", show_default=False)
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option("--dataset", help="Only this one; may be repeated.", show_default=False)
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Bring in what is new. Exit code 1 if a dataset was not published."""
+    out: Output = ctx.obj
+    pipeline = Pipeline.from_yaml(file)
+    spark = _Spark(pipeline.name, master)
+    names = [one.name for one in pipeline.config.datasets]
+    if every is None:
+        with run_progress(pipeline.name, names) as progress:
+            result = pipeline.run(spark, datasets=dataset, check=False, progress=progress)
+        _show(out, result)
+        raise typer.Exit(1 if result.state in ("failed", "partly") else 0)
+    if dataset:
+        raise typer.BadParameter("--every runs all datasets", param_hint="--dataset")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with run_progress(pipeline.name, names) as progress:
+        for result_or_error in pipeline.run_every(spark, _seconds(every), stop=stop, progress=progress):
+            if isinstance(result_or_error, LakesealError):
+                out.error(result_or_error)
+            else:
+                _show(out, result_or_error)
+
+
+@ingest_commands.command("status")
+def status(ctx: typer.Context, file: File, json: AsJson = False) -> None:
+    """Show the newest run, and steps that are not finished."""
+    out: Output = ctx.obj
+    pipeline = Pipeline.from_yaml(file)
+    newest = next(iter(pipeline.history(1)), None)
+    waiting = pipeline.open_sequences()
+    if out.json:
+        told = None if newest is None else newest.to_json()
+        out.record({"pipeline": pipeline.name, "newest": told, "unfinished": dict(waiting)})
+        return
+    if newest is None:
+        out.say(f"{pipeline.name} has not run yet")
+    else:
+        _show(out, newest)
+    for name, state in waiting.items():
+        out.say(f"{name} has steps that are not finished ({state}): lakeseal steps show {pipeline.name} {name}")
+
+
+@ingest_commands.command("history")
+def history(
+    ctx: typer.Context,
+    file: File,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many of the newest.")] = 20,
+    json: AsJson = False,
+) -> None:
+    """Show runs, newest first."""
+    out: Output = ctx.obj
+    runs = Pipeline.from_yaml(file).history(limit)
+    rows = (one.to_json() if out.json else _line(one) for one in runs)
+    out.rows(rows, ["run", "state", "started", "seconds", "rows", "datasets", "failed"])
+
+
+@ingest_commands.command("watermarks")
+def watermarks(
+    ctx: typer.Context,
+    file: File,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Only its.", show_default=False)] = None,
+    json: AsJson = False,
+) -> None:
+    """Show how far each partition of each dataset is published."""
+    out: Output = ctx.obj
+    marks = Pipeline.from_yaml(file).watermarks(dataset)
+    rows = (
+        {
+            "dataset": mark.dataset,
+            "partition": mark.partition,
+            "value": mark.value,
+            "updated": _moment(mark.updated_ms),
+            "epoch": mark.epoch,
+        }
+        for mark in marks
+    )
+    out.rows(rows, ["dataset", "partition", "value", "updated", "epoch"])
+
+
+@ingest_commands.command("reset")
+def reset(
+    ctx: typer.Context,
+    file: File,
+    dataset: Annotated[str, typer.Argument(help="The dataset's name.", show_default=False)],
+    to: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="PARTITION=JSON", help="A watermark to set; may be repeated.", show_default=False),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Forget a dataset's watermarks, or set them: its source is read again from there. Published rows stay."""
+    out: Output = ctx.obj
+    pipeline = Pipeline.from_yaml(file)
+    wanted = dict(_watermark(text) for text in to or ())
+    if not yes and not out.json:
+        typer.confirm(f"Rows of {dataset} that are published will be published again. Go on?", abort=True)
+    pipeline.reset(dataset, wanted)
+    out.record({"dataset": dataset, "watermarks": wanted})
+
+
+@ingest_commands.command("schema")
+def schema(ctx: typer.Context, json: AsJson = False) -> None:
+    """Print the JSON schema of pipelines, for editors."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(pipeline_schema()), indent=2).decode())
+
+
+class _Spark:
+    """A session that is started when it is first needed."""
+
+    def __init__(self, name: str, master: str) -> None:
+        self._name, self._master = name, master
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        if self._session is None:
+            self._session = self._start()
+        return self._session
+
+    def _start(self) -> SparkSession:
+        if find_java() is None:
+            raise Unsupported(f"Spark needs Java {OLDEST} or newer", hint="Install one, or set JAVA_HOME")
+        try:
+            from lakeseal.spark.local_session import local_session  # pyspark is an extra
+        except ModuleNotFoundError as error:
+            raise Unsupported("Spark is not installed", hint="pip install 'lakeseal[spark]'") from error
+        # What the JVM says is for whoever looks for it, not for the terminal.
+        log = Path(tempfile.gettempdir()) / f"lakeseal-ingest-{os.getpid()}.log"
+        return local_session(f"lakeseal ingest {self._name}", master=self._master, log=log)
+
+
+def _show(out: Output, result: RunResult) -> None:
+    if out.json:
+        out.record(result.to_json())
+        return
+    out.rows([_dataset(one) for one in result.datasets], _DATASET_COLUMNS)
+    seconds = ((result.ended_ms or result.started_ms) - result.started_ms) / 1000
+    out.say(f"{result.pipeline}: {result.state.replace('_', ' ')}, {result.rows:,} rows in {seconds:.1f} s")
+
+
+def _dataset(one: DatasetResult) -> dict[str, Any]:
+    notes = [*one.notes, *one.left_over]
+    if one.error is not None:
+        notes.append(f"{one.error.get('message', '')}. {one.error.get('hint', '')}".strip())
+    return {
+        "dataset": one.name,
+        "state": one.state.replace("_", " "),
+        "rows": one.rows,
+        "read": one.rows_read,
+        "bad": one.bad_records,
+        "errors": one.to_error_table,
+        "seconds": f"{one.seconds:.1f}",
+        "notes": "; ".join(notes),
+    }
+
+
+def _line(one: RunResult) -> dict[str, Any]:
+    ended = one.ended_ms or one.started_ms
+    return {
+        "run": one.run_id,
+        "state": one.state.replace("_", " "),
+        "started": _moment(one.started_ms),
+        "seconds": f"{(ended - one.started_ms) / 1000:.1f}",
+        "rows": one.rows,
+        "datasets": len(one.datasets),
+        "failed": ", ".join(d.name for d in one.datasets if d.error is not None),
+    }
+
+
+def _watermark(text: str) -> tuple[str, Any]:
+    name, found, value = text.rpartition("=")
+    try:
+        if found:
+            return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        pass
+    raise InvalidArgument(
+        f"{text!r} is no watermark", hint="""Write it as --to 'orders:0={"generation":0,"offset":5}'"""
+    )
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh])", text)
+    if found is None or float(found[1]) <= 0:
+        raise typer.BadParameter("use seconds, minutes or hours, such as 30s, 1m or 2h", param_hint="--every")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
