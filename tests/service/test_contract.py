@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lakeseal.owner.snapshots import snapshots
 from lakeseal.owner.transaction import Transaction
 from lakeseal.service.client import HttpOwner
 from lakeseal.storage import Store, open_store
+from lakeseal.testing.endpoint_contract import OwnerEndpointContract
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import WRITE, add, append, create, managed_log, metadata, newest, paths
 from lakeseal.testing.owner_contract import CommitOwnerContract, OwnedTable
@@ -41,6 +43,20 @@ class TestHttpOwner(CommitOwnerContract):
     @pytest.fixture
     def owned(self, owner: HttpOwner, table: Store) -> OwnedTable:
         return OwnedTable(ManagedOwner(owner, table), table)
+
+
+class TestHttpEndpoint(OwnerEndpointContract):
+    @pytest.fixture
+    def endpoint(self, inside) -> Iterator[HttpOwner]:
+        # The publisher's second round never comes.
+        with inside(insecure=True, rate=0, batch_size=1000, publish_every_s=10.0**6) as client:
+            owner = HttpOwner(str(client.base_url))
+            yield owner
+            owner.close()
+
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> list[Store]:
+        return [open_store(tmp_path / name) for name in "abc"]
 
 
 def test_a_table_is_taken_over_written_and_released_over_http(owner: HttpOwner, table: Store) -> None:
