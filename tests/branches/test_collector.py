@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from lakeseal import ledger
+from lakeseal.branches import embedded
+from lakeseal.branches.embedded import EmbeddedBranchStore
+from lakeseal.branches.ranges import Shape
+from lakeseal.branches.values import Changes, Entry
+from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, ObjectNotFound, RefNotFound
+from lakeseal.storage import open_store
+from lakeseal.testing.branch_contract import checksum, content, run_job, write
+from lakeseal.testing.crashes import CrashingStore, Effects
+
+T = TypeVar("T")
+
+TINY = Shape(cut=3, longest=5, node_cut=2, node_longest=2)
+
+
+def keys(repo: EmbeddedBranchStore, prefix: str) -> set[str]:
+    return {meta.key for meta in repo.objects.open().list(prefix, recursive=True)}
+
+
+def whole(repo: EmbeddedBranchStore) -> None:
+    """All that branches, tags, jobs and their histories lead to can be read."""
+    for ref in [*repo.branches(), *repo.tags(), *(repo.resolve(job.branch) for job in repo.jobs())]:
+        for commit in repo.log(ref.commit):
+            content(repo, commit.id)
+
+
+def test_objects_of_a_job_in_flight_stay_until_it_commits(repo: EmbeddedBranchStore) -> None:
+    job = repo.begin_job("j", dest="main", path="out")
+    puts = write(repo, job, {"out/a": b"1", "out/b": b"2"})
+
+    report = repo.gc()
+    assert (report.objects, report.kept_for_jobs) == (0, 2)
+    repo.commit(job.branch, Changes(puts=puts), job=job.id)
+    repo.gc()
+    repo.merge(job.branch, "main")
+    repo.end_job(job)
+    repo.gc()
+
+    assert content(repo, "main") == {"out/a": b"1", "out/b": b"2"}
+
+
+def test_a_job_past_its_grace_is_removed_with_its_files_and_can_not_commit_any_more(repo: EmbeddedBranchStore) -> None:
+    job = run_job(repo, "j", "out", {"a": b"1"}, overwrite=True)
+    late = write(repo, repo.begin_job("late", dest="main", path="out"), {"out/b": b"2"})
+
+    report = repo.gc(job_grace_ms=0)
+
+    assert set(report.job_branches) == {job.branch, "_jobs/out/late"}
+    assert report.objects == 2
+    assert keys(repo, "data/") == set()
+    with pytest.raises(RefNotFound):
+        repo.commit("_jobs/out/late", Changes(puts=late), job="late")
+    with pytest.raises(RefNotFound):
+        repo.merge(job.branch, "main")
+    whole(repo)
+
+
+def test_what_only_a_deleted_branch_had_goes_and_nothing_else(repo: EmbeddedBranchStore) -> None:
+    for n in range(20):
+        repo.put("main", f"kept/{n}", b"%d" % n)
+    before = {prefix: keys(repo, prefix) for prefix in ("data/", "_lakeseal/")}
+    repo.create_branch("exp")
+    for n in range(5):
+        repo.put("exp", f"gone/{n}", b"%d" % n)
+    repo.create_tag("v", "exp~2")
+    repo.delete_branch("exp")
+
+    seen = repo.gc(dry_run=True)
+    assert keys(repo, "data/") > before["data/"]
+    done = repo.gc()
+
+    assert (seen.objects, seen.commits, seen.trees, seen.ranges) == (
+        done.objects,
+        done.commits,
+        done.trees,
+        done.ranges,
+    )
+    assert (done.objects, done.commits) == (2, 2)
+    assert done.object_bytes == 2
+    assert content(repo, "v") == {f"kept/{n}": b"%d" % n for n in range(20)} | {
+        f"gone/{n}": b"%d" % n for n in range(3)
+    }
+    repo.delete_tag("v")
+    repo.gc()
+    assert {prefix: keys(repo, prefix) for prefix in before} == before
+    whole(repo)
+    assert repo.gc() == repo.gc(dry_run=False)
+
+
+def test_old_history_loses_its_files_and_keeps_its_place(repo: EmbeddedBranchStore) -> None:
+    first = repo.put("main", "a", b"1")
+    repo.create_tag("kept", repo.put("main", "a", b"2").id)
+    for n in (3, 4, 5):
+        repo.put("main", "a", b"%d" % n)
+
+    assert repo.gc(history_ms=10**9).objects == 0
+    last = repo.commit_info("main")
+    while repo.put("main", "b", b"").time_ms == last.time_ms:
+        pass
+    assert repo.gc(history_ms=0).objects > 0
+
+    assert content(repo, "main") == {"a": b"5", "b": b""}
+    assert repo.read("kept", "a") == b"2"
+    assert first.id in [commit.id for commit in repo.log("main")]
+    assert [change.path for change in repo.diff(first.id, "main")] == ["a", "b"]
+    with pytest.raises(ObjectNotFound, match="collected"):
+        repo.read(first.id, "a")
+    for use in (
+        lambda: repo.create_branch("x", first.id),
+        lambda: repo.create_tag("x", first.id),
+        lambda: repo.reset("main", first.id),
+        lambda: repo.cherry_pick("main", first.id),
+    ):
+        with pytest.raises(HistoryExpired):
+            use()
+    assert repo.create_branch("from tag", "kept").commit == repo.head("kept")
+
+
+def test_a_commit_that_no_branch_leads_to_is_no_start_for_anything(repo: EmbeddedBranchStore) -> None:
+    repo.create_branch("exp")
+    lost = repo.put("exp", "a", b"1").id
+    repo.delete_branch("exp")
+
+    for use in (
+        lambda: repo.create_branch("x", lost),
+        lambda: repo.merge(lost, "main"),
+        lambda: repo.reset("main", lost),
+    ):
+        with pytest.raises(RefNotFound):
+            use()
+
+
+def test_a_fence_tells_that_files_may_have_been_collected(repo: EmbeddedBranchStore) -> None:
+    fence = repo.fence()
+    repo.objects.open().put("data/mine/x", b"x")
+    entry = Entry(path="x", address="data/mine/x", size=1, checksum=checksum(b"x"))
+    repo.gc()
+
+    with pytest.raises(Collected):
+        repo.commit("main", Changes(puts=(entry,)), fence=fence)
+    assert content(repo, "main") == {}
+    with pytest.raises(InvalidArgument):
+        repo.commit("main", Changes(puts=(entry,)), fence="no fence")
+
+
+def test_objects_elsewhere_are_linked_and_never_collected(repo: EmbeddedBranchStore) -> None:
+    elsewhere = open_store(f"memory://{uuid.uuid4().hex}/raw files")
+    elsewhere.put("a b.csv", b"1,2")
+    own = repo.objects.open()
+    own.put("landing/c.csv", b"3")
+    puts = (
+        Entry(path="in/a.csv", address=f"{elsewhere.uri}/a b.csv", size=3, checksum=checksum(b"1,2")),
+        Entry(path="in/c.csv", address="landing/c.csv", size=1, checksum=checksum(b"3")),
+    )
+    repo.commit("main", Changes(puts=puts))
+
+    assert content(repo, "main") == {"in/a.csv": b"1,2", "in/c.csv": b"3"}
+    repo.commit("main", Changes(directories=("in",)))
+    repo.gc(history_ms=0)
+    assert elsewhere.get("a b.csv") == b"1,2"
+    assert own.get("landing/c.csv") == b"3"
+
+
+class Interrupting(Effects):
+    """Does something before or after the nth write to a store."""
+
+    def __init__(self, at: int, after: bool, do: Callable[[], object]) -> None:
+        super().__init__()
+        self._nth = at
+        self._after = after
+        self._do = do
+
+    def around(self, effect: Callable[[], T]) -> T:
+        self.count += 1
+        is_it = self.count == self._nth
+        if is_it and not self._after:
+            self._do()
+        result = effect()
+        if is_it and self._after:
+            self._do()
+        return result
+
+
+def do_everything(repo: EmbeddedBranchStore) -> None:
+    repo.put("main", "a", b"1")
+    job = run_job(repo, "one", "out", {str(n): b"one" for n in range(6)}, overwrite=True)
+    repo.put("main", "b", b"2")
+    repo.merge(job.branch, "main")
+    repo.end_job(job)
+    repo.create_branch("exp", "main~1")
+    repo.put("exp", "c", b"3")
+    repo.put("main", "a", b"4")
+    repo.merge("exp", "main")
+    repo.delete_branch("exp")
+    repo.revert("main", "main~1")
+
+
+def test_a_collection_in_the_middle_of_anything_harms_nothing() -> None:
+    """At each single write, before and after it, somebody else collects all that looks like garbage."""
+    expected = {"a": b"1", "b": b"2", "c": b"3"} | {f"out/{n}": b"one" for n in range(6)}
+    at, reached = 1, True
+    while reached:
+        for after in (False, True):
+            uri = f"memory://{uuid.uuid4().hex}/repo"
+            with ledger.open("sqlite://") as book:
+                other = embedded.create(uri, ledger=book, shape=TINY)
+                effects = Interrupting(at, after, other.gc)
+                store: Any = CrashingStore(open_store(uri), effects)
+                repo = embedded.open(uri, ledger=book, store=store)
+                do_everything(repo)
+                whole(other)
+                assert content(other, "main") == expected, (at, after)
+                other.gc(job_grace_ms=0)
+                whole(other)
+                reached = effects.count >= at
+        at += 1
+    assert at > 20
+
+
+def test_collections_may_run_side_by_side(repo: EmbeddedBranchStore) -> None:
+    def use(n: int) -> None:
+        for m in range(4):
+            repo.put("main", f"{n}/{m}", b"x")
+
+    failures: list[BaseException] = []
+
+    def guarded(do: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                do()
+            except BaseException as error:
+                failures.append(error)
+
+        return run
+
+    threads = [threading.Thread(target=guarded(lambda n=n: use(n))) for n in range(3)]  # type: ignore[misc]
+    threads += [threading.Thread(target=guarded(lambda: [repo.gc() for _ in range(5)])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert content(repo, "main") == {f"{n}/{m}": b"x" for n in range(3) for m in range(4)}
+    repo.gc()
+    whole(repo)
+
+
+def test_times_to_keep_things_are_not_negative(repo: EmbeddedBranchStore) -> None:
+    for arguments in ({"job_grace_ms": -1}, {"history_ms": -1}):
+        with pytest.raises(InvalidArgument):
+            repo.gc(**arguments)  # type: ignore[arg-type]
