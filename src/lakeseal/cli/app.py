@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lakeseal.cli import branch, change, demo, doctor, ingest, owner, read, serve, upkeep, write
+from lakeseal.cli import branch, change, demo, doctor, ingest, owner, read, serve, steps, upkeep, write
 from lakeseal.cli.output import Output
 from lakeseal.errors import LakesealError
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (demo, read, write, change, upkeep, branch, owner, ingest, serve, doctor):
+for group in (demo, read, write, change, upkeep, branch, owner, ingest, steps, serve, doctor):
     app.add_typer(group.commands)
 
 

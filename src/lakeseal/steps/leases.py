@@ -21,6 +21,11 @@ from lakeseal.ledger.schema import leases
 from lakeseal.steps.context import Turn
 
 
+def of_pipeline(pipeline: str) -> str:
+    """The lease that whoever works on a pipeline's datasets holds."""
+    return f"ingest {pipeline}"
+
+
 class Lease(Struct, frozen=True, kw_only=True):
     name: str
     holder: str

@@ -35,6 +35,7 @@ from lakeseal.testing.faults import FaultyStore
 PIPELINE = "clicks"
 STORE = "clicks"
 URN = "urn:events"
+LEASE = leases.of_pipeline(PIPELINE)
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -69,11 +70,11 @@ class World:
 
     def take_turn(self) -> int:
         """The epoch of a new run, which has waited until the lease of the one before ran out."""
-        self.ledger.write(lambda tx: tx.update(lease_table, {"name": PIPELINE}, {"expires": 0}))
-        return leases.acquire(self.ledger, PIPELINE, holder=str(uuid.uuid4())).epoch
+        self.ledger.write(lambda tx: tx.update(lease_table, {"name": LEASE}, {"expires": 0}))
+        return leases.acquire(self.ledger, LEASE, holder=str(uuid.uuid4())).epoch
 
     def context(self, epoch: int | None = None) -> StepContext:
-        turn = None if epoch is None else Turn(name=PIPELINE, epoch=epoch)
+        turn = None if epoch is None else Turn(name=LEASE, epoch=epoch)
         return StepContext(ledger=self.ledger, owners={}, turn=turn, open_store=self._store)
 
     def stage(self, first: int, rows: int, **options: Any) -> CommitSequence:
