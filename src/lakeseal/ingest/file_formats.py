@@ -50,7 +50,8 @@ def json_lines(stream: Any, schema: StructType) -> Iterator[Chunk]:
         lines = whole.split(b"\n")
         numbered = [(line + n, text) for n, text in enumerate(lines) if text.strip()]
         if numbered:
-            done = records.parse([text for _, text in numbered], lambda at, of=numbered: f"line {of[at][0]}")
+            places = [f"line {number}" for number, _ in numbered]
+            done = records.parse([text for _, text in numbered], places.__getitem__)
             yield Chunk(rows=done.rows, bad=done.bad, bytes=len(whole))
         line += len(lines)
         if not block:

@@ -8,6 +8,7 @@ Only committed messages are read. No consumer group is used and nothing is commi
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -188,9 +189,8 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
 
     def _partitions(self) -> list[PartitionState]:
         kafka = _kafka()
-        from confluent_kafka.admin import AdminClient, OffsetSpec  # of the extra `kafka`
-
-        admin = AdminClient({"log_level": 2, **self.options, "bootstrap.servers": self.brokers})
+        tools: Any = importlib.import_module("confluent_kafka.admin")
+        admin = tools.AdminClient({"log_level": 2, **self.options, "bootstrap.servers": self.brokers})
         with _typed(self):
             told = admin.list_topics(self.topic, timeout=self.timeout_seconds)
             topic = told.topics[self.topic]
@@ -204,7 +204,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
                 futures = admin.list_offsets(asked, isolation_level=committed, request_timeout=self.timeout_seconds)
                 return {tp.partition: future.result().offset for tp, future in futures.items()}
 
-            earliest, latest = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
+            earliest, latest = offsets(tools.OffsetSpec.earliest()), offsets(tools.OffsetSpec.latest())
             topic_id = self._topic_id(admin, told)
         return [
             PartitionState(topic=self.topic, number=n, earliest=earliest[n], latest=latest[n], topic_id=topic_id)

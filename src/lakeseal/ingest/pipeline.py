@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget
+from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.progress import NoProgress, RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, Runs, RunState
@@ -64,14 +65,15 @@ class Pipeline:
 
     def run(
         self,
-        spark: Spark,
+        spark: Spark | None = None,
         *,
         datasets: Sequence[str] | None = None,
         check: bool = True,
         progress: RunProgress | None = None,
     ) -> RunResult:
         """`datasets` are the names of those to run, if not all. `spark` may be a function that gives the session: it
-        is called only if there is anything new. `LeaseHeld` if another run is at work."""
+        is called only if there is anything new. Without Spark, tasks are threads of this process, and nothing can be
+        transformed. `LeaseHeld` if another run is at work."""
         config = self._only(datasets)
         run_id = str(uuid.uuid4())
         with _owner(config) as owner, HeldTurn(owner.ledger, config.name, run_id, config.lease_seconds) as held:
@@ -81,7 +83,7 @@ class Pipeline:
             run = Run(
                 config,
                 run_id=run_id,
-                spark=spark if callable(spark) else lambda: spark,
+                jobs=_jobs(spark),
                 owner=owner,
                 held=held,
                 steps=LedgerStepStore(owner.ledger),
@@ -103,7 +105,7 @@ class Pipeline:
 
     def run_every(
         self,
-        spark: Spark,
+        spark: Spark | None,
         seconds: float,
         *,
         stop: threading.Event | None = None,
@@ -196,6 +198,14 @@ def _owner(config: PipelineConfig) -> Iterator[LedgerOwner]:
     owner = connect(config.ledger, batch_size=1)
     assert isinstance(owner, LedgerOwner), "the configuration takes ledgers only"
     yield owner
+
+
+def _jobs(spark: Spark | None) -> Callable[[], Jobs]:
+    if spark is None:
+        return LocalJobs
+    from lakeseal.ingest.spark_jobs import SparkJobs  # pyspark is an extra
+
+    return lambda: SparkJobs(spark() if callable(spark) else spark)
 
 
 def _opener(config: PipelineConfig) -> Callable[[str], Store]:

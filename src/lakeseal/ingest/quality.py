@@ -1,8 +1,8 @@
 """Rules of quality, before anything is published: which rows may pass, and whether the dataset may.
 
 Tasks judge each row as it passes (`RowRules`) and count what the rules of the dataset are about (`Measured`); the
-driver adds the counts up and judges the dataset (`judge`). So no rule costs another pass over the rows. Rules that our own
-expressions can't evaluate are left to Spark, which marks the rows (`MARKS`).
+driver adds the counts up and judges the dataset (`judge`). So no rule costs another pass over the rows. Rules that our
+own expressions can't evaluate are left to Spark, which marks the rows (`MARKS`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class RowRules:
         if not self._rules or not rows.num_rows:
             return None
         if self._bound is None:
-            return rows[MARKS].to_numpy(zero_copy_only=False).astype(np.int64)
+            told: np.ndarray = rows[MARKS].to_numpy(zero_copy_only=False).astype(np.int64)
+            return told
         marks = np.zeros(rows.num_rows, np.int64)
         for number, bound in enumerate(self._bound):
             kept = pc.fill_null(expr.evaluate(bound, rows), False)
@@ -177,7 +178,7 @@ def error_rows(
 ) -> pa.RecordBatch:
     """(rule, reason, partition, position, record) as rows of the error table."""
     now = dt.datetime.now(dt.UTC)
-    columns = list(zip(*found, strict=True)) or [[]] * 5
+    columns: list[tuple[str, ...]] = list(zip(*found, strict=True)) or [()] * 5
     count = len(found)
     arrays = [
         pa.array([run_id] * count, pa.string()),

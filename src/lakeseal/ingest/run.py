@@ -11,14 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from lakeseal.errors import InvalidArgument, LakesealError, QualityFailed, Refused, StorageUnavailable
 from lakeseal.ingest import orders as cutting
 from lakeseal.ingest.config import Dataset, PipelineConfig
 from lakeseal.ingest.dataset_run import DatasetRun, ours
+from lakeseal.ingest.jobs import Jobs
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.publication import Publication
 from lakeseal.ingest.quality import runs_in_tasks
@@ -35,9 +37,6 @@ from lakeseal.steps.watermarks import Watermarks
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.task_report import error_from_json
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _THREADS = 8
 _TRANSFORMS_AT_ONCE = 4
 
@@ -48,7 +47,7 @@ class Run:
         config: PipelineConfig,
         *,
         run_id: str,
-        spark: Callable[[], SparkSession],
+        jobs: Callable[[], Jobs],
         owner: LedgerOwner,
         held: HeldTurn,
         steps: CommitStepStore,
@@ -56,8 +55,8 @@ class Run:
         progress: RunProgress,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`spark` is asked for a session only if there is something to do."""
-        self._config, self._run_id, self._spark = config, run_id, spark
+        """`jobs` is called only if there is something to do."""
+        self._config, self._run_id, self._jobs = config, run_id, jobs
         self._owner, self._held, self._steps, self._context = owner, held, steps, context
         self._progress, self._sleep = progress, sleep
         self._watermarks = Watermarks(owner.ledger)
@@ -135,9 +134,7 @@ class Run:
             self._stage(one, "reading")
         tasks = cutting.tasks((order for one in working for order in one.orders), **limits)
         try:
-            from lakeseal.ingest import spark_jobs  # pyspark is an extra, and is needed only now
-
-            reports = spark_jobs.extract(self._spark(), f"ingest {self._config.name}", works, tasks)
+            reports = self._jobs().extract(f"ingest {self._config.name}", works, tasks)
         except Exception as error:
             for one in working:
                 one.fail(ours(error))
@@ -203,18 +200,20 @@ class Run:
             self._add_errors(one)
 
     def _transform(self, one: DatasetRun) -> None:
-        from lakeseal.ingest import spark_jobs  # pyspark is an extra, and is needed only now
-
         assert one.raw is not None
-        dataset, spark = one.dataset, self._spark()
         self._stage(one, "transforming", one.measured.rows)
-        frame = spark_jobs.transformed(spark, dataset, one.raw.to_spark(spark))
-        schema = spark_jobs.frame_schema(frame)
-        stage = self._open_stage(one, schema)
+        name = f"ingest {self._config.name}: {one.name}"
+        opened: list[_Opened] = []
+
+        def open_target(schema: StructType) -> _Opened:
+            stage = self._open_stage(one, schema)
+            target = _Opened(stage=stage, work=replace(self._work(one.dataset, stage, None), source=None))
+            opened.append(target)
+            return target
+
+        reports = self._jobs().transform(name, one.dataset, one.raw, open_target)
+        stage = opened[0].stage
         one.stages = [stage]
-        work = replace(self._work(dataset, stage, None), source=None)
-        name = f"ingest {self._config.name}: {dataset.name}"
-        reports = spark_jobs.publish(frame, work, stage.spec, stage.in_plan, dataset.quality, name)
         for report in reports:
             if report.error is not None:
                 raise error_from_json(report.error)
@@ -283,6 +282,11 @@ class Run:
 
     def _note(self, dataset: Dataset) -> dict[str, Any]:
         return {"pipeline": self._config.name, "dataset": dataset.name, "run": self._run_id}
+
+
+class _Opened(Struct, frozen=True, kw_only=True):
+    stage: Stage
+    work: DatasetWork
 
 
 def _check_schema(one: DatasetRun, stage: Stage, schema: StructType) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -12,7 +14,7 @@ from lakeseal.protocol.schema import ArrayType, DataType, DecimalType, MapType, 
 
 _HINT = 'Write it as Spark does: "id long, at timestamp, tags array<string>, who struct<name: string>"'
 _KINDS = exp.DataType.Type
-_PLAIN: dict[exp.DataType.Type, DataType] = {
+_PLAIN: dict[Any, DataType] = {
     _KINDS.BIGINT: types.LONG,
     _KINDS.INT: types.INTEGER,
     _KINDS.SMALLINT: types.SHORT,

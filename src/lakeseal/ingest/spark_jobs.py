@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -18,48 +18,56 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, LakesealError, StorageUnavailable
 from lakeseal.ingest.config import Check, Dataset
+from lakeseal.ingest.jobs import Opened
 from lakeseal.ingest.quality import MARKS, MOST_RULES, row_rules
+from lakeseal.ingest.staging import RawStage
 from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Order, OrderReport, PublishTask
 from lakeseal.protocol.schema import StructType
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
 from lakeseal.spark.schema import data_schema
-from lakeseal.write.job import WriteJobSpec
-from lakeseal.write.runner import InPlan
 
 _WITH = re.compile(r"\s*WITH\s+", re.IGNORECASE)
 
 
-def extract(
-    spark: SparkSession, name: str, works: Sequence[DatasetWork], tasks: Sequence[Sequence[Order]]
-) -> list[OrderReport]:
-    rows = [(n, msgspec.json.encode(order).decode()) for n, orders in enumerate(tasks) for order in orders]
-    frame = spark.createDataFrame(rows, "task int, order string")
-    # A shuffle costs more than a short task; it is needed only to keep several apart.
-    parted = frame.repartitionById(len(tasks), "task") if len(tasks) > 1 else frame.coalesce(1)
-    return _reports(parted, ExtractTask(name, works))
+class SparkJobs:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def extract(self, name: str, works: Sequence[DatasetWork], tasks: Sequence[Sequence[Order]]) -> list[OrderReport]:
+        rows = [(n, msgspec.json.encode(order).decode()) for n, orders in enumerate(tasks) for order in orders]
+        frame = self._spark.createDataFrame(rows, "task int, order string")
+        # A shuffle costs more than a short task; it is needed only to keep several apart.
+        parted = frame.repartitionById(len(tasks), "task") if len(tasks) > 1 else frame.coalesce(1)
+        return _reports(parted, ExtractTask(name, works))
+
+    def transform(
+        self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
+    ) -> list[OrderReport]:
+        frame = transformed(self._spark, dataset, raw.to_spark(self._spark))
+        target = opened(data_schema(frame.schema))
+        in_plan = target.stage.in_plan
+        if in_plan.checks:
+            raise in_plan.checks[0].reason
+        whole = planned(frame, data_schema(frame.schema), target.stage.spec, in_plan)
+        return _reports(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
 
 
-def publish(
-    frame: DataFrame, work: DatasetWork, spec: WriteJobSpec, in_plan: InPlan, checks: Sequence[Check], name: str
-) -> list[OrderReport]:
-    if in_plan.checks:
-        raise in_plan.checks[0].reason
-    whole = planned(frame, data_schema(frame.schema), spec, in_plan)
-    rules = row_rules(checks)
+def _marked(frame: DataFrame, rules: Sequence[Check]) -> DataFrame:
+    if not rules:
+        return frame
     if len(rules) > MOST_RULES:
         raise InvalidArgument(f"A dataset has at most {MOST_RULES} rules for rows")
-    if rules:
-        marks = F.lit(0).cast("long")
-        for number, rule in enumerate(rules):
-            broken = F.when(F.coalesce(F.expr(rule.rule or ""), F.lit(False)), F.lit(0)).otherwise(F.lit(1 << number))
-            marks = marks + broken.cast("long")
-        try:
-            whole = whole.withColumn(MARKS, marks)
-            _ = whole.schema
-        except PySparkException as error:
-            raise InvalidExpression(f"Spark cannot evaluate a rule of quality: {_line(error)}") from error
-    return _reports(whole, PublishTask(name, work))
+    marks = F.lit(0).cast("long")
+    for number, rule in enumerate(rules):
+        broken = F.when(F.coalesce(F.expr(rule.rule or ""), F.lit(False)), F.lit(0)).otherwise(F.lit(1 << number))
+        marks = marks + broken.cast("long")
+    try:
+        marked = frame.withColumn(MARKS, marks)
+        _ = marked.schema
+    except PySparkException as error:
+        raise InvalidExpression(f"Spark cannot evaluate a rule of quality: {_line(error)}") from error
+    return marked
 
 
 def _reports(frame: DataFrame, task: ExtractTask | PublishTask) -> list[OrderReport]:
@@ -85,7 +93,7 @@ def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> Data
     if transform is None:
         return frame
     if not isinstance(transform, str):
-        made = transform(frame)
+        made: DataFrame = transform(frame)
         if not hasattr(made, "mapInArrow"):
             raise InvalidArgument(
                 f"The transform of {dataset.name!r} returned a {type(made).__name__}", hint="Return a DataFrame"
@@ -105,10 +113,6 @@ def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> Data
             f"Spark cannot run the transform: {_line(error)}", hint="It is a query over the view input"
         ) from error
     return made
-
-
-def frame_schema(frame: DataFrame) -> StructType:
-    return data_schema(frame.schema)
 
 
 def _line(error: BaseException) -> str:

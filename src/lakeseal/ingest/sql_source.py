@@ -136,7 +136,7 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     @cached_property
     def _from(self) -> Any:
         if self.query is not None:
-            names = [sa.column(field.name) for field in parse_schema(self.schema or "").fields]
+            names: list[Any] = [sa.column(field.name) for field in parse_schema(self.schema or "").fields]
             return sa.text(self.query).columns(*names).subquery("input")
         schema, _, name = str(self.table).rpartition(".")
         try:

@@ -20,7 +20,7 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, ConcurrentModification, MetadataChangedException, SchemaMismatch
 from lakeseal.formats.file_format import FileFormat
-from lakeseal.ingest.config import Dataset, TableTarget, Target
+from lakeseal.ingest.config import Dataset, DirectoryTarget, TableTarget, Target
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.connect import Owners

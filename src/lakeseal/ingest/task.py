@@ -94,23 +94,30 @@ class ExtractTask:
         self._works = tuple(works)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sources: dict[int, Source] = {}
-        try:
-            for batch in batches:
-                for text in batch["order"].to_pylist():
-                    order = msgspec.json.decode(text, type=Order)
-                    work = self._works[order.dataset]
-                    assert work.source is not None
-                    source = sources.setdefault(order.dataset, work.source)
-                    extraction = _Extraction(work, order, source)
-                    report = extraction.run()
-                    if extraction.is_stuck:
-                        # Its client may hang for ever, in a thread of its own: the next order gets another.
-                        sources[order.dataset] = msgspec.structs.replace(work.source)
-                    yield _reported(report)
-        finally:
-            for source in sources.values():
-                source.close()
+        texts = (text for batch in batches for text in batch["order"].to_pylist())
+        orders = (msgspec.json.decode(text, type=Order) for text in texts)
+        for report in run_orders(self._works, orders, _here()):
+            yield _reported(report)
+
+
+def run_orders(works: Sequence[DatasetWork], orders: Iterable[Order], task: TaskContext) -> Iterator[OrderReport]:
+    """All that one task does. A source is shared by the orders of its dataset, and closed at the end."""
+    sources: dict[int, Source] = {}
+    try:
+        for order in orders:
+            work = works[order.dataset]
+            assert work.source is not None
+            if order.dataset not in sources:
+                # Its own: tasks of one process must not share a client.
+                sources[order.dataset] = msgspec.structs.replace(work.source)
+            extraction = _Extraction(work, order, sources[order.dataset], task)
+            yield extraction.run()
+            if extraction.is_stuck:
+                # Its client may hang for ever, in a thread of its own: the next order gets another.
+                del sources[order.dataset]
+    finally:
+        for source in sources.values():
+            source.close()
 
 
 class PublishTask:
@@ -205,15 +212,15 @@ class _Output:
 
 
 class _Extraction:
-    def __init__(self, work: DatasetWork, order: Order, source: Source) -> None:
+    def __init__(self, work: DatasetWork, order: Order, source: Source, task: TaskContext) -> None:
         self._work, self._order, self._source = work, order, source
+        self._task = msgspec.structs.replace(task, split=order.number)
         self.is_stuck = False
 
     def run(self) -> OrderReport:
         order = self._order
         try:
-            task = msgspec.structs.replace(_here(), split=order.number)
-            output = _Output(self._work, task)
+            output = _Output(self._work, self._task)
         except Exception as error:
             return _failed(order.dataset, order.number, error)
         try:

@@ -1,0 +1,63 @@
+"""The seam of jobs: who runs a run's tasks. Spark does (`spark_jobs`), or threads of this process.
+
+`extract` reads, judges and writes for all datasets and gives one report per order. `transform` takes rows that were
+extracted to a table, transforms and judges them, and writes them to what the rows' schema opens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.ingest.config import Dataset
+from lakeseal.ingest.staging import RawStage, Stage
+from lakeseal.ingest.task import DatasetWork, Order, OrderReport, run_orders
+from lakeseal.protocol.schema import StructType
+from lakeseal.write.file_commit_protocol import TaskContext
+
+_THREADS = 4
+
+
+class Opened(Protocol):
+    """A target that is ready for rows of a schema, and what tasks must know to write there."""
+
+    @property
+    def stage(self) -> Stage: ...
+
+    @property
+    def work(self) -> DatasetWork: ...
+
+
+class Jobs(Protocol):
+    def extract(
+        self, name: str, works: Sequence[DatasetWork], tasks: Sequence[Sequence[Order]]
+    ) -> list[OrderReport]: ...
+
+    def transform(
+        self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
+    ) -> list[OrderReport]: ...
+
+
+class LocalJobs:
+    """For small pipelines without transforms, and where Spark is not."""
+
+    def extract(self, name: str, works: Sequence[DatasetWork], tasks: Sequence[Sequence[Order]]) -> list[OrderReport]:
+        attempts = itertools.count()
+
+        def run(orders: Sequence[Order]) -> list[OrderReport]:
+            return list(run_orders(works, orders, TaskContext(job_id="", split=0, task_attempt_id=next(attempts))))
+
+        if len(tasks) == 1:
+            return run(tasks[0])
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-task") as pool:
+            return [report for reports in pool.map(run, tasks) for report in reports]
+
+    def transform(
+        self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
+    ) -> list[OrderReport]:
+        raise InvalidArgument(
+            f"The transform or a rule of {dataset.name!r} needs Spark", hint="Give the run a Spark session"
+        )
