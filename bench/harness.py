@@ -117,7 +117,7 @@ class Report:
             f"{peer.subject} {peer.median_seconds:.3f} s ({measured[0].median_seconds / peer.median_seconds:.2f}×)"
             for peer in measured[1:]
         )
-        self.say(f"{case}: {measured[0].median_seconds:.3f} s against {ratios}")
+        self.say(f"{case}: {measured[0].median_seconds:.3f} s{f' against {ratios}' if ratios else ''}")
         return measured
 
     def close(self) -> Path:

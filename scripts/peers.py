@@ -1,4 +1,5 @@
-"""Set up the peers that need more than PyPI, once: Delta Spark in `.venv-peers`, its JARs from Maven Central.
+"""Set up the peers that need more than PyPI, once: Delta Spark in `.venv-peers`, its JARs from Maven Central, and S3A
+for Hadoop's committers, which goes with our own Spark and must be of its Hadoop's version.
 
 Delta Spark refuses Spark versions newer than it knows, so it gets an environment of its own. Spark fetches the JARs
 itself (`spark.jars.packages`), so whatever the user configured for Spark or Ivy counts. A release is on PyPI before its
@@ -6,6 +7,7 @@ JARs are everywhere, so the release before it stands in, and this says so. Where
 what is skipped and succeeds: the tests beside Delta Spark then skip themselves.
 """
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-peers"
 PYTHON = VENV / "bin" / "python"
 JARS = VENV / "delta-jars.txt"
+S3A_JARS = VENV / "s3a-jars.txt"
 PYSPARK = "pyspark==4.2.0"
 RELEASES = ["delta-spark==4.4.1", "delta-spark==4.4.0"]
 RESOLVE = """
@@ -23,9 +26,44 @@ from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 configure_spark_with_delta_pip(builder.config("spark.jars.ivy", sys.argv[1])).getOrCreate().stop()
 """
+RESOLVE_S3A = """
+import sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.jars.packages", sys.argv[1]).config("spark.jars.ivy", sys.argv[2])
+builder.getOrCreate().stop()
+"""
 
 
 def main() -> None:
+    set_up_delta_spark()
+    set_up_s3a()
+
+
+def set_up_s3a() -> None:
+    if S3A_JARS.exists():
+        return
+    hadoop = hadoop_version()
+    ivy = VENV / "ivy" / "s3a"
+    try:
+        command = [sys.executable, "-c", RESOLVE_S3A, f"org.apache.hadoop:hadoop-aws:{hadoop}", str(ivy)]
+        subprocess.run(command, check=True, capture_output=True, timeout=900)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        print(f"peers: SKIPPED Hadoop's committers: Maven Central did not give S3A {hadoop}", flush=True)
+        return
+    S3A_JARS.write_text("\n".join(sorted(map(str, (ivy / "jars").glob("*.jar")))) + "\n", encoding="utf-8")
+    print(f"peers: S3A {hadoop} is ready", flush=True)
+
+
+def hadoop_version() -> str:
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    (jar,) = Path(found.submodule_search_locations[0], "jars").glob("hadoop-client-api-*.jar")
+    return jar.stem.removeprefix("hadoop-client-api-")
+
+
+def set_up_delta_spark() -> None:
     wanted = " ".join([PYSPARK, *RELEASES])
     if JARS.exists() and JARS.read_text(encoding="utf-8").startswith(wanted + "\n"):
         return
