@@ -196,8 +196,9 @@ class EmbeddedBranchStore:
                 return made
 
     def delete_tag(self, name: str) -> None:
-        if not self._ground.heads.delete_tag(name):
+        if not self._ground.heads.look(name).tags:
             raise RefNotFound(f"there is no tag {name!r}", table=self.uri)
+        self._ground.heads.delete_tag(name)
 
     def protect(self, branch: str, protection: Protection) -> Ref:
         rules.rules_from_json(protection.rules)

@@ -196,8 +196,8 @@ class Heads:
 
         return self._ledger.write(do, idempotent=True)
 
-    def delete_tag(self, name: str) -> bool:
-        return self._ledger.write(lambda tx: tx.delete(tags, repo=self._repo, tag=name) > 0, idempotent=True)
+    def delete_tag(self, name: str) -> None:
+        self._ledger.write(lambda tx: tx.delete(tags, repo=self._repo, tag=name), idempotent=True)
 
     def delete_branch(self, head: Head) -> bool:
         """If it stands where `head` says, at its epoch; also if it is gone already."""
