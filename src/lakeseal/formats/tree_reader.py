@@ -96,6 +96,9 @@ class TreeReader:
         return self._tables.read_file(DataFile(path=_located(file.address), partition_values=values, size=file.size))
 
     def _other(self, file: TreeFile, shape: Shape) -> Iterator[pa.RecordBatch]:
+        if not file.size:
+            # No row at all, which text formats may say by no byte at all.
+            return
         skipped = {name.lower() for name in shape.partition_columns}
         stored = [field for field in shape.columns.fields if field.name.lower() not in skipped]
         wanted = [field for field in self._wanted if field.name.lower() not in self._partitions]

@@ -146,8 +146,9 @@ class _Scan:
         partitions = [_partition(name, [one.get(name) for one in values]) for name in names]
         if self._schema is not None:
             return Shape.of(format, self._schema, names)
-        with located(file=files[0].path):
-            own = self._columns(files[0], format)
+        first = next((entry for entry in files if entry.size), files[0])
+        with located(file=first.path):
+            own = self._columns(first, format)
         known = {field.name.lower() for field in partitions}
         fields = (*(field for field in own.fields if field.name.lower() not in known), *partitions)
         return Shape.of(format, StructType(fields), names)
