@@ -47,7 +47,7 @@ class StepContext:
         """`open_store` replaces the opening of stores by `storage_options`. `threads` is how many files a step may
         work on side by side."""
         self._ledger = ledger
-        self._options = dict(storage_options or {})
+        self.storage_options = dict(storage_options or {})
         self._open_store = open_store
         self._stores: dict[str, Store] = {}
         self._lock = threading.Lock()
@@ -60,6 +60,10 @@ class StepContext:
         if self._ledger is None:
             raise InvalidArgument("This step needs a ledger", hint="Give the ledger's URL")
         return self._ledger
+
+    @property
+    def has_ledger(self) -> bool:
+        return self._ledger is not None
 
     def store(self, uri: str) -> Store:
         """The store rooted at `uri`; opened once."""
@@ -75,7 +79,7 @@ class StepContext:
         spec = StoreSpec(uri=uri)
         # Options are for object stores; a disk refuses them, and a sequence may name both.
         local = spec.uri.startswith(("file:", "memory:"))
-        return spec.open() if local else StoreSpec(uri=uri, storage_options=self._options).open()
+        return spec.open() if local else StoreSpec(uri=uri, storage_options=self.storage_options).open()
 
 
 class StepSettings(Struct, frozen=True, kw_only=True):
