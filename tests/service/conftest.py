@@ -72,12 +72,14 @@ class Running:
             expires = None if lifetime_ms is None else now + lifetime_ms
             return tokens.create(opened, name, tuple(map(Grant.from_text, grants)), now=now, expires=expires)[0]
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, *, may_die: bool = False) -> None:
         deadline = time.monotonic() + 60
         while True:
             with suppress(httpx.TransportError):
                 if self.get("/ready").status_code == 200:
                     return
+            if may_die and self.process.poll() is not None:
+                return
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.02)
@@ -120,7 +122,7 @@ def running(
         line = process.stdout.readline()
         assert line, log.read_text()
         found = Running(process, json.loads(line)["url"], ledger_url, log, certificate)
-        found.wait_until_ready()
+        found.wait_until_ready(may_die=fault is not None)
         yield found
         found.stop()
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,11 @@ def test_wrong_tokens_again_and_again_have_to_wait(inside) -> None:
     with inside() as client:
         good = client.login("reader")
         assert client.get("/v1/owner", headers=good).status_code == 200
-        wrong = [{"Authorization": f"Bearer lks_{n:012x}_{'A' * 43}"} for n in range(40)]
-        statuses = [client.get("/v1/owner", headers=headers).status_code for headers in wrong]
+        wrong = [{"Authorization": f"Bearer lks_{n:012x}_{'A' * 43}"} for n in range(80)]
+        with ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(lambda headers: client.get("/v1/owner", headers=headers).status_code, wrong))
         assert statuses[0] == 401
-        assert statuses[-1] == 429
+        assert set(statuses) == {401, 429}
         assert client.get("/v1/owner", headers=good).status_code == 200, "who was known before is not held up"
 
 
