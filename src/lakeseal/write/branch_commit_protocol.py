@@ -8,7 +8,8 @@ attempts at a task name the same paths; of attempts that committed, the last one
 On the driver, a `BranchJob` does what a job does with branches: `setup_job` begins it, `commit_job` hands it all links
 at once, `abort_job` gives it up. In tasks there is none, and none is needed.
 
-To see what happens inside, set the logger `lakeseal.write.BranchCommitProtocol` to DEBUG.
+To see what happens on the driver, set the logger `lakeseal.write.BranchCommitProtocol` to DEBUG; at WARNING it tells of
+other jobs on the same path.
 """
 
 from __future__ import annotations

@@ -235,7 +235,10 @@ class BranchJob:
         logger.info("The job %s writes nothing to %s: %s", plan.id, plan.path, reason)
 
     def _is_in_log(self, head: str) -> bool:
-        return any(commit.job == self._plan.id for commit in self._store.log(head, limit=_REMEMBERED_COMMITS))
+        return any(
+            commit.job == self._plan.id
+            for commit in self._store.log(head, limit=_REMEMBERED_COMMITS, first_parent=True)
+        )
 
     def _tell_of_others(self) -> None:
         for other in self._store.jobs(dest=self._plan.dest, path=self._plan.path):
