@@ -18,7 +18,7 @@ from lakeseal.service.client import HttpOwner
 from lakeseal.service.logs import masked
 from lakeseal.service.metrics import Metrics, shared_file
 from lakeseal.storage import open_store
-from lakeseal.testing.managed_tables import append, create
+from lakeseal.testing.managed_tables import append, create, managed_log
 from lakeseal.testing.postgres import fresh_database
 
 
@@ -235,6 +235,25 @@ def test_a_table_outside_of_the_roots_that_the_ledger_knows_is_left_alone(
             time.sleep(0.05)
         assert client.service.owner.get_commits(outside.uri).backfilled == 0
     assert f"{outside.uri} could not be taken up" in caplog.text
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 10])
+def test_a_full_batch_by_the_tables_own_conf_is_backfilled_at_once(inside, tmp_path: Path, batch_size: int) -> None:
+    store, url = open_store(tmp_path / "t"), f"sqlite:///{tmp_path}/ledger.db"
+    with ledger.open(url) as opened:
+        create(store, LedgerOwner(opened, batch_size=batch_size))
+    # The next round over all tables comes in eleven days.
+    with inside(insecure=True, rate=0, ledger=url, batch_size=7, publish_every_s=10.0**6) as client:
+        owner = HttpOwner(str(client.base_url))
+        log, managed = managed_log(owner, store)
+        for number in range(batch_size):
+            assert owner.get_commits(store.uri).backfilled == 0
+            append(log, managed, f"f{number}")
+        deadline = time.monotonic() + 60
+        while owner.get_commits(store.uri).backfilled < batch_size:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        owner.close()
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])

@@ -118,6 +118,8 @@ class LedgerOwner:
         self._in_background = in_background
         self._gate = Gate(owner=name, policies=policies, trusting=trusting, metadata_at=self.metadata_at)
         self._traffic = Traffic()
+        self.when_full: Callable[[], object] = lambda: None
+        """Called where this owner leaves it to others to backfill, and a table's batch is full."""
         self._publishing: dict[str, threading.Lock] = {}
 
     def __repr__(self) -> str:
@@ -304,6 +306,8 @@ class LedgerOwner:
 
     def _backfill_after(self, batch: Batch, decision: Decided) -> None:
         if not self._backfills:
+            if any(row.ownership.latest - row.ownership.backfilled >= row.batch_size for row in decision.tables):
+                self.when_full()
             return
         for request, row in zip(batch.commits, decision.tables, strict=False):
             waiting, size = row.ownership.latest - row.ownership.backfilled, row.batch_size

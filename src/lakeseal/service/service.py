@@ -61,6 +61,7 @@ class Service:
         self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
         self._served = Served(self.owner, self.places)
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
+        self.owner.when_full = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
         self._is_stopping = False
 
@@ -80,14 +81,10 @@ class Service:
         return msgspec.json.encode(reply), reply
 
     def count(self, reply: Any) -> None:
-        """What was ratified; tells the publisher when it is worth its while."""
-        if not isinstance(reply, BatchAnswer):
-            return
-        ratified = [one for one in reply.commits if isinstance(one, Ratified)]
-        self.metrics.ratified(len(ratified))
-        self.metrics.conflicted(sum(isinstance(one, Taken) for one in reply.commits))
-        if any(one.version % self.owner.batch_size == 0 for one in ratified):
-            self._publisher.notify()
+        """What was ratified, and what came too late."""
+        if isinstance(reply, BatchAnswer):
+            self.metrics.ratified(sum(isinstance(one, Ratified) for one in reply.commits))
+            self.metrics.conflicted(sum(isinstance(one, Taken) for one in reply.commits))
 
     def tables(self, caller: Caller, *, prefix: str = "", after: str = "", limit: int) -> TableList:
         """Those that the caller may read."""
