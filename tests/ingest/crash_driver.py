@@ -1,0 +1,179 @@
+"""Kills a run at its effects, one after the other, and lets the next run go on:
+`python crash_driver.py <directory> <Kafka's address> <topic prefix> <every nth> [random kills]`.
+
+Every write to a store and every write to the ledger is an effect, and it is killed before, inside and after each. After
+a kill more input arrives; then every row of all input must be in every target once, and the watermarks must say so.
+
+Prints the number of kills; what is wrong is an exception. A process of its own, because it forks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, KafkaSource, Pipeline, TableTarget
+from lakeseal.ledger import Ledger, open
+from lakeseal.ledger.schema import leases
+from lakeseal.storage import LocalStore
+from lakeseal.table import Table
+from lakeseal.testing.crashes import Effects, When
+
+ROWS = 5
+
+
+class Case:
+    """Input, targets and ledger of one kill."""
+
+    def __init__(self, place: Path, address: str, topic: str) -> None:
+        self.place, self.topic = place, topic
+        self.landing = place / "landing"
+        self.landing.mkdir(parents=True)
+        self.url = f"sqlite:///{place}/ledger.db"
+        files = FilesSource(path=str(self.landing), format="json", schema="id long")
+        # A few at a time, so that every run has new ones.
+        kafka = KafkaSource(brokers=address, topic=topic, schema="id long", max_messages=ROWS)
+        table, plain = {"uri": str(place / "a")}, {"uri": str(place / "b"), "owner": "none"}
+        self.pipeline = Pipeline(
+            name="crash",
+            ledger=self.url,
+            datasets=[
+                Dataset(name="files to table", source=files, target=TableTarget(**table)),
+                Dataset(name="files to file system", source=files, target=TableTarget(**plain)),
+                Dataset(name="files to directory", source=files, target=DirectoryTarget(path=str(place / "c"))),
+                Dataset(name="kafka to table", source=kafka, target=TableTarget(uri=str(place / "d"))),
+                Dataset(name="kafka to directory", source=kafka, target=DirectoryTarget(path=str(place / "e"))),
+            ],
+        )
+        self.files = 0
+
+    def land(self) -> None:
+        ids = range(self.files * ROWS, (self.files + 1) * ROWS)
+        (self.landing / f"{self.files}.json").write_text("".join(f'{{"id": {n}}}\n' for n in ids))
+        self.files += 1
+
+    def check(self, messages: int) -> None:
+        landed, produced = Counter(range(self.files * ROWS)), Counter(range(messages))
+        found = {
+            "a": self.rows("a"),
+            "b": self.rows("b"),
+            "c": _directory(self.place / "c"),
+            "d": self.rows("d"),
+            "e": _directory(self.place / "e"),
+        }
+        for name, expected in {"a": landed, "b": landed, "c": landed, "d": produced, "e": produced}.items():
+            assert found[name] == expected, f"{name}: {(found[name] - expected) + (expected - found[name])}"
+        for mark in self.pipeline.watermarks():
+            if mark.dataset.startswith("kafka"):
+                assert mark.value["offset"] == messages, mark
+        seen = Counter(mark.dataset for mark in self.pipeline.watermarks() if mark.dataset.startswith("files"))
+        assert set(seen.values()) == {self.files}, seen
+        assert not self.pipeline.open_sequences()
+
+    def rows(self, name: str) -> Counter[int]:
+        return Counter(Table(self.place / name, owner=self.url).to_arrow()["id"].to_pylist())
+
+
+def _directory(path: Path) -> Counter[int]:
+    return Counter(ds.dataset(path, format="parquet").to_table()["id"].to_pylist())
+
+
+def in_child(do: Callable[[], Any], kill_after: float | None = None) -> bool:
+    """False if it was killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            do()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return False
+    assert status == 0, "a child failed; its reason is above"
+    return True
+
+
+def struck(effects: Effects) -> None:
+    """From now on everything that this process writes counts."""
+    write = Ledger.write
+
+    def counted(self: Ledger, do: Any, *, idempotent: bool = False) -> Any:
+        return effects.around_transaction(lambda it: write(self, it, idempotent=idempotent), do)
+
+    Ledger.write = counted  # type: ignore[method-assign]
+    for name in ("put", "put_if_absent", "delete", "move", "open_write"):
+
+        def around(original: Any) -> Any:
+            return lambda self, *given, **named: effects.around(lambda: original(self, *given, **named))
+
+        setattr(LocalStore, name, around(getattr(LocalStore, name)))
+
+
+def time_passes(url: str) -> None:
+    """A dead run's lease runs out."""
+    with open(url) as ledger:
+        ledger.write(lambda tx: [tx.update(leases, {"name": "ingest crash"}, {"expires": 0})])
+
+
+def survive(case: Case, messages: int, kill: Callable[[], bool]) -> bool:
+    case.land()
+    assert in_child(case.pipeline.run)
+    case.land()
+    ended = kill()
+    case.land()
+
+    def go_on() -> None:
+        time_passes(case.url)
+        while case.pipeline.run().state != "nothing_new":
+            continue
+        case.check(messages)
+
+    assert in_child(go_on)
+    return ended
+
+
+def main() -> None:
+    place, address, topic, every, randomly = Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6])
+    messages = json.loads(sys.argv[6])
+    kills = 0
+    for when in When:
+        at = 1 + list(When).index(when) * max(1, every // 3)
+        while True:
+            case = Case(place / f"{when.name}-{at}", address, topic)
+
+            def kill(case: Case = case, at: int = at, when: When = when) -> bool:
+                def do() -> None:
+                    struck(Effects(at=at, when=when))
+                    case.pipeline.run()
+
+                return in_child(do)
+
+            if survive(case, messages, kill):
+                break
+            kills += 1
+            at += every
+    for number in range(randomly):
+        case = Case(place / f"random-{number}", address, topic)
+        moment = random.Random(number).uniform(0.0, 0.35)
+        kills += not survive(case, messages, lambda case=case, moment=moment: in_child(case.pipeline.run, moment))  # type: ignore[misc]
+    print(kills)
+
+
+if __name__ == "__main__":
+    main()

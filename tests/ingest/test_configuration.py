@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.ingest import Dataset, Pipeline, Source
+from lakeseal.ingest.json_schema import pipeline_schema
+from lakeseal.ingest.schema_text import parse_schema
+from lakeseal.ingest.yaml_file import parse_pipeline
+
+CLICKS = """\
+name: clicks
+ledger: sqlite:///ledger.db
+datasets:
+  - name: events
+    source: {type: files, path: landing/, format: json, schema: "id long, at timestamp, g long"}
+    transform: "SELECT *, date(at) AS day FROM input"
+    quality: [{rule: "id IS NOT NULL", on_fail: error_table}, {rows: {min: 1}, on_fail: fail}]
+    target: {type: table, uri: lake/events, partition_by: [day]}
+  - name: orders
+    source: {type: kafka, brokers: "127.0.0.1:9092", topic: orders, value: json, schema: "id long", on_lost_offsets: fail}
+    target: {type: directory, path: out/orders, format: parquet}
+"""
+
+
+def test_a_pipeline_is_read_from_yaml() -> None:
+    config = parse_pipeline(CLICKS)
+    assert config.name == "clicks"
+    assert [dataset.name for dataset in config.datasets] == ["events", "orders"]
+    assert config.datasets[0].source.row_schema().names == ("id", "at", "g")
+    assert config.datasets[0].target.partition_by == ("day",)
+    assert config.delivery == "exactly_once"
+    assert [dataset.commit for dataset in config.datasets] == ["full", "full"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place", "words"),
+    [
+        ("format: json", "format: jsn", "5:43", "jsn"),
+        ("min: 1", "min: x", "7:71", "int"),
+        ("on_fail: fail", "on_fial: fail", "7:80", "on_fial"),
+        ("type: kafka", "type: kafak", "10:14", "files, kafka, sql, table"),
+        ("id long, at timestamp", "id lng", "5:5", "not a schema"),
+        ("id long, at timestamp", "id long, ID long", "5:5", "two columns"),
+        ("name: orders", "name: events", "1:1", "Two datasets"),
+        ("path: out/orders", "path: lake/events", "1:1", "Two datasets go to"),
+        ("topic: orders, ", "", "10:5", "topic"),
+        ("sqlite:///ledger.db", "${NOT_SET_ANYWHERE}", "2:9", "NOT_SET_ANYWHERE"),
+        ("sqlite:///ledger.db", "https://service.example", "1:1", "service"),
+        ("name: clicks", "name: clicks\nname: again", "2:1", "twice"),
+        ("name: clicks", "name: [clicks", "2:7", "not YAML"),
+        ("{rows: {min: 1}, on_fail: fail}", "{rows: {min: 1}, on_fail: error_table}", "7:63", "error table"),
+        ("{rows: {min: 1}, on_fail: fail}", "{on_fail: fail}", "7:63", "one of rule, rows"),
+        ("ledger: sql", "leger: sql", "2:1", "leger"),
+    ],
+)
+def test_what_is_wrong_in_yaml_is_told_with_its_line(before: str, after: str, place: str, words: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        parse_pipeline(CLICKS.replace(before, after), "clicks.yaml")
+    assert str(caught.value).startswith(f"clicks.yaml:{place}: ")
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_empty_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no file"):
+        Pipeline.from_yaml(tmp_path / "none.yaml")
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(InvalidArgument, match="is empty"):
+        Pipeline.from_yaml(tmp_path / "empty.yaml")
+
+
+def test_variables_of_the_environment_are_filled_in_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_PASSWORD", "s3cret")
+    source = '{type: sql, url: "postgresql://me:${DATABASE_PASSWORD}@db/x", table: t, column: id}'
+    text = CLICKS.replace('{type: files, path: landing/, format: json, schema: "id long, at timestamp, g long"}', source)
+    dataset = parse_pipeline(text).datasets[0]
+    assert "s3cret" in dataset.source.url  # type: ignore[attr-defined]
+    assert "s3cret" not in repr(dataset)
+    assert parse_pipeline(CLICKS.replace("clicks", "${NOT_SET:-other} $$5", 1)).name == "other $5"
+
+
+def test_the_json_schema_takes_the_pipeline_and_refuses_what_reading_refuses() -> None:
+    schema = pipeline_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load(CLICKS), schema)
+    for before, after in (("format: json", "format: jsn"), ("ledger: sql", "leger: sql"), ("topic: orders, ", "")):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(yaml.safe_load(CLICKS.replace(before, after)), schema)
+
+
+def test_a_pipeline_from_python_is_checked_like_one_from_yaml(lake: Any) -> None:
+    dataset = Dataset(name="a", source=lake.files(), target=lake.to_table())
+    with pytest.raises(InvalidArgument, match="Two datasets"):
+        lake.pipeline(dataset, dataset)
+    with pytest.raises(InvalidArgument, match="at least one dataset"):
+        lake.pipeline()
+    with pytest.raises(InvalidArgument, match="no pipeline"):
+        lake.pipeline(dataset, speed="high")
+    with pytest.raises(InvalidArgument, match="no dataset 'b'"):
+        lake.pipeline(dataset).run(datasets=["b"])
+
+
+def test_two_sources_cannot_have_the_same_type() -> None:
+    from lakeseal.ingest import register_source
+
+    with pytest.raises(InvalidArgument, match="FilesSource"):
+
+        @register_source
+        class Other(Source, frozen=True, kw_only=True, tag="files"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("id long, n: int, `a b` string", ["bigint", "int", "string"]),
+        ("at timestamp, t timestamp_ntz, d date", ["timestamp", "timestamp_ntz", "date"]),
+        ("x decimal(10,2), y decimal", ["decimal(10,2)", "decimal(10,0)"]),
+        ("a array<struct<x: int>>, m map<string, double>", ["array<struct<x:int>>", "map<string,double>"]),
+    ],
+)
+def test_a_schema_is_read_as_spark_writes_it(text: str, types: list[str]) -> None:
+    assert [str(field.type).replace(", ", ",") for field in parse_schema(text).fields] == types
+
+
+def test_a_schema_says_what_may_be_null_and_what_it_means() -> None:
+    field = parse_schema("id long NOT NULL COMMENT 'the key'").fields[0]
+    assert not field.nullable
+    assert field.metadata == {"comment": "the key"}

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakeseal.errors import BadRecord, InvalidArgument, SchemaMismatch, SourceChanged, SourceNotFound
+from lakeseal.ingest import FilesSource
+from lakeseal.ingest.file_formats import CsvOptions
+
+
+def read(source: FilesSource, marks: dict[str, Any] | None = None) -> tuple[list[dict[str, Any]], list[Any]]:
+    chunks = [chunk for unit in source.plan(marks or {}).units for chunk in source.read(unit)]
+    return [row for chunk in chunks for row in chunk.rows.to_pylist()], [bad for chunk in chunks for bad in chunk.bad]
+
+
+def marks_of(source: FilesSource) -> dict[str, Any]:
+    return {unit.partition: unit.high for unit in source.plan({}).units}
+
+
+def test_json_lines_become_rows_and_the_others_bad_records_with_their_line(lake: Any) -> None:
+    lines = ['{"id": 1, "name": "a", "x": 0}', '{"id": 2', "", '{"id": "no"}', '{"id": 3} {"id": 4}', ' {"id": 5} ']
+    lake.land("a.json", lines)
+    rows, bad = read(lake.files())
+    assert rows == [{"id": 1, "name": "a"}, {"id": 5, "name": None}]
+    assert [(one.position, one.record) for one in bad] == [
+        ("line 2", '{"id": 2'),
+        ("line 4", '{"id": "no"}'),
+        ("line 5", '{"id": 3} {"id": 4}'),
+    ]
+
+
+def test_a_record_is_judged_alike_whoever_its_neighbours_are(lake: Any) -> None:
+    lines = ['{"id":', '{"id": 1}} {"id": 2}', '{"id": 3}']
+    lake.land("a.json", lines)
+    rows, bad = read(lake.files())
+    assert [row["id"] for row in rows] == [3]
+    assert len(bad) == 2
+
+
+def test_values_of_all_types_are_read_from_json(lake: Any) -> None:
+    schema = "t timestamp, n timestamp_ntz, d date, x decimal(8,2), b binary, m map<string, int>, s struct<a: array<int>>"
+    lake.land(
+        "a.json",
+        [
+            '{"t": "2026-01-02 03:04:05", "n": "2026-01-02T03:04:05", "d": "2026-01-02", "x": "1.5", "b": "aGk=", '
+            '"m": {"k": 1}, "s": {"a": [1]}}',
+            '{"t": "2026-01-02T03:04:05+02:00", "b": "not base64!"}',
+        ],
+    )
+    rows, bad = read(lake.files(schema=schema))
+    assert str(rows[0]["t"]) == "2026-01-02 03:04:05+00:00"
+    assert str(rows[0]["d"]) == "2026-01-02"
+    assert rows[0]["b"] == b"hi"
+    assert rows[0]["m"] == [("k", 1)]
+    assert rows[0]["s"] == {"a": [1]}
+    assert len(bad) == 1
+
+
+def test_csv_becomes_rows_and_lines_that_do_not_fit_bad_records(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id,name,at\n1,"a,\nb",2026-01-01\nx,c,\n3,,\n4,5\n')
+    source = FilesSource(path=str(tmp_path), format="csv", schema="id long, name string")
+    rows, bad = read(source)
+    assert rows == [{"id": 1, "name": "a,\nb"}, {"id": 3, "name": None}]
+    assert sorted(one.record for one in bad) == ["4,5", "x,c,"]
+
+
+def test_csv_without_a_header_and_with_other_signs_is_read_by_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1;'x;y'\n2;-\n")
+    options = CsvOptions(header=False, delimiter=";", quote="'", null="-")
+    source = FilesSource(path=str(tmp_path), format="csv", schema="id long, name string", csv=options)
+    assert read(source)[0] == [{"id": 1, "name": "x;y"}, {"id": 2, "name": None}]
+
+
+def test_csv_without_a_column_is_a_mistake_and_an_empty_file_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("")
+    source = FilesSource(path=str(tmp_path), format="csv", schema="id long, name string")
+    assert read(source) == ([], [])
+    (tmp_path / "b.csv").write_text("id\n1\n")
+    with pytest.raises(SchemaMismatch, match="name"):
+        read(source)
+
+
+def test_parquet_is_read_by_name_with_or_without_a_schema(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"ID": pa.array([1, 2], pa.int32()), "more": ["a", "b"]}), tmp_path / "a.parquet")
+    source = FilesSource(path=str(tmp_path), format="parquet")
+    assert source.row_schema().names == ("ID", "more")
+    source = FilesSource(path=str(tmp_path), format="parquet", schema="id long, name string")
+    assert read(source)[0] == [{"id": 1, "name": None}, {"id": 2, "name": None}]
+
+
+def test_a_parquet_file_that_is_torn_or_of_another_type_is_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 torn")
+    source = FilesSource(path=str(tmp_path), format="parquet", schema="id long")
+    with pytest.raises(BadRecord, match=r"a\.parquet"):
+        read(source)
+    pq.write_table(pa.table({"id": ["x"]}), tmp_path / "a.parquet")
+    with pytest.raises(SchemaMismatch, match=r"a\.parquet"):
+        read(source)
+
+
+def test_compressed_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\n{"id": 2}'))
+    source = FilesSource(path=str(tmp_path), format="json", schema="id long")
+    assert read(source)[0] == [{"id": 1}, {"id": 2}]
+
+
+def test_only_files_of_the_pattern_and_no_hidden_ones_are_read(lake: Any) -> None:
+    for name in ("a.json", "sub/b.json", "c.txt", "_d.json", ".e.json", "_tmp/f.json"):
+        lake.land(name, [{"id": 1}])
+    assert sorted(marks_of(lake.files(pattern="*.json"))) == ["a.json", "sub/b.json"]
+    assert sorted(marks_of(lake.files(pattern="*.json", recursive=False))) == ["a.json"]
+
+
+def test_each_file_is_read_once_and_a_late_one_is_noted(lake: Any) -> None:
+    lake.land("b.json", [{"id": 1}])
+    source = lake.files()
+    marks = marks_of(source)
+    assert source.plan(marks).units == ()
+    late = lake.land("a.json", [{"id": 2}])
+    os.utime(late, (1, 1))
+    plan = source.plan(marks)
+    assert [unit.partition for unit in plan.units] == ["a.json"]
+    assert "1 late files" in plan.notes[0]
+
+
+def test_a_rewritten_file_is_what_the_policy_says(lake: Any) -> None:
+    lake.land("a.json", [{"id": 1}])
+    marks = marks_of(lake.files())
+    lake.land("a.json", [{"id": 1}, {"id": 2}])
+    with pytest.raises(SourceChanged, match=r"a\.json"):
+        lake.files().plan(marks)
+    ignored = lake.files(on_rewritten="ignore").plan(marks)
+    assert ignored.units == ()
+    assert "ignored" in ignored.notes[0]
+    again = lake.files(on_rewritten="ingest").plan(marks)
+    assert again.units[0].high["generation"] == 1
+    assert again.units[0].low == marks["a.json"]
+
+
+def test_a_file_that_changes_or_vanishes_between_planning_and_reading_is_noticed(lake: Any) -> None:
+    file = lake.land("a.json", [{"id": 1}])
+    source = lake.files()
+    unit = source.plan({}).units[0]
+    lake.land("a.json", [{"id": 1}, {"id": 2}])
+    with pytest.raises(SourceChanged):
+        list(source.read(unit))
+    file.unlink()
+    with pytest.raises(SourceNotFound):
+        list(source.read(unit))
+
+
+def test_a_file_that_may_still_grow_is_left_alone(lake: Any) -> None:
+    file = lake.land("a.json", [{"id": 1}])
+    source = lake.files(settle_seconds=60)
+    assert source.plan({}).units == ()
+    os.utime(file, (1000, 1000))
+    assert len(source.plan({}).units) == 1
+
+
+def test_a_directory_that_is_not_there_and_a_schema_that_is_missing_are_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotFound, match="nowhere"):
+        FilesSource(path=str(tmp_path / "nowhere"), format="json", schema="id long").plan({})
+    with pytest.raises(InvalidArgument, match="schema"):
+        FilesSource(path=str(tmp_path), format="csv")
