@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakeseal.branches import diff, merge
@@ -42,6 +42,12 @@ shapes = st.sampled_from(
         Shape(),
     ]
 )
+
+
+@pytest.fixture(params=["few edits", "many edits"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to change a range, whatever its size."""
+    monkeypatch.setattr(Editor, "few", 0 if request.param == "few edits" else 10_000)
 
 
 class Bytes:
@@ -194,7 +200,7 @@ def check_merge(
     )
 
 
-@settings(max_examples=120)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(shapes, files, st.lists(edits, min_size=1, max_size=3))
 def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_how_they_came_about(
     shape: Shape, start: Files, steps: list[tuple[list[str], list[str], Files]]
@@ -202,7 +208,7 @@ def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_h
     check_edit(shape, start, steps)
 
 
-@settings(max_examples=400)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=250)
 @given(shapes, files, edits, edits)
 def test_a_merge_equals_the_naive_one_of_dictionaries(
     shape: Shape,
@@ -214,7 +220,7 @@ def test_a_merge_equals_the_naive_one_of_dictionaries(
 
 
 @pytest.mark.stress
-@settings(max_examples=6_000)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3_000)
 @given(shapes, files, edits, edits)
 def test_thousands_of_merges_equal_the_naive_ones_of_dictionaries(
     shape: Shape,

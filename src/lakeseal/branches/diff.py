@@ -45,6 +45,7 @@ def differing(
 
 def compare(before: pa.Table, after: pa.Table) -> pa.Table:
     """The changes between two tables of entries."""
+    before, after = _trimmed(before, after)
     at = pc.index_in(before["path"], value_set=after["path"].combine_chunks())
     new = after.take(at)
     same = pc.and_(
@@ -58,6 +59,36 @@ def compare(before: pa.Table, after: pa.Table) -> pa.Table:
     nothing = before.slice(0, 0).take(pa.nulls(len(added), pa.int64()))
     result = pa.concat_tables([gone_or_changed, _changes(nothing, added)])
     return result.take(pc.sort_indices(result["path"])) if len(added) and len(gone_or_changed) else result
+
+
+def _trimmed(before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Without what both have in common at the beginning and at the end: often nearly everything."""
+    count = min(len(before), len(after))
+    if not count:
+        return before, after
+    start = _first_difference(before.slice(0, count), after.slice(0, count))
+    before, after, count = before.slice(start), after.slice(start), count - start
+    if not count:
+        return before, after
+    tails = before.slice(len(before) - count), after.slice(len(after) - count)
+    end = _equal_at_the_end(*tails)
+    return before.slice(0, len(before) - end), after.slice(0, len(after) - end)
+
+
+def _first_difference(before: pa.Table, after: pa.Table) -> int:
+    at: int = pc.index(_equal(before, after), False).as_py()
+    return len(before) if at < 0 else at
+
+
+def _equal_at_the_end(before: pa.Table, after: pa.Table) -> int:
+    differing = pc.indices_nonzero(pc.invert(_equal(before, after)))
+    return len(before) - 1 - differing[-1].as_py() if len(differing) else len(before)
+
+
+def _equal(before: pa.Table, after: pa.Table) -> pa.ChunkedArray:
+    sizes = pc.equal(before["size"], after["size"])
+    checksums = pc.equal(before["checksum"], after["checksum"])
+    return pc.and_(pc.and_(sizes, checksums), pc.equal(before["path"], after["path"]))
 
 
 def listed(files: TreeFiles, rows: Sequence[Row], low: str = "", high: str | None = None) -> Iterator[pa.Table]:
@@ -74,8 +105,8 @@ def lookup(files: TreeFiles, rows: Sequence[Row], path: str) -> pa.Table | None:
     for row in files.expand(row for row in rows if row.first <= path <= row.last):
         if row.first <= path <= row.last:
             table = files.entries(row)
-            at = ranges.count_below(table["path"], path)
-            if at < len(table) and table["path"][at].as_py() == path:
+            at = ranges.row_of(table["path"], path)
+            if at is not None:
                 return table.slice(at, 1)
     return None
 

@@ -8,6 +8,7 @@ until a cut falls where one was before. Memory holds some ranges, and the edits 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +41,9 @@ class Tally(Struct, kw_only=True):
 
 class Editor:
     """For one pass; not to be used again."""
+
+    few: ClassVar[int] = 50
+    """Edits are few where a range has so many rows for each."""
 
     def __init__(
         self, files: TreeFiles, writer: TreeWriter, edits: EditStream, *, strategy: Strategy | None = None
@@ -83,8 +87,8 @@ class Editor:
     def _cut(self, entries: pa.Table, ends: list[str]) -> Iterator[Row]:
         if not len(entries):
             return
-        rows = pc.index_in(pa.array(ends, pa.string()), value_set=_one(entries["path"])).drop_null()
-        yield from self._written(self._cutter.feed(entries, sorted(set(rows.to_pylist()))))
+        rows = {ranges.row_of(entries["path"], path) for path in ends}
+        yield from self._written(self._cutter.feed(entries, sorted(row for row in rows if row is not None)))
 
     def _written(self, pieces: Iterator[pa.Table]) -> Iterator[Row]:
         for piece in pieces:
@@ -98,17 +102,43 @@ class Editor:
         # Only the last path of a range can be one that cuts, or the range would have ended before.
         ends = ranges.cut_paths(there["path"].slice(len(there) - 1), shape) if len(there) else []
         kept = self._outside(there)
-        if len(edits):
-            edits = self._fitting(there, edits)
-            ends += ranges.cut_paths(edits["path"], shape)
-            at_edit = pc.index_in(kept["path"], value_set=_one(edits["path"]))
-            kept = kept.filter(pc.is_null(at_edit))
-            puts = edits.filter(pc.is_valid(edits["address"])).select(ENTRIES.names).cast(ENTRIES)
-            after = ranges.sorted_by_path(pa.concat_tables([kept, puts])) if len(puts) else kept
-        else:
+        if not len(edits):
             after = kept
+        elif kept is there and len(edits) * self.few < len(there):
+            return self._spliced(there, edits), [*ends, *ranges.cut_paths(edits["path"], shape)]
+        else:
+            at = pc.index_in(edits["path"], value_set=_one(there["path"]))
+            edits = edits.filter(self._fits(there.take(at), edits))
+            ends += ranges.cut_paths(edits["path"], shape)
+            kept = kept.filter(pc.invert(pc.is_in(kept["path"], value_set=_one(edits["path"]))))
+            puts = _puts(edits)
+            after = ranges.sorted_by_path(pa.concat_tables([kept, puts])) if len(puts) else kept
         self._count(there, after)
         return after, ends
+
+    def _spliced(self, there: pa.Table, edits: pa.Table) -> pa.Table:
+        """The same for few edits in a long range, which is copied in pieces."""
+        paths = there["path"]
+        places = [ranges.count_below(paths, path) for path in edits["path"].to_pylist()]
+        inside = pa.array([place if place < len(there) else None for place in places], pa.int64())
+        found = pc.equal(pc.fill_null(paths.take(inside), ""), edits["path"])
+        old = there.take(pc.if_else(found, inside, None))
+        fits = self._fits(old, edits)
+        is_put = pc.is_valid(edits["address"])
+        pieces, start = [], 0
+        rows = zip(places, found.to_pylist(), fits.to_pylist(), is_put.to_pylist(), strict=True)
+        puts = _puts(edits)
+        number = 0
+        for place, is_there, fit, put in rows:
+            if fit:
+                pieces.append(there.slice(start, place - start))
+                start = place + is_there
+                if put:
+                    pieces.append(puts.slice(number, 1))
+            number += put
+        done, before = edits.filter(fits), old.filter(fits)
+        self._count(before.filter(pc.is_valid(before["path"])), _puts(done))
+        return pa.concat_tables([*pieces, there.slice(start)]).combine_chunks()
 
     def _outside(self, there: pa.Table) -> pa.Table:
         """Without what lies in directories that are emptied."""
@@ -121,26 +151,24 @@ class Editor:
             start = ranges.count_below(there["path"], high)
         return pa.concat_tables([*pieces, there.slice(start)]) if pieces else there
 
-    def _fitting(self, there: pa.Table, edits: pa.Table) -> pa.Table:
-        """The edits that shall be done; those that do not fit are noted, or decided by the strategy."""
-        if pc.all(edits["force"]).as_py():
-            return edits
-        at = pc.index_in(edits["path"], value_set=_one(there["path"]))
-        size, checksum = there["size"].take(at), there["checksum"].take(at)
-        as_before = _same(size, checksum, edits["before_size"], edits["before_checksum"])
-        as_after = _same(size, checksum, edits["size"], edits["checksum"])
-        done = pc.and_(pc.invert(edits["force"]), as_after)
-        clash = pc.and_(pc.invert(edits["force"]), pc.invert(pc.or_(as_before, as_after)))
+    def _fits(self, there: pa.Table, edits: pa.Table) -> pa.Array:
+        """Which edits shall be done, where `there` has what is at their paths; those that do not fit are noted, or
+        decided by the strategy."""
+        force = edits["force"]
+        if pc.all(force).as_py():
+            return force
+        as_before = _same(there["size"], there["checksum"], edits["before_size"], edits["before_checksum"])
+        as_after = _same(there["size"], there["checksum"], edits["size"], edits["checksum"])
+        clash = pc.invert(pc.or_(force, pc.or_(as_before, as_after)))
         clashes = pc.sum(clash).as_py() or 0
         if clashes and self._strategy is None:
-            wrong = edits.filter(clash)
-            found = there.take(at.filter(clash))
+            wrong, found = edits.filter(clash), there.filter(clash)
             for name in ENTRIES.names[1:]:
                 wrong = wrong.append_column(f"there_{name}", found[name])
             self.tally.conflicts = [*self.tally.conflicts, wrong]
         self.tally.decided += clashes
-        skipped = pc.or_(done, clash) if self._strategy != "source-wins" else done
-        return edits.filter(pc.invert(skipped))
+        wanted = pc.invert(as_after) if self._strategy == "source-wins" else pc.and_not(as_before, as_after)
+        return pc.or_(force, wanted)
 
     def _count(self, before: pa.Table, after: pa.Table) -> None:
         at = pc.index_in(after["path"], value_set=_one(before["path"]))
@@ -158,6 +186,10 @@ def _same(size: pa.Array, checksum: pa.Array, other_size: pa.Array, other_checks
         pc.equal(pc.fill_null(size, -1), pc.fill_null(other_size, -1)),
         pc.equal(pc.fill_null(checksum, ""), pc.fill_null(other_checksum, "")),
     )
+
+
+def _puts(edits: pa.Table) -> pa.Table:
+    return edits.filter(pc.is_valid(edits["address"])).select(ENTRIES.names).cast(ENTRIES)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -1,11 +1,12 @@
 """Ranges: sorted runs of entries, each one immutable file.
 
 - The *id* of a range is the SHA-256 of its entries, so equal ids mean equal entries. It does not depend on how they
-  are compressed, nor on who wrote them. What is read is checked against it: `BrokenTree` if it differs.
+  are compressed, nor on who wrote them. A file that holds anything else than its id says is `BrokenTree`.
 - Runs are cut after a path whose hash is 0 modulo `cut`, and otherwise at `longest` entries. So the same entries give
   the same ranges whatever their history, and a change touches only the ranges that it falls into.
-- A file is an Arrow file with zstd. Its name is the id and the *writer*, a random id of the operation that wrote it.
-  Nobody else ever writes that name, so garbage that is being removed is never taken for somebody's new file.
+- A file is an Arrow stream with zstd, sealed with a checksum. Its name is the id and the *writer*, a random id of the
+  operation that wrote it. Nobody else ever writes that name, so garbage that is being removed is never taken for
+  somebody's new file.
 """
 
 from __future__ import annotations
@@ -61,30 +62,43 @@ def range_id(entries: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def encode(entries: pa.Table) -> bytes:
+def encode(entries: pa.Table, id_: str) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, ENTRIES, options=_OPTIONS) as writer:
+    with pa.ipc.new_stream(sink, ENTRIES, options=_OPTIONS) as writer:
         writer.write_table(entries.combine_chunks())
     data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return data + _seal(data, id_)
 
 
-def decode(data: bytes, expected_id: str, file: str) -> pa.Table:
+def decode(data: bytes, id_: str, file: str) -> pa.Table:
+    body = memoryview(data)[: -len(_seal(b"", ""))]
+    if _seal(body, id_) != data[len(body) :]:
+        raise BrokenTree("a range does not hold the entries that its name says", file=file)
     try:
-        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-        if table.schema != ENTRIES:
-            raise BrokenTree("a range has other columns than entries have", file=file)
-        for batch in table.to_batches():
-            batch.validate(full=True)
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BrokenTree(f"a range can't be read: {error}", file=file) from error
-    if range_id(table) != expected_id:
-        raise BrokenTree("a range does not hold the entries that its name says", file=file)
+    if table.schema != ENTRIES:
+        raise BrokenTree("a range has other columns than entries have", file=file)
     return table.combine_chunks()
+
+
+def _seal(data: bytes | memoryview, id_: str) -> bytes:
+    """Stands after the end of the Arrow stream, where readers of Arrow do not look. Cheaper to check than the id, which
+    is made of the entries as they are before they are compressed."""
+    digest = hashlib.sha256(id_.encode())
+    digest.update(data)
+    return digest.digest()
 
 
 def sorted_by_path(entries: pa.Table) -> pa.Table:
     return entries.take(pc.sort_indices(entries["path"]))
+
+
+def row_of(paths: pa.ChunkedArray | pa.Array, path: str) -> int | None:
+    """Where a path is among these sorted ones."""
+    at = count_below(paths, path)
+    return at if at < len(paths) and paths[at].as_py() == path else None
 
 
 def count_below(paths: pa.ChunkedArray | pa.Array, key: str | None, *, or_equal: bool = False) -> int:

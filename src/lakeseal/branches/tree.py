@@ -167,7 +167,7 @@ class TreeWriter:
             entries=len(entries),
         )
         self._files.remember(row.key, entries)
-        self._put(row.key, lambda: ranges.encode(entries))
+        self._put(row.key, lambda: ranges.encode(entries, row.id))
         return row
 
     def put_tree(self, items: Iterable[Row], old: Rows = (), old_name: str = "") -> str:
