@@ -86,6 +86,12 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         return self._reader.schema
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        try:
+            return self._plan(watermarks)
+        finally:
+            self.close()
+
+    def _plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         units: list[WorkUnit] = []
         notes: list[str] = []
         for state in self._partitions():
@@ -192,7 +198,8 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         tools: Any = importlib.import_module("confluent_kafka.admin")
         admin = tools.AdminClient({"log_level": 2, **self.options, "bootstrap.servers": self.brokers})
         with _typed(self):
-            told = admin.list_topics(self.topic, timeout=self.timeout_seconds)
+            # Asked by the consumer: to be asked by an admin client makes a broker create the topic.
+            told = self._consumer.list_topics(self.topic, timeout=self.timeout_seconds)
             topic = told.topics[self.topic]
             if topic.error is not None:
                 self._raise(topic.error, None)
