@@ -77,7 +77,9 @@ def test_a_file_that_is_not_there_or_empty_is_told_by_name(tmp_path: Path) -> No
 def test_variables_of_the_environment_are_filled_in_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_PASSWORD", "s3cret")
     source = '{type: sql, url: "postgresql://me:${DATABASE_PASSWORD}@db/x", table: t, column: id}'
-    text = CLICKS.replace('{type: files, path: landing/, format: json, schema: "id long, at timestamp, g long"}', source)
+    text = CLICKS.replace(
+        '{type: files, path: landing/, format: json, schema: "id long, at timestamp, g long"}', source
+    )
     dataset = parse_pipeline(text).datasets[0]
     assert "s3cret" in dataset.source.url  # type: ignore[attr-defined]
     assert "s3cret" not in repr(dataset)

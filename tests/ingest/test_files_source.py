@@ -44,7 +44,9 @@ def test_a_record_is_judged_alike_whoever_its_neighbours_are(lake: Any) -> None:
 
 
 def test_values_of_all_types_are_read_from_json(lake: Any) -> None:
-    schema = "t timestamp, n timestamp_ntz, d date, x decimal(8,2), b binary, m map<string, int>, s struct<a: array<int>>"
+    schema = (
+        "t timestamp, n timestamp_ntz, d date, x decimal(8,2), b binary, m map<string, int>, s struct<a: array<int>>"
+    )
     lake.land(
         "a.json",
         [

@@ -40,6 +40,9 @@ def run(
     ctx: typer.Context,
     file: File,
     master: Annotated[str, typer.Option("--master", help="Where Spark runs: local[N], spark://…")] = "local[2]",
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Tasks are threads of this process; nothing can be transformed.")
+    ] = False,
     every: Annotated[
         str | None, typer.Option("--every", help="Again and again, such as 30s, 1m or 2h.", show_default=False)
     ] = None,
@@ -51,7 +54,7 @@ def run(
     """Bring in what is new. Exit code 1 if a dataset was not published."""
     out: Output = ctx.obj
     pipeline = Pipeline.from_yaml(file)
-    spark = _Spark(pipeline.name, master)
+    spark = None if no_spark else _Spark(pipeline.name, master)
     names = [one.name for one in pipeline.config.datasets]
     if every is None:
         with run_progress(pipeline.name, names) as progress:

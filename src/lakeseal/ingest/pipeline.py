@@ -175,6 +175,8 @@ def _result(pipeline: str, run_id: str, run: Run, started: int, error: BaseExcep
     datasets = tuple(one.result() for one in run.datasets)
     states = {one.state for one in datasets}
     state: RunState = "published" if "published" in states else "nothing_new"
+    if any(one.left_over for one in datasets):
+        state = "partly"
     if states & {"failed", "set_aside"}:
         state = "partly" if states & {"published", "nothing_new"} else "failed"
     told = None

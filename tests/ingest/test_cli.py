@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakeseal.cli import main
+
+YAML = """
+name: clicks
+ledger: sqlite:///{place}/ledger.db
+datasets:
+  - name: events
+    source: {{type: files, path: {place}/landing, format: json, schema: "id long, name string"}}
+    target: {{type: table, uri: {place}/t}}
+"""
+
+
+@pytest.fixture
+def clicks(lake: Any) -> str:
+    lake.land("1.json", [{"id": 1}, {"id": 2}])
+    file: Path = lake.place / "clicks.yaml"
+    file.write_text(YAML.format(place=lake.place))
+    return str(file)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[Any]:
+    assert main(["ingest", *words, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_run_its_history_and_its_watermarks_are_told(clicks: str, capsys: pytest.CaptureFixture[str]) -> None:
+    [run] = told(capsys, "run", clicks, "--no-spark")
+    assert (run["state"], run["datasets"][0]["rows"]) == ("published", 2)
+    [again] = told(capsys, "run", clicks)  # which needs no Spark, as there is nothing new
+    assert again["state"] == "nothing_new"
+    assert [one["state"] for one in told(capsys, "history", clicks)] == ["nothing_new", "published"]
+    [mark] = told(capsys, "watermarks", clicks)
+    assert (mark["dataset"], mark["partition"]) == ("events", "1.json")
+    [status] = told(capsys, "status", clicks)
+    assert (status["newest"]["state"], status["unfinished"]) == ("nothing_new", {})
+
+
+def test_a_person_gets_tables_and_one_line_per_run(clicks: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["run", clicks, "--no-spark"], ["status", clicks], ["history", clicks], ["watermarks", clicks]):
+        assert main(["ingest", *command]) == 0
+    shown = capsys.readouterr().out
+    assert "clicks: published, 2 rows" in shown
+    assert "1.json" in shown
+
+
+def test_a_reset_is_asked_for_and_then_reads_again(clicks: str, capsys: pytest.CaptureFixture[str], lake: Any) -> None:
+    told(capsys, "run", clicks, "--no-spark")
+    mark = json.dumps(told(capsys, "watermarks", clicks)[0]["value"])
+    told(capsys, "reset", clicks, "events", "--to", f"1.json={mark}")
+    assert told(capsys, "run", clicks, "--no-spark")[0]["state"] == "nothing_new"
+    told(capsys, "reset", clicks, "events")
+    assert told(capsys, "run", clicks, "--no-spark")[0]["datasets"][0]["rows"] == 2
+    assert main(["ingest", "reset", clicks, "events", "--to", "nonsense", "--yes"]) == 1
+    assert main(["ingest", "reset", clicks, "nothing", "--yes"]) == 1
+
+
+def test_a_dataset_that_fails_is_shown_and_makes_the_exit_code_1(
+    clicks: str, capsys: pytest.CaptureFixture[str], lake: Any
+) -> None:
+    lake.land("2.json", ["{broken"])
+    assert main(["ingest", "run", clicks, "--no-spark"]) == 1
+    assert "2.json, line 1" in capsys.readouterr().out
+    assert main(["ingest", "run", str(lake.place / "none.yaml")]) == 1
+    assert main(["ingest", "run", clicks, "--every", "soon"]) == 2
+
+
+def test_the_schema_is_printed_for_editors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ingest", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert {"FilesSource", "KafkaSource", "SqlSource", "TableSource"} <= schema["$defs"].keys()

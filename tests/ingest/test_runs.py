@@ -1,0 +1,477 @@
+"""Whole runs, with tasks in this process: what is published, what is not, and what is remembered."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from lakeseal.errors import (
+    AlreadyExists,
+    LakesealError,
+    LeaseHeld,
+    OutOfSpace,
+    RunFailed,
+    SourceNotFound,
+    SourceUnavailable,
+)
+from lakeseal.ingest import Check, Chunk, Dataset, Freshness, NullShare, Plan, Range, Retries, Source, WorkUnit
+from lakeseal.ingest.config import CommitPolicy, OnBadRecord
+from lakeseal.ingest.schema_text import parse_schema
+from lakeseal.ledger import open as open_ledger
+from lakeseal.protocol.schema import StructType
+from lakeseal.steps import leases
+from lakeseal.storage import LocalStore
+from lakeseal.table import Table
+
+SCHEMA = "id long, name string"
+
+
+class NumbersSource(Source, frozen=True, kw_only=True, tag="numbers"):
+    """A user's own: some partitions of numbers, of which some break after so many rows."""
+
+    upto: int
+    partitions: tuple[str, ...] = ("a", "b")
+    breaks: Mapping[str, int] = {}
+    hangs: str | None = None
+    calls: ClassVar[Counter[str]] = Counter()
+    heals_after: ClassVar[int | None] = None
+    released: ClassVar[threading.Event] = threading.Event()
+
+    def row_schema(self) -> StructType:
+        return parse_schema("id long, part string")
+
+    def plan(self, watermarks: Mapping[str, Any]) -> Plan:
+        units = [
+            WorkUnit(partition=name, low=watermarks.get(name), high={"n": self.upto})
+            for name in self.partitions
+            if (watermarks.get(name) or {"n": 0})["n"] < self.upto
+        ]
+        return Plan(units=tuple(units))
+
+    def read(self, unit: WorkUnit) -> Iterator[Chunk]:
+        self.calls[unit.partition] += 1
+        for n in range((unit.low or {"n": 0})["n"], self.upto):
+            healed = self.heals_after is not None and self.calls[unit.partition] > self.heals_after
+            if n == self.breaks.get(unit.partition) and not healed:
+                raise SourceUnavailable(f"number {n} is broken")
+            if self.hangs == unit.partition:
+                self.released.wait(30)
+            yield Chunk(rows=pa.RecordBatch.from_pylist([{"id": n, "part": unit.partition}]), high={"n": n + 1})
+
+
+@pytest.fixture(autouse=True)
+def _fresh_numbers() -> None:
+    NumbersSource.calls.clear()
+    NumbersSource.heals_after = None
+
+
+NOW = Retries(times=0)
+
+
+def numbers(lake: Any, commit: CommitPolicy = "full", retries: Retries = NOW, **options: Any) -> Dataset:
+    source = NumbersSource(upto=4, **options)
+    return Dataset(name="numbers", source=source, target=lake.to_table(), commit=commit, retries=retries)
+
+
+TARGETS = ["table", "plain table", "directory"]
+
+
+def target(lake: Any, kind: str) -> Any:
+    if kind == "directory":
+        return lake.to_directory("t")
+    return lake.to_table("t", owner="ledger" if kind == "table" else "none")
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_each_row_is_published_once_and_a_run_without_news_does_nothing(lake: Any, kind: str) -> None:
+    lake.land("1.json", [{"id": 1}, {"id": 2}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=target(lake, kind)))
+    first = pipeline.run()
+    assert (first.state, first.rows, first.dataset("a").rows_read) == ("published", 2, 2)
+    assert pipeline.run().state == "nothing_new"
+    lake.land("2.json", [{"id": 3}])
+    second = pipeline.run().dataset("a")
+    assert (second.rows, list(second.after), second.before) == (1, ["2.json"], {"2.json": None})
+    assert lake.ids() == Counter([1, 2, 3])
+    assert [run.state for run in pipeline.history()] == ["published", "nothing_new", "published"]
+
+
+def test_rows_and_watermarks_of_all_datasets_are_one_commit(lake: Any) -> None:
+    for name in ("x", "y"):
+        lake.land("1.json", [{"id": 1}], folder=name)
+    datasets = [Dataset(name=n, source=lake.files(n), target=lake.to_table(f"t{n}")) for n in ("x", "y")]
+    result = lake.pipeline(*datasets).run()
+    assert [(one.steps, one.version) for one in result.datasets] == [(0, 1), (0, 1)]
+    for name in ("tx", "ty"):
+        assert lake.table(name).version() == 1
+
+
+def test_a_table_that_others_write_to_keeps_both_their_rows_and_the_watermarks(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table()))
+    pipeline.run()
+    for n in range(3):
+        lake.table().write(pa.table({"id": [100 + n], "name": ["other"]}))
+    lake.table().optimize()
+    lake.land("2.json", [{"id": 2}])
+    pipeline.run()
+    assert pipeline.run().state == "nothing_new"
+    assert lake.ids() == Counter([1, 2, 100, 101, 102])
+
+
+def test_a_file_system_table_gets_its_rows_by_a_sequence_with_the_watermarks_last(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    Table(lake.place / "t").write(pa.table({"id": [0], "name": ["x"]}))
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table()))
+    assert pipeline.run().dataset("a").steps == 2
+    assert lake.ids() == Counter([0, 1])
+    assert pipeline.open_sequences() == {}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_rows_that_break_a_rule_go_to_the_error_table_and_are_counted(lake: Any, kind: str) -> None:
+    lake.land("1.json", [{"id": 1, "name": "a"}, {"id": None}, {"id": -1}])
+    rules = (Check(rule="id IS NOT NULL", on_fail="error_table"), Check(rule="id > 0", on_fail="warn"))
+    dataset = Dataset(name="a", source=lake.files(), target=target(lake, kind), quality=rules)
+    result = lake.pipeline(dataset).run().dataset("a")
+    assert (result.rows, result.to_error_table) == (2, 1)
+    assert any("id > 0" in note for note in result.notes)
+    assert lake.ids() == Counter([1, -1])
+    [error] = lake.table("t_errors").to_arrow().to_pylist()
+    assert (error["rule"], error["partition"]) == ("id IS NOT NULL", "1.json")
+    assert error["record"] == '{"id":null,"name":null}'
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Check(rule="id < 2"),
+        Check(rows=Range(min=3)),
+        Check(rows=Range(max=1)),
+        Check(nulls=NullShare(column="name", max=0.4)),
+        Check(freshness=Freshness(column="at", max_age_seconds=60)),
+    ],
+    ids=lambda rule: rule.name,
+)
+def test_a_rule_that_must_hold_keeps_the_whole_dataset_back(lake: Any, rule: Check) -> None:
+    lake.land("1.json", [{"id": 1, "at": "2020-01-01T00:00:00Z"}, {"id": 2, "name": "x", "at": "2020-01-01T00:00:00Z"}])
+    source = lake.files(schema="id long, name string, at timestamp")
+    pipeline = lake.pipeline(Dataset(name="a", source=source, target=lake.to_table(), quality=(rule,)))
+    result = pipeline.run(check=False)
+    assert result.state == "failed"
+    assert (result.datasets[0].error or {})["kind"] == "quality-failed"
+    assert pipeline.watermarks() == []
+    assert lake.ids() == Counter()
+    with pytest.raises(RunFailed, match="were not published"):
+        pipeline.run()
+
+
+def test_a_rule_that_only_warns_lets_the_dataset_pass(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    rules = (Check(rows=Range(min=5), on_fail="warn"), Check(nulls=NullShare(column="name", max=0), on_fail="warn"))
+    result = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table(), quality=rules)).run()
+    assert result.rows == 1
+    assert len(result.datasets[0].notes) == 2
+
+
+def test_the_schema_of_rows_is_compared_with_the_tables(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1, "name": "a"}])
+    Table(lake.place / "t").write(pa.table({"id": [0]}))
+    rule = Check(schema="compatible")
+    dataset = Dataset(name="a", source=lake.files(), target=lake.to_table(merge_schema=True), quality=(rule,))
+    failed = lake.pipeline(dataset).run(check=False).datasets[0]
+    assert (failed.error or {})["kind"] == "quality-failed"
+    assert "name" in (failed.error or {})["message"]
+    merged = Dataset(name="a", source=lake.files(), target=lake.to_table(merge_schema=True))
+    lake.pipeline(merged).run()
+    assert lake.table().to_arrow().num_rows == 2
+
+
+def test_rows_that_do_not_fit_the_table_fail_their_dataset(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1, "name": "a"}])
+    Table(lake.place / "t").write(pa.table({"other": [0]}))
+    failed = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table())).run(check=False).datasets[0]
+    assert (failed.error or {})["kind"] == "schema-mismatch"
+
+
+@pytest.mark.parametrize("policy", ["fail", "error_table", "skip"])
+def test_records_that_are_no_rows_are_what_the_policy_says_and_never_silent(lake: Any, policy: OnBadRecord) -> None:
+    lake.land("1.json", [{"id": 1}, "{broken"])
+    dataset = Dataset(name="a", source=lake.files(), target=lake.to_table(), on_bad_record=policy)
+    pipeline = lake.pipeline(dataset)
+    result = pipeline.run(check=False).datasets[0]
+    if policy == "fail":
+        assert (result.error or {})["kind"] == "bad-record"
+        assert "1.json, line 2" in (result.error or {})["message"]
+        assert pipeline.watermarks() == []
+        return
+    assert (result.rows, result.bad_records) == (1, 1)
+    assert any("1 records are no rows" in note for note in result.notes)
+    if policy == "error_table":
+        [error] = lake.table("t_errors").to_arrow().to_pylist()
+        assert (error["position"], error["record"]) == ("line 2", "{broken")
+
+
+def test_a_dataset_of_which_a_part_fails_is_not_published_by_default(lake: Any) -> None:
+    pipeline = lake.pipeline(numbers(lake, breaks={"b": 2}))
+    result = pipeline.run(check=False)
+    assert (result.datasets[0].error or {})["message"] == "number 2 is broken"
+    assert pipeline.watermarks() == []
+    assert lake.ids() == Counter()
+
+
+def test_successful_partitions_are_published_and_the_watermark_of_the_others_stays(lake: Any) -> None:
+    pipeline = lake.pipeline(numbers(lake, commit="successful", breaks={"b": 2}))
+    run = pipeline.run()
+    result = run.datasets[0]
+    assert (run.state, result.rows, result.left_over) == ("partly", 4, ("b: number 2 is broken",))
+    assert {mark.partition: mark.value for mark in pipeline.watermarks()} == {"a": {"n": 4}}
+    healed = lake.pipeline(numbers(lake, commit="successful"))
+    healed.run()
+    assert lake.ids() == Counter([0, 1, 2, 3] * 2)
+
+
+def test_what_came_before_a_failure_is_published_with_its_watermark_where_that_is_asked_for(lake: Any) -> None:
+    pipeline = lake.pipeline(numbers(lake, commit="partial", breaks={"b": 2}))
+    result = pipeline.run().datasets[0]
+    assert result.rows == 6
+    assert {mark.partition: mark.value for mark in pipeline.watermarks()} == {"a": {"n": 4}, "b": {"n": 2}}
+    lake.pipeline(numbers(lake, commit="partial")).run()
+    assert lake.ids() == Counter([0, 1, 2, 3] * 2)
+
+
+def test_a_failure_that_may_pass_is_tried_again_from_the_plan_on(lake: Any) -> None:
+    NumbersSource.heals_after = 1
+    retries = Retries(times=2, first_pause_seconds=0)
+    assert lake.pipeline(numbers(lake, breaks={"b": 2}, retries=retries)).run().rows == 8
+    assert NumbersSource.calls["b"] == 2
+    assert lake.ids() == Counter([0, 1, 2, 3] * 2)
+
+
+def test_a_source_that_hangs_is_given_up_and_the_others_are_published(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    hanging = Dataset(
+        name="hangs",
+        source=NumbersSource(upto=1, hangs="a"),
+        target=lake.to_table("h"),
+        timeout_seconds=0.3,
+        retries=NOW,
+    )
+    pipeline = lake.pipeline(hanging, Dataset(name="a", source=lake.files(), target=lake.to_table()))
+    result = pipeline.run(check=False)
+    NumbersSource.released.set()
+    assert (result.dataset("hangs").error or {})["kind"] == "source-timeout"
+    assert result.dataset("a").rows == 1
+    assert result.state == "partly"
+
+
+def test_a_source_that_vanished_fails_its_dataset_only(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    gone = lake.files("gone")
+    os.rmdir(lake.place / "gone")
+    pipeline = lake.pipeline(
+        Dataset(name="gone", source=gone, target=lake.to_table("g")),
+        Dataset(name="a", source=lake.files(), target=lake.to_table()),
+    )
+    result = pipeline.run(check=False)
+    assert (result.dataset("gone").error or {})["kind"] == SourceNotFound.kind
+    assert lake.ids() == Counter([1])
+
+
+def test_a_full_disk_fails_the_run_and_the_next_one_publishes_everything_once(
+    lake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.land("1.json", [{"id": 1}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_directory("t"), retries=NOW))
+
+    def full(self: LocalStore, key: str, *_: Any) -> Any:
+        raise OutOfSpace("No space left on device", file=key)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "open_write", full)
+        patched.setattr(LocalStore, "put", full)
+        assert (pipeline.run(check=False).datasets[0].error or {})["kind"] == "out-of-space"
+    assert pipeline.watermarks() == []
+    pipeline.run()
+    assert lake.ids() == Counter([1])
+
+
+def test_a_directory_that_cannot_be_published_to_is_finished_by_the_next_run_before_anything_new(
+    lake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.land("1.json", [{"id": 1}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_directory("t")))
+    move = LocalStore.move
+
+    def fails_at_the_end(self: LocalStore, pairs: Any, target: Any) -> Any:
+        if any(not new.startswith("_") for _, new in pairs):
+            raise OutOfSpace("No space left on device")
+        return move(self, pairs, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "move", fails_at_the_end)
+        assert pipeline.run(check=False).state == "failed"
+    assert pipeline.open_sequences() == {"a": "open"}
+    with pytest.raises(AlreadyExists):
+        pipeline.reset("a")
+    lake.land("2.json", [{"id": 2}])
+    result = pipeline.run().datasets[0]
+    assert (result.recovered, list(result.after)) == (2, ["2.json"])
+    assert lake.ids() == Counter([1, 2])
+    assert len(pipeline.watermarks()) == 2
+
+
+def test_two_runs_of_a_pipeline_never_overlap(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table()))
+    with open_ledger(lake.ledger) as ledger:
+        lease = leases.acquire(ledger, "ingest test", holder="another", seconds=60)
+        with pytest.raises(LeaseHeld, match="another"):
+            pipeline.run()
+        leases.release(ledger, lease)
+    assert pipeline.run().rows == 1
+
+
+def test_a_run_that_lost_its_turn_publishes_nothing(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.land("1.json", [{"id": 1}])
+    for kind in ("table", "directory"):
+        dataset = Dataset(name=kind, source=lake.files(), target=target(lake, kind))
+        pipeline = lake.pipeline(dataset, name=kind)
+        from lakeseal.ingest.run import Run
+
+        judge = Run._begin
+
+        def late(self: Run, one: Any, kind: str = kind, judge: Any = judge) -> None:
+            judge(self, one)
+            with open_ledger(lake.ledger) as ledger:
+                from lakeseal.ledger.schema import leases as rows
+
+                ledger.write(lambda tx: tx.update(rows, {"name": f"ingest {kind}"}, {"expires": 0}))
+                leases.acquire(ledger, f"ingest {kind}", holder="another")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Run, "_begin", late)
+            with pytest.raises(LakesealError) as caught:
+                pipeline.run()
+        assert "lost its turn" in str(caught.value) or "later" in str(caught.value)
+        assert pipeline.watermarks() == []
+        assert lake.ids() == Counter()
+
+
+def test_at_least_once_publishes_without_recording_steps(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    dataset = Dataset(name="a", source=lake.files(), target=lake.to_directory("t"))
+    pipeline = lake.pipeline(dataset, delivery="at_least_once")
+    assert pipeline.run().rows == 1
+    assert pipeline.run().state == "nothing_new"
+    assert lake.ids() == Counter([1])
+
+
+def test_a_reset_reads_the_source_again_from_where_it_says(lake: Any) -> None:
+    pipeline = lake.pipeline(numbers(lake))
+    pipeline.run()
+    pipeline.reset("numbers", {"a": {"n": 4}, "b": {"n": 3}})
+    assert pipeline.run().rows == 1
+    pipeline.reset("numbers")
+    assert pipeline.run().rows == 8
+    assert lake.ids()[3] == 2 + 1 + 2
+
+
+def test_of_200_datasets_3_are_broken_and_197_published_and_later_the_3_too(lake: Any) -> None:
+    broken = (7, 77, 177)
+    datasets = []
+    for n in range(200):
+        folder = f"in/{n}"
+        lake.land("1.json", ["{broken" if n in broken else {"id": n}], folder=folder)
+        place = lake.to_directory(f"out/{n}") if n % 2 else lake.to_table(f"out/{n}")
+        datasets.append(Dataset(name=f"d{n}", source=lake.files(folder), target=place))
+    pipeline = lake.pipeline(*datasets)
+    result = pipeline.run(check=False)
+    states = Counter(one.state for one in result.datasets)
+    assert states == {"published": 197, "failed": 3}
+    assert result.state == "partly"
+    assert {one.name: (one.error or {})["kind"] for one in result.datasets if one.error} == {
+        f"d{n}": "bad-record" for n in broken
+    }
+    for n in broken:
+        lake.land("1.json", [{"id": n}], folder=f"in/{n}")
+    again = pipeline.run()
+    assert Counter(one.state for one in again.datasets) == {"published": 3, "nothing_new": 197}
+    assert all(lake.ids(f"out/{n}") == Counter([n]) for n in range(0, 200, 13))
+    assert all(lake.ids(f"out/{n}") == Counter([n]) for n in broken)
+
+
+def test_a_dataset_whose_steps_keep_failing_is_set_aside_and_a_retry_publishes_it(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    lake.land("1.json", [{"id": 2}], folder="other")
+    pipeline = lake.pipeline(
+        Dataset(name="a", source=lake.files(), target=lake.to_directory("t")),
+        Dataset(name="b", source=lake.files("other"), target=lake.to_directory("o")),
+    )
+    from lakeseal.errors import StepImpossible
+    from lakeseal.steps import recovery
+    from lakeseal.steps.fs_rename import FsRenameCommitStep
+    from lakeseal.steps.ledger_store import LedgerStepStore
+
+    execute = FsRenameCommitStep.execute
+
+    def impossible(self: FsRenameCommitStep, context: Any) -> None:
+        if self.target.endswith("/t"):
+            raise StepImpossible("It cannot be done")
+        execute(self, context)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(FsRenameCommitStep, "execute", impossible)
+        first = pipeline.run(check=False)
+        assert [one.state for one in first.datasets] == ["failed", "published"]
+        lake.land("2.json", [{"id": 3}], folder="other")
+        second = pipeline.run(check=False)
+    assert [one.state for one in second.datasets] == ["set_aside", "published"]
+    assert "cannot be done" in (second.datasets[0].error or {})["message"]
+    assert pipeline.run(check=False).datasets[0].state == "set_aside"
+    with open_ledger(lake.ledger) as ledger:
+        recovery.retry(LedgerStepStore(ledger), "test", "a", epoch=0)
+    assert pipeline.run().datasets[0].recovered == 2
+    assert lake.ids("t") == Counter([1])
+    assert lake.ids("o") == Counter([2, 3])
+
+
+def test_runs_follow_each_other_until_they_are_stopped(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table()))
+    stop = threading.Event()
+    states = []
+    for result in pipeline.run_every(None, 0.05, stop=stop):
+        assert not isinstance(result, LakesealError)
+        states.append(result.state)
+        if len(states) == 3:
+            stop.set()
+    assert states == ["published", "nothing_new", "nothing_new"]
+
+
+def test_a_run_that_died_is_told_as_such_by_the_next(lake: Any) -> None:
+    from lakeseal.ingest.runs import Runs
+
+    lake.land("1.json", [{"id": 1}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table()))
+    with open_ledger(lake.ledger) as ledger:
+        Runs(ledger).begin("test", "dead", 1)
+    time.sleep(0.002)
+    pipeline.run()
+    assert [run.state for run in pipeline.history()] == ["published", "died"]
+
+
+def test_without_spark_a_transform_is_refused(lake: Any, tmp_path: Path) -> None:
+    lake.land("1.json", [{"id": 1}])
+    dataset = Dataset(name="a", source=lake.files(), target=lake.to_table(), transform="SELECT * FROM input")
+    result = lake.pipeline(dataset).run(check=False)
+    assert "needs Spark" in (result.datasets[0].error or {})["message"]
+    assert not list((tmp_path / "t").rglob("*.parquet"))
