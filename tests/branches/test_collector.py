@@ -12,7 +12,7 @@ from lakeseal.branches import embedded
 from lakeseal.branches.embedded import EmbeddedBranchStore
 from lakeseal.branches.ranges import Shape
 from lakeseal.branches.values import Changes, Entry
-from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, ObjectNotFound, RefNotFound
+from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, ObjectNotFound, RefNotFound, UnsafePath
 from lakeseal.storage import open_store
 from lakeseal.testing.branch_contract import checksum, content, run_job, write
 from lakeseal.testing.crashes import CrashingStore, Effects
@@ -168,6 +168,13 @@ def test_objects_elsewhere_are_linked_and_never_collected(repo: EmbeddedBranchSt
     repo.gc(history_ms=0)
     assert elsewhere.get("a b.csv") == b"1,2"
     assert own.get("landing/c.csv") == b"3"
+
+
+def test_a_link_does_not_lead_to_another_kind_of_store(repo: EmbeddedBranchStore) -> None:
+    repo.commit("main", Changes(puts=(Entry(path="x", address="file:///etc/hostname", size=1, checksum="c"),)))
+
+    with pytest.raises(UnsafePath):
+        repo.read("main", "x")
 
 
 class Interrupting(Effects):

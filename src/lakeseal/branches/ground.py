@@ -12,8 +12,9 @@ from lakeseal.branches.heads import Head, Heads, Standing
 from lakeseal.branches.history import History
 from lakeseal.branches.tree import Rows, TreeFiles
 from lakeseal.branches.values import Commit, Entry, Ref
-from lakeseal.errors import HistoryExpired, ObjectNotFound, RefNotFound
+from lakeseal.errors import HistoryExpired, ObjectNotFound, RefNotFound, UnsafePath
 from lakeseal.storage import Store, StoreSpec, resolve
+from lakeseal.storage.location import parse
 
 _back = re.compile(r"(.+?)~(\d{1,6})\Z", re.DOTALL)
 
@@ -75,10 +76,13 @@ class Ground(Struct, frozen=True, kw_only=True):
     def open(self, entry: Entry) -> pa.NativeFile:
         """The content of an entry, in this store or elsewhere."""
         try:
-            if "://" in entry.address:
-                store, key = resolve(quote(entry.address, safe="/:@"), self.spec.storage_options)
-                return store.open_read(key)
-            return self.store.open_read(entry.address)
+            if "://" not in entry.address:
+                return self.store.open_read(entry.address)
+            # A repository in a bucket must not make its readers open files of their own machine.
+            if parse(entry.address).kind != parse(self.store.uri).kind:
+                raise UnsafePath("an entry's object is on another kind of store", file=entry.address)
+            store, key = resolve(quote(entry.address, safe="/:@"), self.spec.storage_options)
+            return store.open_read(key)
         except ObjectNotFound as error:
             raise ObjectNotFound(
                 f"the object of {entry.path!r} is gone", file=entry.address, hint="It was collected, or never written"

@@ -82,6 +82,8 @@ class History:
         directories: tuple[str, ...] = (),
     ) -> Commit:
         """A new commit, durable."""
+        if not all(isinstance(text, str) for text in (message, *metadata, *metadata.values())):
+            raise InvalidArgument("message and metadata of a commit are text", hint="Write numbers as text, too")
         file = _File(
             format=1,
             parents=tuple(parent.id for parent in parents),
@@ -98,7 +100,7 @@ class History:
         try:
             data = msgspec.json.encode(file)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise InvalidArgument(f"message and metadata of a commit are text: {error}") from None
+            raise InvalidArgument(f"message and metadata of a commit are valid Unicode text: {error}") from None
         commit = _decode(data, hashlib.sha256(data).hexdigest())
         self._store.put(_key(commit.id), data)
         self._kept.put(commit.id, commit)

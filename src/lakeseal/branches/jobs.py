@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakeseal.branches.heads import JOB, Head, Heads
-from lakeseal.branches.paths import check_name, data_prefix, directory, overlap
+from lakeseal.branches.paths import check_job_id, data_prefix, directory, overlap
 from lakeseal.branches.values import Job, job_branch
 from lakeseal.errors import InvalidArgument, RefNotFound
 
@@ -60,5 +60,5 @@ def from_head(head: Head) -> Job:
 
 
 def _stem(job_id: str, path: str) -> str:
-    check_name(job_id, "job")
+    check_job_id(job_id)
     return directory(path).removesuffix("/")

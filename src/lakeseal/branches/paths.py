@@ -23,7 +23,7 @@ JOBS = "_jobs/"
 
 _leaves_root = r"(?:^|/)\.{0,2}(?:/|$)"
 _control = r"[\x00-\x1f\x7f]"
-_scheme = r"^[A-Za-z][A-Za-z0-9+.-]*://[^/]"
+_scheme = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 _commit_id = re.compile(r"[0-9a-f]{64}\Z")
 _name_control = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _LONGEST_PATH = 1024
@@ -105,6 +105,15 @@ def check_own_name(name: str, what: str = "branch") -> str:
     if check_name(name, what).startswith(JOBS):
         raise InvalidArgument(f"names below {JOBS} are those of jobs", hint=f"Give the {what} another name")
     return name
+
+
+def check_job_id(job_id: str) -> str:
+    """Any text that others can read."""
+    if not isinstance(job_id, str) or not job_id.strip() or _name_control.search(job_id) is not None:
+        raise InvalidArgument(f"{job_id!r} can't be the id of a job")
+    if len(job_id.encode()) > _LONGEST_NAME:
+        raise InvalidArgument(f"the job id {job_id[:40]!r}… has more than {_LONGEST_NAME} bytes")
+    return job_id
 
 
 def is_commit_id(text: str) -> bool:

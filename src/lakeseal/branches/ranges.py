@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from lakeseal.branches.values import ENTRIES
 from lakeseal.errors import BrokenTree
@@ -25,16 +26,19 @@ from lakeseal.errors import BrokenTree
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
+_AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
 class Shape(Struct, frozen=True, kw_only=True):
     """Where trees are cut. Part of a repository's format: it never changes once there are trees."""
 
-    cut: int = 10_000
+    cut: _AtLeastOne = 10_000
     """Of paths, every so many-th ends a range, by its hash."""
-    longest: int = 50_000
+    longest: _AtLeastOne = 50_000
     """Entries in a range at most."""
-    node_cut: int = 128
+    node_cut: _AtLeastOne = 128
     """The same for ranges in a node of a large tree."""
-    node_longest: int = 1_024
+    node_longest: _AtLeastOne = 1_024
     """Also: a tree of no more ranges than this has no nodes."""
 
 
@@ -65,7 +69,7 @@ def range_id(entries: pa.Table) -> str:
 def encode(entries: pa.Table, id_: str) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ENTRIES, options=_OPTIONS) as writer:
-        writer.write_table(entries.combine_chunks())
+        writer.write_table(entries.combine_chunks())  # one batch, so that it is one chunk when it is read
     data: bytes = sink.getvalue().to_pybytes()
     return data + _seal(data, id_)
 
@@ -80,7 +84,7 @@ def decode(data: bytes, id_: str, file: str) -> pa.Table:
         raise BrokenTree(f"a range can't be read: {error}", file=file) from error
     if table.schema != ENTRIES:
         raise BrokenTree("a range has other columns than entries have", file=file)
-    return table.combine_chunks()
+    return table
 
 
 def _seal(data: bytes | memoryview, id_: str) -> bytes:

@@ -243,6 +243,16 @@ class BranchStoreContract:
             repo.commit("main", Changes(puts=puts))
         assert list(repo.list("main")) == []
 
+    def test_messages_and_metadata_are_text(self, repo: BranchStore) -> None:
+        head = repo.head("main")
+        for wrong in ({"rows": 1}, {1: "x"}, {"x": "\ud800"}):
+            with pytest.raises(InvalidArgument):
+                repo.commit("main", Changes(), metadata=wrong)  # type: ignore[arg-type]
+        assert repo.head("main") == head
+        done = repo.commit("main", Changes(), message="é 🦭\n", metadata={"": "", "é": "\t"})
+        assert isinstance(done, Commit)
+        assert repo.commit_info("main").metadata == {"": "", "é": "\t"}
+
     def test_the_log_goes_from_children_to_parents(self, repo: BranchStore) -> None:
         repo.create_branch("exp")
         on_main = repo.put("main", "a", b"1")
@@ -503,6 +513,17 @@ class BranchStoreContract:
         assert isinstance(result, MergeResult)
         assert content(repo, "main") == {"beside": b"0", "out/b": b"two", "out/same": b"x"}
         assert sorted(commit.job for commit in repo.log("main") if commit.job) == ["one", "one", "two", "two"]
+
+    def test_a_job_may_overwrite_everything(self, repo: BranchStore) -> None:
+        repo.put("main", "a", b"1")
+        job = repo.begin_job("all", dest="main", path="")
+        other = run_job(repo, "other", "out", {"b": b"2"}, overwrite=True)
+        repo.commit(job.branch, Changes(puts=write(repo, job, {"c": b"3"}), directories=("",)), job="all")
+
+        repo.merge(other.branch, "main")
+        repo.merge(job.branch, "main")
+
+        assert content(repo, "main") == {"c": b"3"}
 
     def test_an_append_after_an_overwrite_stays_and_before_it_goes(self, repo: BranchStore) -> None:
         early = run_job(repo, "early", "out", {"early": b"1"}, overwrite=False)
