@@ -109,6 +109,20 @@ def test_rows_come_back_from_orc() -> None:
     assert orc_round_trip(rows).to_pylist() == rows.to_pylist()
 
 
+@pytest.mark.parametrize("start", range(6))
+def test_slices_of_nested_values_come_back_from_every_format(start: int) -> None:
+    structs = [{"a": 1, "b": None}, None, {"a": None, "b": "x"}, {"a": 5, "b": "y"}, None, {"a": 7, "b": "z"}]
+    rows = pa.table(
+        {
+            "s": pa.array(structs, pa.struct({"a": pa.int32(), "b": pa.string()})),
+            "d": pa.array([one and {"x": one} for one in structs], pa.struct({"x": pa.struct({"a": pa.int32()})})),
+            "l": pa.array([[one] for one in structs], pa.list_(pa.struct({"b": pa.string()}))),
+            "m": pa.array([[("k", 1)], [], None, [("z", None)], None, []], pa.map_(pa.string(), pa.int32())),
+        }
+    ).slice(start, 2)
+    assert orc_round_trip(rows).to_pylist() == json_round_trip(rows).to_pylist() == rows.to_pylist()
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -116,10 +130,12 @@ def test_rows_come_back_from_orc() -> None:
         pa.array([datetime.datetime(1899, 12, 31, tzinfo=datetime.UTC)], pa.timestamp("us", "UTC")),
         pa.array([datetime.datetime(2300, 1, 1, tzinfo=datetime.UTC)], pa.timestamp("us", "UTC")),
         pa.array([{"x": datetime.date(1, 1, 1)}]),
+        pa.array([{"x": None}, {"x": {"a": 7}}]),
+        pa.array([[{"x": None}, {"x": {"a": 7}}]]),
         pa.array([[datetime.date(1, 1, 1)]], pa.list_(pa.date32())),
     ],
 )
-def test_moments_that_orc_readers_disagree_on_are_refused(value: pa.Array) -> None:
+def test_what_orc_would_give_back_as_something_else_is_refused(value: pa.Array) -> None:
     with pytest.raises(InvalidInput, match="ORC"):
         orc_round_trip(pa.table({"v": value}))
 

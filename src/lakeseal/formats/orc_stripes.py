@@ -2,8 +2,8 @@
 
 Moments are instants in UTC. A timestamp without a zone is a number with Spark's own mark, as Spark has it; only at the
 top level, where Arrow writes marks. ORC readers count days before October 1582 by another calendar, and shift moments
-before 1900 by zones of that time; Arrow reads moments up to 2262. What lies beyond is refused, never stored as another
-moment.
+before 1900 by zones of that time; Arrow reads moments up to 2262. Arrow's writer also loses its place over structs that
+are null in structs that are not. All of that is refused, never stored as something else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OrcEncoder:
             for chunk in column.chunks:
                 _check(chunk, field.name)
             is_local = field.type == TIMESTAMP_NTZ
-            columns.append(column.cast(pa.int64()) if is_local else column)
+            columns.append(column.cast(pa.int64()) if is_local else _unsliced(column))
             fields.append(pa.field(field.name, columns[-1].type, metadata=_MARK if is_local else None))
         self._writer.write(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
 
@@ -72,6 +72,11 @@ def file_schema(source: Any) -> pa.Schema:
     return pa.schema(fields)
 
 
+def _unsliced(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Arrow's ORC writer forgets where a slice of structs begins, and takes the nulls of others for its own.
+    return pa.chunked_array([pa.concat_arrays(column.chunks)]) if pa.types.is_nested(column.type) else column
+
+
 def _typed(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     return array if array.type.equals(arrow) else array.cast(arrow)
 
@@ -80,6 +85,12 @@ def _check(array: pa.Array, column: str) -> None:
     arrow = array.type
     if pa.types.is_struct(arrow):
         for child in array.flatten():
+            if pa.types.is_struct(child.type) and child.null_count > array.null_count:
+                raise InvalidInput(
+                    "A struct that is null inside of a struct that is not would be stored as another one by Arrow's ORC",
+                    column=column,
+                    hint="Write Parquet or JSON, or select the parts of the struct",
+                )
             _check(child, column)
     elif pa.types.is_map(arrow):
         _check(array.keys, column)
