@@ -57,7 +57,6 @@ EVERYWHERE = (
     "a_task_that_raises_changes_nothing",
     "the_data_source_appends_and_overwrites",
     "the_data_source_refuses_with_errors_of_ours",
-    "the_data_source_reads_refs_and_writes_to_branches",
     "a_task_that_raises_leaves_the_branch_as_it_was",
     "a_stream_writes_every_row_once_however_often_it_is_started",
     "a_stream_in_complete_mode_replaces_all_rows",
@@ -68,7 +67,11 @@ ON_EXECUTORS = (
     "the_web_pages_show_the_job_as_a_write_to_the_table",
     "executors_log_what_happens_in_tasks_when_the_driver_asks_for_it",
 )
-FORMATS = "jobs_on_branches_write_in_every_format_and_mode"
+# Where executors are does not matter to these; what the session is made of does.
+IN_ANY_SESSION = (
+    "jobs_on_branches_write_in_every_format_and_mode",
+    "the_data_source_reads_refs_and_writes_to_branches",
+)
 TWICE = "a_task_that_runs_twice_at_a_time_counts_once"
 
 
@@ -110,7 +113,7 @@ def with_speculation(cluster: Cluster) -> Outcomes:
 
 @pytest.fixture(scope="module")
 def over_connect() -> Outcomes:
-    return run((*EVERYWHERE, FORMATS), {**QUIET, "spark.ui.enabled": "false"}, remote="local[2]")
+    return run((*EVERYWHERE, *IN_ANY_SESSION), {**QUIET, "spark.ui.enabled": "false"}, remote="local[2]")
 
 
 @pytest.mark.parametrize("name", [*EVERYWHERE, *ON_EXECUTORS])
@@ -123,6 +126,6 @@ def test_on_a_cluster_with_speculation(name: str, with_speculation: Outcomes) ->
     assert with_speculation[name] == "passed"
 
 
-@pytest.mark.parametrize("name", [*EVERYWHERE, FORMATS])
+@pytest.mark.parametrize("name", [*EVERYWHERE, *IN_ANY_SESSION])
 def test_over_spark_connect(name: str, over_connect: Outcomes) -> None:
     assert over_connect[name] == "passed"

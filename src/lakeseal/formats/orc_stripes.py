@@ -87,7 +87,7 @@ def _check(array: pa.Array, column: str) -> None:
         for child in array.flatten():
             if pa.types.is_struct(child.type) and child.null_count > array.null_count:
                 raise InvalidInput(
-                    "A struct that is null inside of a struct that is not would be stored as another one by Arrow's ORC",
+                    "A struct that is null in a struct that is not would be stored as another one by Arrow's ORC",
                     column=column,
                     hint="Write Parquet or JSON, or select the parts of the struct",
                 )
