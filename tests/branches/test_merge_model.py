@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lakeseal.branches import diff, merge
 from lakeseal.branches.editor import Editor, Tally
-from lakeseal.branches.edits import EditStream, from_changes
+from lakeseal.branches.edits import EditStream, prepared
 from lakeseal.branches.merge import Sides
 from lakeseal.branches.ranges import Shape
 from lakeseal.branches.tree import Rows, TreeFiles, TreeWriter, same
@@ -78,7 +78,7 @@ class Trees:
         return self.edited((), Changes(puts=tuple(entry(*item) for item in files.items())))[0]
 
     def edited(self, rows: Rows, changes: Changes) -> tuple[Rows, Tally]:
-        return self.made(rows, from_changes(changes))
+        return self.made(rows, prepared(changes).stream())
 
     def made(self, rows: Rows, stream: EditStream) -> tuple[Rows, Tally]:
         writer = TreeWriter(self.store, self.files)

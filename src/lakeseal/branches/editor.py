@@ -107,12 +107,13 @@ class Editor:
         elif kept is there and len(edits) * self.few < len(there):
             return self._spliced(there, edits), [*ends, *ranges.cut_paths(edits["path"], shape)]
         else:
-            at = pc.index_in(edits["path"], value_set=_one(there["path"]))
-            edits = edits.filter(self._fits(there.take(at), edits))
+            fits = self._fits(there.take(pc.index_in(edits["path"], value_set=_one(there["path"]))), edits)
+            edits = edits.filter(fits) if not pc.all(fits).as_py() else edits
             ends += ranges.cut_paths(edits["path"], shape)
             kept = kept.filter(pc.invert(pc.is_in(kept["path"], value_set=_one(edits["path"]))))
-            puts = _puts(edits)
-            after = ranges.sorted_by_path(pa.concat_tables([kept, puts])) if len(puts) else kept
+            after = puts = _puts(edits)
+            if len(kept):
+                after = ranges.sorted_by_path(pa.concat_tables([kept, puts])) if len(puts) else kept
         self._count(there, after)
         return after, ends
 
@@ -189,7 +190,8 @@ def _same(size: pa.Array, checksum: pa.Array, other_size: pa.Array, other_checks
 
 
 def _puts(edits: pa.Table) -> pa.Table:
-    return edits.filter(pc.is_valid(edits["address"])).select(ENTRIES.names).cast(ENTRIES)
+    there = edits.filter(pc.is_valid(edits["address"])) if edits["address"].null_count else edits
+    return there.select(ENTRIES.names).cast(ENTRIES)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from lakeseal.branches import ranges
 from lakeseal.branches.paths import check_addresses, check_path, check_paths, directory, end_of, outermost, text_array
@@ -106,17 +107,27 @@ class EditStream:
         return self._head
 
 
-def from_changes(changes: Changes) -> EditStream:
-    """What a commit does, checked."""
+class Prepared(Struct, frozen=True, kw_only=True):
+    """What a commit does, checked and sorted; a stream of it may be made as often as needed."""
+
+    table: pa.Table
+    emptied: tuple[Interval, ...] = ()
+
+    def stream(self) -> EditStream:
+        return EditStream([self.table], self.emptied)
+
+
+def prepared(changes: Changes) -> Prepared:
     puts = _checked_puts(changes.puts)
     for path in changes.deletes:
         check_path(path)
-    emptied = intervals_of(changes.directories)
-    deletes = text_array(changes.deletes)
-    if len(deletes):
-        deletes = pc.filter(deletes, pc.invert(pc.is_in(deletes, value_set=_array(puts["path"])))).unique()
-    table = pa.concat_tables([forced(puts), removals(deletes)])
-    return EditStream([table.take(pc.sort_indices(table["path"]))] if len(table) else [], emptied)
+    table = forced(puts)
+    if changes.deletes:
+        deletes = text_array(changes.deletes).unique()
+        deletes = pc.filter(deletes, pc.invert(pc.is_in(deletes, value_set=_array(puts["path"]))))
+        table = pa.concat_tables([table, removals(deletes)])
+        table = table.take(pc.sort_indices(table["path"]))
+    return Prepared(table=table, emptied=intervals_of(changes.directories))
 
 
 def forced(entries: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakeseal.branches import checks as rules
 from lakeseal.branches import diff, merge
 from lakeseal.branches.editor import Editor, Tally
-from lakeseal.branches.edits import EditStream, from_changes, from_diff, reversed_diff
+from lakeseal.branches.edits import EditStream, from_diff, prepared, reversed_diff
 from lakeseal.branches.ground import Ground
 from lakeseal.branches.heads import Head, Standing, Verdict, now_ms
 from lakeseal.branches.merging import Merging, Proposal, conflict, write_tree
@@ -52,7 +52,7 @@ class Moves:
         fence: int | None,
     ) -> Commit | HeadMoved:
         directories = outermost(directory(name) for name in changes.directories)
-        from_changes(changes)  # bad input is told before anything is looked up
+        edits = prepared(changes)
 
         def build(head: Head, standing: Standing) -> Commit | HeadMoved:
             _refuse_protected(head, "commit to")
@@ -61,7 +61,7 @@ class Moves:
             if fence is not None and standing.collection != fence:
                 raise Collected(f"files for the commit to {branch!r} may have been collected")
             parent = self._ground.history.get(head.commit)
-            tree, entries, _ = self._edited(self._ground.rows(parent), parent.tree, from_changes(changes))
+            tree, entries, _ = self._edited(self._ground.rows(parent), parent.tree, edits.stream())
             return self._ground.history.put(
                 parents=[parent],
                 tree=tree,
