@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("branch-job", "change", "log-load", "owner", "write")
+BENCHMARKS = ("branch-job", "branches", "change", "ingest", "log-load", "owner", "steps", "write")
 
 
 def main() -> None:

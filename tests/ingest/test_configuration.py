@@ -23,7 +23,7 @@ datasets:
     quality: [{rule: "id IS NOT NULL", on_fail: error_table}, {rows: {min: 1}, on_fail: fail}]
     target: {type: table, uri: lake/events, partition_by: [day]}
   - name: orders
-    source: {type: kafka, brokers: "127.0.0.1:9092", topic: orders, value: json, schema: "id long", on_lost_offsets: fail}
+    source: {type: kafka, brokers: "127.0.0.1:9092", topic: orders, schema: "id long", on_lost_offsets: fail}
     target: {type: directory, path: out/orders, format: parquet}
 """
 

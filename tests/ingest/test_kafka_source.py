@@ -142,7 +142,7 @@ def test_columns_of_the_value_and_of_the_message_must_differ() -> None:
 def test_a_topic_that_is_not_there_and_brokers_that_do_not_answer_are_told(broker: Any) -> None:
     with pytest.raises(SourceNotFound, match="nowhere"):
         KafkaSource(brokers=broker.address, topic="nowhere", schema="id long").plan({})
-    with pytest.raises(SourceUnavailable, match="127.0.0.1:1"):
+    with pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1:1"):
         KafkaSource(brokers="127.0.0.1:1", topic="t", schema="id long", timeout_seconds=0.5).plan({})
 
 

@@ -177,7 +177,8 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     def _configuration(self) -> dict[str, Any]:
         return {
             "log_level": 2,
-            "fetch.wait.max.ms": 100,
+            # Bounded reads never wait for more to come.
+            "fetch.wait.max.ms": 10,
             "fetch.error.backoff.ms": 50,
             "queued.min.messages": 200_000,
             "check.crcs": True,
