@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -12,7 +13,7 @@ from lakeseal.branches import embedded
 from lakeseal.branches.embedded import EmbeddedBranchStore
 from lakeseal.branches.ranges import Shape
 from lakeseal.branches.values import Changes, Entry
-from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, ObjectNotFound, RefNotFound, UnsafePath
+from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, RefNotFound, UnsafePath
 from lakeseal.storage import open_store
 from lakeseal.testing.branch_contract import checksum, content, run_job, write
 from lakeseal.testing.crashes import CrashingStore, Effects
@@ -31,6 +32,12 @@ def whole(repo: EmbeddedBranchStore) -> None:
     for ref in [*repo.branches(), *repo.tags(), *(repo.resolve(job.branch) for job in repo.jobs())]:
         for commit in repo.log(ref.commit):
             content(repo, commit.id)
+
+
+@contextmanager
+def embedded_again(repo: EmbeddedBranchStore) -> Iterator[EmbeddedBranchStore]:
+    """With nothing remembered."""
+    yield embedded.open(repo.uri, ledger=repo.ledger)
 
 
 def test_objects_of_a_job_in_flight_stay_until_it_commits(repo: EmbeddedBranchStore) -> None:
@@ -111,9 +118,14 @@ def test_old_history_loses_its_files_and_keeps_its_place(repo: EmbeddedBranchSto
     assert content(repo, "main") == {"a": b"5", "b": b""}
     assert repo.read("kept", "a") == b"2"
     assert first.id in [commit.id for commit in repo.log("main")]
-    assert [change.path for change in repo.diff(first.id, "main")] == ["a", "b"]
-    with pytest.raises(ObjectNotFound, match="collected"):
-        repo.read(first.id, "a")
+    with embedded_again(repo) as fresh:
+        for use in (
+            lambda: fresh.read(first.id, "a"),
+            lambda: list(fresh.list(first.id)),
+            lambda: fresh.diff(first.id, "main"),
+        ):
+            with pytest.raises(HistoryExpired):
+                use()
     for use in (
         lambda: repo.create_branch("x", first.id),
         lambda: repo.create_tag("x", first.id),
@@ -123,6 +135,42 @@ def test_old_history_loses_its_files_and_keeps_its_place(repo: EmbeddedBranchSto
         with pytest.raises(HistoryExpired):
             use()
     assert repo.create_branch("from tag", "kept").commit == repo.head("kept")
+
+
+def test_branches_and_jobs_from_before_what_was_kept_of_history_still_merge(repo: EmbeddedBranchStore) -> None:
+    repo.put("main", "a", b"1")
+    repo.create_branch("old")
+    repo.put("old", "b", b"2")
+    over = run_job(repo, "over", "out", {"x": b"over"}, overwrite=True)
+    other = run_job(repo, "other", "out", {"y": b"other"}, overwrite=True)
+    for n in range(5):
+        repo.put("main", f"many/{n}", b"")
+    repo.merge(other.branch, "main")
+    last = repo.commit_info("main")
+    while repo.put("main", "last", b"").time_ms == last.time_ms:
+        pass
+    before = len(keys(repo, "_lakeseal/trees/"))
+
+    repo.gc(history_ms=0)
+    assert len(keys(repo, "_lakeseal/trees/")) <= before
+    with embedded_again(repo) as fresh:
+        fresh.merge("old", "main")
+        fresh.merge(over.branch, "main")
+
+    expected = {"a": b"1", "b": b"2", "last": b"", "out/x": b"over"} | {f"many/{n}": b"" for n in range(5)}
+    assert content(repo, "main") == expected
+    repo.end_job(over)
+    repo.end_job(other)
+    while repo.put("main", "last", b"").time_ms == last.time_ms:
+        pass
+    done = repo.gc(history_ms=0)
+    assert done.trees > 0
+    assert done.ranges > 0
+    assert content(repo, "main") == expected
+    with embedded_again(repo) as fresh:
+        fresh.put("old", "c", b"3")
+        fresh.merge("old", "main")
+        assert fresh.read("main", "c") == b"3"
 
 
 def test_a_commit_that_no_branch_leads_to_is_no_start_for_anything(repo: EmbeddedBranchStore) -> None:

@@ -6,7 +6,8 @@ The order makes it safe, whoever works meanwhile and wherever it is interrupted:
 2. In one ledger transaction: remove branches of jobs that are past their grace, begin a new *collection*, read all
    heads and tags. From here on, a commit or merge that began before can't move a head any more: it starts again, with
    new files. And a job whose branch is gone can't commit: its files may go.
-3. Mark what heads, tags and their history need, and the objects of jobs in flight.
+3. Mark what heads, tags and their history need, and the objects of jobs in flight. Of history that is too old, only
+   the commits themselves, and the trees that a merge between branches compares with.
 4. Delete what was listed and is not marked: commits, then trees, ranges and objects, so that what is left after a crash
    is never something that leads to what is gone.
 
@@ -95,29 +96,48 @@ def _sweep(
 
 
 def _unmark_reachable(ground: Ground, listed: _Listed, standing: Standing) -> None:
-    """Trees and ranges stay for all of the history, so that it can be compared and merged; objects stay for what is
-    recent, and for the parents of that, so that every recent commit can be reverted."""
-    roots = set(standing.roots)
-    whole: set[str] = set(roots)
+    roots = sorted(set(standing.roots))
+    commits = list(ground.history.ancestors(roots))
+    listed.commits.difference_update(f"{history.COMMITS}{commit.id}.json" for commit in commits)
+    # The parents as well, so that every recent commit can be reverted.
+    recent = [commit for commit in commits if commit.time_ms >= standing.horizon_ms]
+    whole = {*roots, *(id_ for commit in recent for id_ in (commit.id, *commit.parents))}
+    compared = _merge_bases(roots, commits) | _since_jobs_began(ground, standing, commits)
     ranges: dict[str, Row] = {}
-    seen_trees: set[str] = set()
-    for commit in ground.history.ancestors(sorted(roots)):
-        listed.commits.discard(f"{history.COMMITS}{commit.id}.json")
-        if commit.time_ms >= standing.horizon_ms:
-            whole.add(commit.id)
-            whole.update(commit.parents)
-        needs_objects = commit.id in whole
-        if commit.tree in seen_trees and not needs_objects:
-            continue
-        seen_trees.add(commit.tree)
-        for row in _ranges_of(ground, commit, listed):
-            listed.ranges.discard(row.key)
-            if needs_objects:
-                ranges.setdefault(row.id, row)
+    for commit in commits:
+        if commit.id in whole or commit.id in compared:
+            for row in _ranges_of(ground, commit, listed):
+                listed.ranges.discard(row.key)
+                if commit.id in whole:
+                    ranges.setdefault(row.id, row)
     own = f"{ground.store.uri.rstrip('/')}/"
     for table in ground.files.tables(list(ranges.values())):
         for address in table["address"].to_pylist():
             listed.objects.pop(address.removeprefix(own), None)
+
+
+def _merge_bases(roots: Sequence[str], commits: Sequence[Commit]) -> set[str]:
+    """The newest common ancestors of any two roots, which merges of them compare with: for all pairs in one walk.
+    `commits` are by generation, newest first."""
+    reached_by = {root: 1 << number for number, root in enumerate(roots)}
+    met = [1 << number for number in range(len(roots))]
+    bases = set()
+    for commit in commits:
+        reach = reached_by[commit.id]
+        for parent in commit.parents:
+            reached_by[parent] = reached_by.get(parent, 0) | reach
+        for number in range(len(roots)):
+            if reach >> number & 1 and reach & ~met[number]:
+                met[number] |= reach
+                bases.add(commit.id)
+    return bases
+
+
+def _since_jobs_began(ground: Ground, standing: Standing, commits: Sequence[Commit]) -> set[str]:
+    """What a job's merge looks through, to tell other jobs' work from that of others."""
+    begun = [ground.history.get(from_head(head).base) for head in standing.heads if head.kind == JOB]
+    first = min((commit.time_ms for commit in begun), default=None)
+    return set() if first is None else {commit.id for commit in commits if commit.time_ms >= first}
 
 
 def _ranges_of(ground: Ground, commit: Commit, listed: _Listed) -> Iterator[Row]:

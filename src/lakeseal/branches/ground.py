@@ -12,7 +12,7 @@ from lakeseal.branches.heads import Head, Heads, Standing
 from lakeseal.branches.history import History
 from lakeseal.branches.tree import Rows, TreeFiles
 from lakeseal.branches.values import Commit, Entry, Ref
-from lakeseal.errors import HistoryExpired, ObjectNotFound, RefNotFound, UnsafePath
+from lakeseal.errors import BrokenTree, HistoryExpired, ObjectNotFound, RefNotFound, UnsafePath
 from lakeseal.storage import Store, StoreSpec, resolve
 from lakeseal.storage.location import parse
 
@@ -65,7 +65,12 @@ class Ground(Struct, frozen=True, kw_only=True):
         return self.history.get(self.look(ref).ref.commit)
 
     def rows(self, commit: Commit) -> Rows:
-        return self.files.root(commit.tree)
+        try:
+            return self.files.root(commit.tree)
+        except BrokenTree as error:
+            if isinstance(error.__cause__, ObjectNotFound) and commit.time_ms < self.heads.look("").horizon_ms:
+                raise HistoryExpired(f"the commit {commit.id} is older than what was kept of the history") from error
+            raise
 
     def rows_before(self, commit: Commit, parent: int = 1) -> Rows:
         """Of one of the commit's parents; of none, the empty tree."""

@@ -177,7 +177,7 @@ class Heads:
             if there is not None or tx.get(tags, repo=self._repo, tag=name) is not None:
                 raise AlreadyExists(f"there is a branch or tag {name!r}", hint="Choose another name")
             self._insert(tx, name, BRANCH, commit, {}, now)
-            return Head(name=name, kind=BRANCH, commit=commit, epoch=1, info={}, created_ms=now, updated_ms=now)
+            return Head(name=name, kind=BRANCH, commit=commit, epoch=now, info={}, created_ms=now, updated_ms=now)
 
         return self._ledger.write(do, idempotent=True)
 
@@ -301,7 +301,8 @@ class Heads:
             repo=self._repo,
             branch=name,
             commit_id=commit,
-            epoch=1,
+            # A branch that is made again under its name does not take up the epochs of the old one.
+            epoch=now,
             kind=kind,
             info=info,
             created=now,

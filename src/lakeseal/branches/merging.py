@@ -19,8 +19,11 @@ _SHOWN_CONFLICTS = 5
 
 
 class Merging:
-    def __init__(self, ground: Ground, *, source: Commit, dest: Commit, strategy: Strategy | None) -> None:
+    def __init__(
+        self, ground: Ground, *, source: Commit, dest: Commit, strategy: Strategy | None, by_job: bool
+    ) -> None:
         self._ground = ground
+        self._by_job = by_job
         self._strategy = strategy
         self.source = source
         self.dest = dest
@@ -42,7 +45,7 @@ class Merging:
             dest=ground.rows(self.dest),
             source_commits=self._apart.left,
             dest_commits=self._apart.right,
-            by_job=bool(self.source.job),
+            by_job=self._by_job,
         )
         if not self._apart.right:
             # The destination has not moved since: it becomes what the source is.

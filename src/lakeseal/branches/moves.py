@@ -96,7 +96,9 @@ class Moves:
                 return HeadMoved(branch=dest, expected=if_head, actual=head.commit)
             looked = self._ground.look(source)
             top = self._ground.lasting(looked)
-            merging = Merging(self._ground, source=top, dest=self._ground.history.get(head.commit), strategy=strategy)
+            job = top.job if looked.ref.kind == "job" else ""
+            onto = self._ground.history.get(head.commit)
+            merging = Merging(self._ground, source=top, dest=onto, strategy=strategy, by_job=bool(job))
             if merging.nothing_to_do:
                 result = MergeResult(commit=head.commit, base=top.id, nothing_to_do=True)
                 return merging.dest
@@ -112,7 +114,7 @@ class Moves:
                 message=message or f"Merge {source} into {dest}",
                 metadata=dict(metadata),
                 now_ms=now_ms(),
-                job=top.job,
+                job=job,
             )
             result = merging.result(made)
             return made

@@ -199,9 +199,10 @@ class BranchStore(Protocol):
         the parents dest, source; tries again when the head moved, unless `if_head` is given: then `HeadChanged`.
 
         By path: both sides equal, that; one side as in the base, the other; else a conflict, which `strategy` decides
-        or `MergeConflict` tells. Directories that a job emptied on the source (`Commit.directories` of commits with a
-        `job` that the destination lacks) are exactly as on the source afterwards, also where other jobs wrote to them
-        meanwhile (G3); what was changed there outside of any job is a conflict.
+        or `MergeConflict` tells. Directories that were emptied on the source (`Commit.directories` of commits that the
+        destination lacks) are afterwards exactly as on the source, never a mix. If the source is a job's branch, what
+        other jobs put there meanwhile goes (G3). Anything else that the destination changed there is a conflict; with
+        `dest-wins`, such a directory stays exactly as on the destination.
 
         Checks and the rules of the branch's `Protection` see the outcome before it counts.
         """
@@ -254,8 +255,8 @@ class BranchStore(Protocol):
         dry_run: bool = False,
     ) -> GcReport:
         """Removes what no branch, tag or job in flight needs. Branches of jobs that began more than `job_grace_ms` ago
-        are removed first, which makes their commits fail. With `history_ms`, objects that only commits older than that
-        refer to go as well: such commits keep their place in the log, their files can't be read any more."""
+        are removed first, which makes their commits fail. With `history_ms`, what only commits older than that show
+        goes as well: such commits keep their place in the log, and asking for their files raises `HistoryExpired`."""
 
 
 __all__ = [

@@ -549,6 +549,24 @@ class BranchStoreContract:
         repo.merge(job.branch, "main", strategy="source-wins")
         assert content(repo, "main") == {"elsewhere": b"", "out/a": b"job"}
 
+    @pytest.mark.parametrize(
+        ("strategy", "expected"), [("source-wins", {"out/a": b"audited"}), ("dest-wins", {"out/b": b"nightly"})]
+    )
+    def test_two_branches_that_overwrote_a_directory_are_never_mixed(
+        self, repo: BranchStore, strategy: Strategy, expected: dict[str, bytes]
+    ) -> None:
+        repo.create_branch("exp")
+        audited = run_job(repo, "audited", "out", {"a": b"audited"}, overwrite=True, dest="exp")
+        repo.merge(audited.branch, "exp")
+        nightly = run_job(repo, "nightly", "out", {"b": b"nightly"}, overwrite=True)
+        repo.merge(nightly.branch, "main")
+
+        with pytest.raises(MergeConflict):
+            repo.merge("exp", "main")
+        repo.merge("exp", "main", strategy=strategy)
+
+        assert content(repo, "main") == expected
+
     def test_jobs_side_by_side_do_not_touch_each_others_directories(self, repo: BranchStore) -> None:
         jobs = [run_job(repo, f"job{n}", f"out/p={n}", {"f": b"%d" % n}, overwrite=True) for n in range(3)]
         near = run_job(repo, "near", "out/p=1x", {"f": b"x"}, overwrite=True)
