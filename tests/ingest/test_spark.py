@@ -54,12 +54,13 @@ def test_transforms_and_rules_of_sparks_own_run_before_anything_is_published(lak
     rule = Check(rule="name RLIKE '^2' AND levenshtein(name, '2026') < 9", on_fail="error_table")
     query = "WITH a AS (SELECT * FROM input) SELECT id, name, try_cast(name AS date) AS day FROM a"
     by_function: Callable[[Any], Any] = lambda frame: frame.selectExpr("id * 10 AS id", "name")  # noqa: E731
+    raises = "SELECT CAST(raise_error('oh') AS string) AS x FROM input"
     sets: dict[str, Any] = {"source": lake.files(), "on_bad_record": "error_table"}
     pipeline = lake.pipeline(
         Dataset(name="q", target=lake.to_table("q", partition_by=("day",)), transform=query, quality=(rule,), **sets),
         Dataset(name="f", target=lake.to_directory("f"), transform=by_function, **sets),
         Dataset(name="wrong", target=lake.to_table("w"), transform="SELECT nothing FROM input", **sets),
-        Dataset(name="raises", target=lake.to_table("r"), transform="SELECT raise_error('oh') AS x FROM input", **sets),
+        Dataset(name="raises", target=lake.to_table("r"), transform=raises, **sets),
     )
     result = pipeline.run(spark, check=False)
     assert [one.state for one in result.datasets] == ["published", "published", "failed", "failed"]

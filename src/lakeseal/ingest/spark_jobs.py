@@ -73,17 +73,17 @@ def _marked(frame: DataFrame, rules: Sequence[Check]) -> DataFrame:
 def _reports(frame: DataFrame, task: ExtractTask | PublishTask) -> list[OrderReport]:
     try:
         rows = frame.mapInArrow(task, REPORT).collect()
-    except PySparkException as error:
+    except Exception as error:  # a job whose worker died raises what the bridge to Java makes of it
         raise failure(error) from error
     return [OrderReport.from_json(row.report) for row in rows]
 
 
-def failure(error: PySparkException) -> LakesealError:
+def failure(error: Exception) -> LakesealError:
     """What a failed job is to its caller: the user's query and data fail again, a lost worker does not."""
     ours = find(str(error))
     if ours is not None:
         return ours
-    if error.getCondition() is not None:
+    if isinstance(error, PySparkException) and error.getCondition() is not None:
         return InvalidInput(f"Spark cannot run the query: {_line(error)}", hint="Mend the transform, or the input")
     return StorageUnavailable(f"A job of Spark failed: {_line(error)}", hint="Run it again, and look into Spark's log")
 
@@ -116,5 +116,6 @@ def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> Data
 
 
 def _line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.partition("\n")[0] or type(error).__name__
+    """What happened, without where in Java."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line.lstrip(": ") for line in lines if "Exception: " in line), lines[0])
