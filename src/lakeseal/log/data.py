@@ -45,6 +45,8 @@ from lakeseal.storage.base import Store
 
 DEFAULT_WORKERS = 4
 DEFAULT_BATCH_ROWS = 65_536
+_GROUP_FILES = 8
+_GROUP_BYTES = 2**20
 # Below this, handing columns to threads costs more than reading them.
 _THREADED_BYTES = 2**20
 
@@ -144,14 +146,15 @@ class DataReader:
     ) -> Iterator[pa.RecordBatch]:
         """Batches of `schema`, none empty. `transform` may filter or change them; it runs where they are read."""
 
-        def batches(file: DataFile) -> Iterator[pa.RecordBatch]:
-            for batch in self.read_file(file, row_groups=row_groups):
-                changed = batch if transform is None else transform(batch)
-                if changed.num_rows:
-                    yield changed
+        def batches(group: list[DataFile]) -> Iterator[pa.RecordBatch]:
+            for file in group:
+                for batch in self.read_file(file, row_groups=row_groups):
+                    changed = batch if transform is None else transform(batch)
+                    if changed.num_rows:
+                        yield changed
 
         rows = data_files(files) if isinstance(files, pa.Table) else files
-        return in_order(rows, batches, workers=workers)
+        return in_order(_groups(rows), batches, workers=workers)
 
     def read_file(self, file: DataFile, *, row_groups: RowGroups | None = None) -> Iterator[pa.RecordBatch]:
         try:
@@ -267,6 +270,21 @@ class DataReader:
 
     def _broken(self, error: Exception, file: DataFile) -> BrokenDataFile:
         return BrokenDataFile(f"A data file cannot be read: {error}", table=self._store.uri, file=file.path)
+
+
+def _groups(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """Files in their order; small ones together, since handing them over one by one costs as much as reading them."""
+    group: list[DataFile] = []
+    size = 0
+    for file in files:
+        of_file = _GROUP_BYTES if file.size is None else file.size
+        if group and (size + of_file > _GROUP_BYTES or len(group) == _GROUP_FILES):
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += of_file
+    if group:
+        yield group
 
 
 def _has_text(kind: pa.DataType) -> bool:
