@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +17,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from lakeseal.ingest import Check, Dataset, KafkaSource, Retries
+from lakeseal.errors import StorageUnavailable
+from lakeseal.ingest import Check, Dataset, KafkaSource, Pipeline, Retries, spreading
+from lakeseal.steps.fs_rename import FsRenameCommitStep
 
 pytestmark = pytest.mark.spark
 
@@ -96,3 +102,89 @@ def test_a_worker_that_is_killed_costs_a_retry_and_no_row(lake: Any, spark: Any,
     assert os.path.exists(died)
     assert lake.ids() == Counter(range(50))
     assert ds.dataset(lake.place / "t").count_rows() == 50
+
+
+def test_steps_of_many_datasets_are_done_and_recovered_by_tasks(
+    lake: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = spreading.FROM + 6
+    datasets = []
+    for n in range(count):
+        lake.land("1.json", [{"id": n}], folder=f"in/{n}")
+        datasets.append(Dataset(name=f"d{n}", source=lake.files(f"in/{n}"), target=lake.to_directory(f"out/{n}")))
+    pipeline = lake.pipeline(*datasets, max_parallel=2)
+
+    def away(self: FsRenameCommitStep, context: Any) -> None:
+        raise StorageUnavailable("The store is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FsRenameCommitStep, "execute", away)
+        assert pipeline.run(check=False).state == "failed"
+    assert len(pipeline.open_sequences()) == count
+    for n in range(count):
+        lake.land("2.json", [{"id": 1000 + n}], folder=f"in/{n}")
+    # From here on the driver could not do a single rename.
+    monkeypatch.setattr(FsRenameCommitStep, "execute", away)
+    result = pipeline.run(spark)
+    assert {(one.recovered, one.rows, one.steps) for one in result.datasets} == {(2, 1, 2)}
+    assert all(lake.ids(f"out/{n}") == Counter([n, 1000 + n]) for n in range(count))
+    assert pipeline.open_sequences() == {}
+
+
+KILLED = """
+name: killed
+ledger: {ledger}
+lease_seconds: 1
+datasets:
+  - name: table
+    source: {{type: files, path: {place}/landing, format: json, schema: "id long"}}
+    transform: "SELECT id, id % 3 AS third FROM input"
+    target: {{type: table, uri: {place}/t, partition_by: [third]}}
+  - name: directory
+    source: {{type: files, path: {place}/landing, format: json, schema: "id long"}}
+    target: {{type: directory, path: {place}/d}}
+  - name: kafka
+    source: {{type: kafka, brokers: "{brokers}", topic: {topic}, schema: "id long", max_messages: 50}}
+    target: {{type: table, uri: {place}/k, owner: none}}
+"""
+
+
+def kill_a_driver(lake: Any, spark: Any, broker: Any, topic: str, after: float) -> None:
+    broker.create_topic(topic, 2)
+    for partition in range(2):
+        broker.produce(topic, [b'{"id": %d}' % n for n in range(partition, 400, 2)], partition=partition)
+    lake.land("0.json", [{"id": n} for n in range(10)])
+    file, ready = lake.place / "killed.yaml", lake.place / "ready"
+    file.write_text(KILLED.format(ledger=lake.ledger, place=lake.place, brokers=broker.address, topic=topic))
+    command = [sys.executable, str(Path(__file__).parent / "killed_driver.py"), str(file), str(ready)]
+    with (lake.place / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        while not ready.exists():
+            assert driver.poll() is None, (lake.place / "driver.log").read_text()
+            time.sleep(0.05)
+        for n in range(1, 6):
+            lake.land(f"{n}.json", [{"id": n * 10 + i} for i in range(10)])
+        time.sleep(after)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    time.sleep(1.1)  # a dead driver's lease runs out
+    pipeline = Pipeline.from_yaml(file)
+    while pipeline.run(spark).state != "nothing_new":
+        continue
+    assert lake.ids("t") == Counter(range(60))
+    assert lake.ids("d") == Counter(range(60))
+    assert lake.ids("k") == Counter(range(400))
+    offsets = [mark.value["offset"] for mark in pipeline.watermarks("kafka")]
+    assert offsets == [200, 200]
+
+
+def test_a_driver_killed_with_its_spark_costs_no_row(lake: Any, spark: Any, broker: Any) -> None:
+    kill_a_driver(lake, spark, broker, "killed-driver", after=0.7)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("number", range(20))
+def test_drivers_killed_at_random_moments_cost_no_row(lake: Any, spark: Any, broker: Any, number: int) -> None:
+    kill_a_driver(lake, spark, broker, f"killed-driver-{number}", after=random.Random(number).uniform(0, 3))

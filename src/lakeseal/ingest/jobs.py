@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.config import Dataset
@@ -39,6 +39,17 @@ class Jobs(Protocol):
     def transform(
         self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
     ) -> list[OrderReport]: ...
+
+
+@runtime_checkable
+class SpreadsSteps(Protocol):
+    """Jobs that can also do the steps of many datasets, away from the driver."""
+
+    def reaches(self, ledger: str) -> bool:
+        """Whether tasks can open this ledger."""
+
+    def in_shares(self, name: str, do: Callable[[str], str], requests: Sequence[str]) -> list[str]:
+        """One task per request; the answers, in any order."""
 
 
 class LocalJobs:

@@ -78,7 +78,7 @@ class Pipeline:
         run_id = str(uuid.uuid4())
         with _owner(config) as owner, HeldTurn(owner.ledger, config.name, run_id, config.lease_seconds) as held:
             runs = Runs(owner.ledger)
-            runs.begin(config.name, run_id, held.epoch)
+            is_after_death = runs.begin(config.name, run_id, held.epoch)
             context = StepContext(ledger=owner.ledger, owners=Owners(owner), turn=held.turn, open_store=_opener(config))
             run = Run(
                 config,
@@ -89,6 +89,7 @@ class Pipeline:
                 steps=LedgerStepStore(owner.ledger),
                 context=context,
                 progress=progress or NoProgress(),
+                is_after_death=is_after_death,
             )
             started, error = _now(), None
             try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -18,9 +19,10 @@ from msgspec.structs import replace
 
 from lakeseal.errors import InvalidArgument, LakesealError, QualityFailed, Refused, StorageUnavailable
 from lakeseal.ingest import orders as cutting
+from lakeseal.ingest import spreading
 from lakeseal.ingest.config import Dataset, PipelineConfig
 from lakeseal.ingest.dataset_run import DatasetRun, ours
-from lakeseal.ingest.jobs import Jobs
+from lakeseal.ingest.jobs import Jobs, SpreadsSteps
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.publication import Publication
 from lakeseal.ingest.quality import runs_in_tasks
@@ -31,7 +33,7 @@ from lakeseal.ingest.turn import HeldTurn
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.context import StepContext
-from lakeseal.steps.recovery import Recovery, recover
+from lakeseal.steps.recovery import DatasetRecovery, Recovery, RecoveryRequest, recover, recover_share, shares
 from lakeseal.steps.store import CommitStepStore
 from lakeseal.steps.watermarks import Watermarks
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
@@ -53,20 +55,23 @@ class Run:
         steps: CommitStepStore,
         context: StepContext,
         progress: RunProgress,
+        is_after_death: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`jobs` is called only if there is something to do."""
+        """`jobs` is called only if there is something to do. `is_after_death`: the run before this one died."""
         self._config, self._run_id, self._jobs = config, run_id, jobs
         self._owner, self._held, self._steps, self._context = owner, held, steps, context
         self._progress, self._sleep = progress, sleep
+        self._is_after_death = is_after_death
         self._watermarks = Watermarks(owner.ledger)
-        self._publication = Publication(config, owner=owner, held=held, steps=steps, context=context)
+        self._publication = Publication(config, owner=owner, held=held, steps=steps, context=context, jobs=jobs)
         self.datasets = [DatasetRun(dataset) for dataset in config.datasets]
 
     def execute(self) -> None:
         self._recover()
         self._each(self._plan, self.datasets)
-        self._clean_up()
+        if self._is_after_death:
+            self._clean_up(self.datasets)
         pending = self._open()
         attempt = 0
         while pending:
@@ -86,13 +91,10 @@ class Run:
         self._publication.publish(staged)
         for one in self.datasets:
             self._stage(one, (one.state or "failed").replace("_", " "), one.measured.rows)
-        self._clean_up()
+        self._clean_up([one for one in self.datasets if one.orders])
 
     def _recover(self) -> None:
-        recovery: Recovery = recover(
-            self._steps, self._config.name, self._context, datasets=[one.name for one in self.datasets]
-        )
-        found = {one.dataset: one for one in recovery.datasets}
+        found = {one.dataset: one for one in self._recovered([one.name for one in self.datasets])}
         for one in self.datasets:
             recovered = found[one.name]
             one.recovered = recovered.executed
@@ -102,6 +104,20 @@ class Run:
                     hint=f"Mend the reason, then: lakeseal steps retry {self._config.name} {one.name}",
                 )
                 one.end("set_aside")
+
+    def _recovered(self, names: Sequence[str]) -> Sequence[DatasetRecovery]:
+        waiting = self._steps.statuses(self._config.name)
+        settings = spreading.settings_for(self._config, self._held.turn)
+        if len(waiting) >= spreading.FROM and settings is not None:
+            jobs = self._jobs()
+            if isinstance(jobs, SpreadsSteps) and jobs.reaches(self._config.ledger):
+                requests = [
+                    RecoveryRequest(settings=settings, store=self._config.name, datasets=part).to_json()
+                    for part in shares(names, self._config.max_parallel)
+                ]
+                answers = jobs.in_shares(f"recover {self._config.name}", recover_share, requests)
+                return [one for answer in answers for one in Recovery.from_json(answer).datasets]
+        return recover(self._steps, self._config.name, self._context, datasets=names).datasets
 
     def _plan(self, one: DatasetRun) -> None:
         dataset = one.dataset
@@ -234,14 +250,13 @@ class Run:
         stage.collect(one.error_messages)
         one.stages.insert(0, stage)
 
-    def _clean_up(self) -> None:
-        """What earlier runs left in staging areas, and this one: only the holder of the turn writes there."""
-        for one in self.datasets:
-            if one.state != "set_aside" and not self._steps.exists(self._config.name, one.name):
-                try:
-                    RawStage.clean_up(one.dataset.target)
-                except LakesealError:
-                    continue  # it is tried again by every run
+    def _clean_up(self, datasets: Sequence[DatasetRun]) -> None:
+        """What this run, or one that died, left in staging areas. Only the holder of the turn writes there; what an
+        unfinished sequence needs stays."""
+        needed = {status.dataset for status in self._steps.statuses(self._config.name)}
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-ingest") as pool:
+            for _ in pool.map(_cleaned, [one.dataset for one in datasets if one.name not in needed]):
+                pass
 
     def _each(
         self,
@@ -282,6 +297,11 @@ class Run:
 
     def _note(self, dataset: Dataset) -> dict[str, Any]:
         return {"pipeline": self._config.name, "dataset": dataset.name, "run": self._run_id}
+
+
+def _cleaned(dataset: Dataset) -> None:
+    with suppress(LakesealError):  # left behind, and in nobody's way
+        RawStage.clean_up(dataset.target)
 
 
 class _Opened(Struct, frozen=True, kw_only=True):

@@ -72,18 +72,20 @@ class Runs:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def begin(self, pipeline: str, run_id: str, epoch: int) -> None:
-        """Runs of the pipeline that are still `running` have died: this one has the lease."""
+    def begin(self, pipeline: str, run_id: str, epoch: int) -> bool:
+        """Runs of the pipeline that are still `running` have died, as this one has the lease: was there any?"""
         now = _now()
 
-        def do(tx: Tx) -> None:
+        def do(tx: Tx) -> bool:
+            died = False
             stale = sa.select(runs).where(runs.c.pipeline_key == key(pipeline), runs.c.state == "running")
             for row in tx.rows(stale):
                 if row.run_id != run_id:
-                    tx.update(runs, {"run_id": row.run_id}, {"state": "died", "ended": now})
+                    died = tx.update(runs, {"run_id": row.run_id}, {"state": "died", "ended": now})
             tx.put(runs, run_id=run_id, pipeline=pipeline, state="running", started=now, detail={"epoch": epoch})
+            return died
 
-        self._ledger.write(do, idempotent=True)
+        return self._ledger.write(do, idempotent=True)
 
     def end(self, result: RunResult, epoch: int) -> None:
         told = result.to_json()

@@ -21,7 +21,7 @@ from lakeseal.ingest.config import Check, Dataset
 from lakeseal.ingest.jobs import Opened
 from lakeseal.ingest.quality import MARKS, MOST_RULES, row_rules
 from lakeseal.ingest.staging import RawStage
-from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Order, OrderReport, PublishTask
+from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Order, OrderReport, PublishTask, ShareTask
 from lakeseal.protocol.schema import StructType
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
@@ -51,6 +51,20 @@ class SparkJobs:
             raise in_plan.checks[0].reason
         whole = planned(frame, data_schema(frame.schema), target.stage.spec, in_plan)
         return _reports(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
+
+    def reaches(self, ledger: str) -> bool:
+        # A file is on the driver's machine; where the executors are, only Spark's master tells.
+        is_file = ledger.startswith("sqlite")
+        return not is_file or str(self._spark.conf.get("spark.master", "")).startswith("local")
+
+    def in_shares(self, name: str, do: Callable[[str], str], requests: Sequence[str]) -> list[str]:
+        frame = self._spark.createDataFrame(list(enumerate(requests)), "share int, request string")
+        parted = frame.repartitionById(len(requests), "share") if len(requests) > 1 else frame.coalesce(1)
+        try:
+            rows = parted.mapInArrow(ShareTask(name, do), "answer string").collect()
+        except Exception as error:  # as above
+            raise failure(error) from error
+        return [row.answer for row in rows]
 
 
 def _marked(frame: DataFrame, rules: Sequence[Check]) -> DataFrame:

@@ -22,6 +22,7 @@ from lakeseal.errors import AlreadyExists, ConcurrentModification, MetadataChang
 from lakeseal.formats.file_format import FileFormat
 from lakeseal.ingest.config import Dataset, DirectoryTarget, TableTarget, Target
 from lakeseal.ingest.quality import ERROR_SCHEMA
+from lakeseal.log.maintenance import checkpoint_is_due, maintain
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.connect import Owners
 from lakeseal.owner.endpoint import OwnerEndpoint
@@ -131,6 +132,13 @@ class TableStage:
 
     def leftovers(self) -> Sequence[tuple[str, str]]:
         return ()
+
+    def maintain(self) -> int | None:
+        """After the steps: the table's version, with a checkpoint where one is due."""
+        newest = self._route.log.update()
+        if newest is not None and checkpoint_is_due(newest):
+            maintain(self._route.log, newest, now_ms=now_ms())
+        return None if newest is None else newest.version
 
     @property
     def _changes_metadata(self) -> bool:
