@@ -6,7 +6,7 @@ are those of `watermarks`: never back, never from an unexpected value, and not b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.steps.context import StepContext
@@ -29,6 +29,14 @@ class HighWatermarkCommitStep(CommitStep, frozen=True, kw_only=True, tag="high-w
     @classmethod
     def of(cls, pipeline: str, dataset: str, changes: Iterable[WatermarkChange]) -> HighWatermarkCommitStep:
         return cls(pipeline=pipeline, dataset=dataset, changes=tuple(changes))
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.pipeline, self.dataset
+
+    @classmethod
+    def joined(cls, steps: Sequence[HighWatermarkCommitStep]) -> HighWatermarkCommitStep:
+        return cls.of(*steps[0].place, (change for step in steps for change in step.changes))
 
     def verify(self, context: StepContext) -> bool:
         found = Watermarks(context.ledger).read(self.pipeline, self.dataset)

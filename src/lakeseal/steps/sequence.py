@@ -21,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,7 +31,7 @@ from msgspec import Struct
 from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument
 from lakeseal.steps import step as step_codec
 from lakeseal.steps.context import StepContext
-from lakeseal.steps.step import CommitStep
+from lakeseal.steps.step import CommitStep, Joinable
 
 if TYPE_CHECKING:
     from lakeseal.steps.store import CommitStepStore
@@ -124,6 +125,7 @@ class SequenceBuilder:
         self._leftovers: list[Leftover] = []
 
     def add(self, *steps: CommitStep) -> SequenceBuilder:
+        """Steps that can be done together become one."""
         self._steps += steps
         return self
 
@@ -141,9 +143,18 @@ class SequenceBuilder:
             epoch=self._epoch,
             sequence_id=str(uuid.uuid4()),
             created_ms=time.time_ns() // 1_000_000,
-            steps=tuple(self._steps),
+            steps=tuple(_joined(self._steps)),
             leftovers=tuple(self._leftovers),
         )
+
+
+def _joined(steps: Iterable[CommitStep]) -> Iterator[CommitStep]:
+    def place(step: CommitStep) -> Hashable:
+        return (type(step), step.place) if isinstance(step, Joinable) else id(step)
+
+    for _, group in groupby(steps, key=place):
+        first, *rest = group
+        yield first.joined([first, *rest]) if rest and isinstance(first, Joinable) else first
 
 
 class _Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,8 @@ What an implementer promises, and recovery relies on:
   transaction's id, a value), never by existence alone. It changes nothing.
 - `execute` does it. It is called when `verify` said no, perhaps after an execution that was cut off anywhere, perhaps
   while another process does the same: doing it twice is the same as doing it once. It raises if it can't be done.
-- A step that can take back what it did is `Undoable` too; then a sequence can be aborted after it has run.
+- A step that can take back what it did is `Undoable` too; then a sequence can be aborted after it has run. One that is
+  cheaper to do together with its like is `Joinable`.
 
 In a record a step is a JSON object with its `kind`, which is the Struct's tag. Kinds are looked up among those that
 were registered, never imported by a name that a record gives.
@@ -27,8 +28,9 @@ entry point in the group `lakeseal.commit_steps`, named after the kind.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Hashable, Sequence
 from importlib import metadata
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -57,6 +59,17 @@ class CommitStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="step"
 class Undoable(Protocol):
     def undo(self, context: StepContext) -> None:
         """Takes back what this step did, in whole or in part; what others did meanwhile stays as it is."""
+
+
+@runtime_checkable
+class Joinable(Protocol):
+    """Steps that can be done together: neighbours of one class and one place are recorded as one."""
+
+    @property
+    def place(self) -> Hashable: ...
+
+    @classmethod
+    def joined(cls, steps: Sequence[Any]) -> CommitStep: ...
 
 
 S = TypeVar("S", bound=CommitStep)

@@ -34,7 +34,7 @@ from lakeseal.errors import (
 )
 from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
-from lakeseal.storage.local_files import NewFile, open_directory, sync_directory
+from lakeseal.storage.local_files import NewFile, make_directories, sync_directory
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.streams import WriteStream
 
@@ -152,7 +152,7 @@ class LocalStore:
                 if error.errno not in _ABSENT:
                     raise self._error(error, key) from error
             else:
-                touched.add(parent(key))
+                touched.add(self._base + parent(key))
         self._sync(touched)
 
     def move(self, pairs: Sequence[tuple[str, str]], to: Store) -> builtins.list[tuple[str, str]]:
@@ -160,16 +160,14 @@ class LocalStore:
         if not isinstance(to, LocalStore):
             return builtins.list(pairs)
         left: builtins.list[tuple[str, str]] = []
-        targets: set[str] = set()
-        sources: set[str] = set()
+        # In order, as a directory must not be durable before the one that it is in; and each once.
+        touched: dict[str, None] = {}
         for source, target in pairs:
-            if to._rename_here(self, source, target):
-                targets.add(parent(target))
-                sources.add(parent(source))
+            if to._rename_here(self, source, target, touched):
+                touched[os.path.dirname(to._base + target)] = None
             else:
                 left.append((source, target))
-        to._sync(targets)
-        self._sync(sources)
+        to._sync(touched)
         return left
 
     def open_read(self, key: str) -> pa.NativeFile:
@@ -184,7 +182,7 @@ class LocalStore:
     def open_write(self, key: str) -> WriteStream:
         return _LocalWriteStream(self, key, self._new_file(key))
 
-    def _rename_here(self, store: LocalStore, source: str, target: str) -> bool:
+    def _rename_here(self, store: LocalStore, source: str, target: str, touched: dict[str, None]) -> bool:
         path, new = store.path(source), self.path(target)
         try:
             try:
@@ -192,7 +190,7 @@ class LocalStore:
             except FileNotFoundError:
                 if not os.path.lexists(path):
                     raise store._absent(source) from None
-                os.close(open_directory(os.path.dirname(new)))
+                touched.update(dict.fromkeys(make_directories(os.path.dirname(new))))
                 os.rename(path, new)
         except OSError as error:
             if error.errno == errno.EXDEV:
@@ -205,11 +203,11 @@ class LocalStore:
     def _sync(self, directories: Iterable[str]) -> None:
         for directory in directories:
             try:
-                sync_directory(self._base + directory)
+                sync_directory(directory)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise self._error(error, directory) from error
+                raise self._error(error, directory.removeprefix(self._base)) from error
 
     def _open(self, key: str) -> tuple[int, int]:
         try:

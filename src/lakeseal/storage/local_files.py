@@ -133,7 +133,8 @@ def open_directory(path: str) -> int:
     try:
         return os.open(path, _OPEN_DIRECTORY)
     except FileNotFoundError:
-        _make_directories(path.rstrip("/"))
+        for parent in make_directories(path.rstrip("/")):
+            sync_directory(parent)
         return os.open(path, _OPEN_DIRECTORY)
 
 
@@ -145,7 +146,10 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def _make_directories(path: str) -> None:
+def make_directories(path: str) -> list[str]:
+    """Makes a directory with its parents. Those returned are to be made durable, in this order.
+
+    Also where another process made one just now: it may not have come to its own fsync yet."""
     missing: list[str] = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -156,8 +160,7 @@ def _make_directories(path: str) -> None:
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(directory).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory) from None
-        # Also when another process made it just now: it may not have come to its own fsync yet.
-        sync_directory(os.path.dirname(directory))
+    return [os.path.dirname(directory) for directory in reversed(missing)]
 
 
 def _open_unnamed(directory: int) -> int:

@@ -115,10 +115,12 @@ def stage(
         target = f"job-output/{dataset}/day={number}/{run}-{number}.txt"
         renames.append(Rename(source, target, len(data), checksum(data)))
     change = WatermarkChange(partition="0", expected=first or None, value=first + rows)
+    # Two places, or the two steps would be made one.
+    below = [Rename(one.source, one.target.removeprefix("job-output/"), one.size, one.checksum) for one in renames[1:]]
     return (
         CommitSequence.builder(STORE, dataset, epoch=epoch)
         .add(FsRenameCommitStep(source=store.uri, target=store.uri, files=tuple(renames[:1])))
-        .add(FsRenameCommitStep(source=store.uri, target=store.uri, files=tuple(renames[1:])))
+        .add(FsRenameCommitStep(source=store.uri, target=f"{store.uri}/job-output", files=tuple(below)))
         .add(HighWatermarkCommitStep(pipeline=PIPELINE, dataset=dataset, changes=(change,)))
         .then_remove(store.uri, f"task-output/{run}/{dataset}/")
         .build()
