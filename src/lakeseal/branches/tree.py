@@ -33,7 +33,7 @@ TREES = f"{META}trees/"
 
 LOOK_AHEAD = 8
 _CACHED_ROWS = 256
-_CACHED_RANGE_BYTES = 64 << 20
+_CACHED_RANGE_BYTES = 128 << 20
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -100,29 +100,28 @@ class TreeFiles:
             yield from inner[row] if row.node else (row,)
 
     def entries(self, row: Row) -> pa.Table:
-        found = self._ranges.get(row.key)
-        if found is None:
-            found = self._read([row])[0]
-            self._ranges.put(row.key, found)
-        return found
+        return self.fetch([row])[0]
 
     def tables(self, rows: Sequence[Row]) -> Iterator[pa.Table]:
         """The entries of ranges, one after the other, fetched some at a time."""
         for start in range(0, len(rows), LOOK_AHEAD):
-            some = rows[start : start + LOOK_AHEAD]
-            self.fetch(some)
-            for row in some:
-                yield self.entries(row)
+            yield from self.fetch(rows[start : start + LOOK_AHEAD])
 
     def has(self, row: Row) -> bool:
         return self._ranges.get(row.key) is not None
 
-    def fetch(self, rows: Sequence[Row]) -> None:
-        """So that `entries` of them need not ask the store."""
-        missing = [row for row in rows if self._ranges.get(row.key) is None]
-        if missing:
-            for row, table in zip(missing, self._read(missing), strict=True):
+    def fetch(self, rows: Sequence[Row]) -> list[pa.Table]:
+        """The entries of ranges, read side by side and kept for a while."""
+        found = [self._ranges.get(row.key) for row in rows]
+        missing = [row for row, table in zip(rows, found, strict=True) if table is None]
+        read = iter(self._read(missing) if missing else ())
+        tables = []
+        for row, table in zip(rows, found, strict=True):
+            if table is None:
+                table = next(read)
                 self._ranges.put(row.key, table)
+            tables.append(table)
+        return tables
 
     def remember(self, key: str, table: pa.Table) -> None:
         self._ranges.put(key, table)

@@ -158,8 +158,8 @@ ConflictKind = Literal["both-changed", "changed-and-removed", "removed-and-chang
 
 
 class Conflict(Struct, frozen=True, kw_only=True):
-    """A path that a merge can't decide. `foreign-write`: under a directory that the source's job overwrites, and
-    changed on the destination by a commit that is no job's."""
+    """A path that a merge can't decide. `foreign-write`: in a directory that the source emptied, changed on the
+    destination by what a job may not replace. Of `base`, in other conflicts, only the identity is known."""
 
     path: str
     kind: ConflictKind
