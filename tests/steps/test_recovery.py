@@ -110,7 +110,9 @@ def test_tries_are_counted_over_runs(world: World, tmp_path: Path) -> None:
 def test_a_store_that_is_away_for_a_moment_sets_nothing_aside(world: World) -> None:
     world.steps.put(world.stage(0, 30))
     faulty = FaultyStore(world.files, [Fault("move", times=2, error=StorageUnavailable)])
-    context = StepContext(ledger=world.ledger, owners={}, open_store=lambda uri: faulty)
+    context = StepContext(
+        ledger=world.ledger, owners={}, open_store=lambda uri: faulty if uri == faulty.uri else open_store(uri)
+    )
 
     result = recover(world.steps, STORE, context, policy=ONCE, sleep=lambda _: None)
 
