@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from lakeseal.errors import ConcurrentModification, StepImpossible
 from lakeseal.ledger import Ledger
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.routing import Router
+from lakeseal.protocol import codec
 from lakeseal.protocol.actions import AddFile
-from lakeseal.steps import CommitSequence, StepContext, step
+from lakeseal.protocol.arrow import from_arrow
+from lakeseal.steps import CommitSequence, HighWatermarkCommitStep, StepContext, WatermarkChange, Watermarks, step
 from lakeseal.steps.ledger_store import LedgerStepStore
 from lakeseal.steps.recovery import Outcome, recover
 from lakeseal.steps.table_commit import TableCommitStep
 from lakeseal.storage import open_store
+from lakeseal.testing.faults import Fault, FaultyStore, How
 from lakeseal.testing.published_rows import STORE, URN
 
 APP = "steps/clicks/events"
@@ -170,3 +174,62 @@ def test_a_step_follows_a_table_that_got_an_owner_meanwhile(tmp_path: Path) -> N
 
     assert staged.verify(context)
     assert staging.rows() == list(range(10))
+
+
+class Died(BaseException):
+    """As if the process had been killed: nothing catches it, and nothing is cleaned up."""
+
+
+@pytest.mark.parametrize("how", [How.FAIL, How.LOSE_REPLY])
+def test_w3_rows_of_a_table_and_watermark_are_equal_after_a_crash_at_any_write(
+    tmp_path: Path, sqlite_ledger: Ledger, how: How
+) -> None:
+    steps, marks = LedgerStepStore(sqlite_ledger), Watermarks(sqlite_ledger)
+    for at in count(1):
+        staging = Staging(tmp_path / str(at))
+        name = f"events {at}"
+        change = WatermarkChange(partition="0", expected=None, value=10)
+        sequence = (
+            CommitSequence.builder(STORE, name)
+            .add(staging.staged(0, 10))
+            .add(HighWatermarkCommitStep(pipeline=STORE, dataset=name, changes=(change,)))
+            .then_remove(staging.store.uri, "_leftover/")
+            .build()
+        )
+        staging.store.put("_leftover/x", b"")
+        dying = FaultyStore(staging.store, [Fault(call, how=how, nth=at, error=Died) for call in ("put*", "delete")])  # type: ignore[arg-type]
+        try:
+            sequence.commit(steps, StepContext(ledger=sqlite_ledger, owners={}, open_store=lambda _, s=dying: s))
+        except Died:
+            died = True
+        else:
+            died = False
+        context = StepContext(ledger=sqlite_ledger, owners={})
+        assert recover(steps, STORE, context).not_clear == {}
+        assert staging.rows() == list(range(10))
+        assert marks.read(STORE, name) == {"0": 10}
+        assert list(staging.store.list("_leftover/")) == []
+        if not died:
+            break
+    assert at > 1
+
+
+def test_metadata_that_changes_with_the_files_is_committed_with_them(tmp_path: Path) -> None:
+    staging = Staging(tmp_path)
+    staged = staging.staged(0, 10)
+    snapshot = staging.router().snapshot()
+    assert snapshot is not None
+    wider = replace(
+        snapshot.metadata,
+        schema_string=from_arrow(pa.schema([("id", pa.int64()), ("more", pa.string())])).to_json(),
+    )
+    both = TableCommitStep.of(snapshot, [wider, *codec.decode(staged.actions.encode())], APPEND, app_id=APP)
+    staging.table.set_properties({"delta.appendOnly": "true"})
+
+    both.execute(staging.context)
+    both.execute(staging.context)
+
+    table = lakeseal.Table(staging.uri)
+    assert table.schema().names == ["id", "more"]
+    assert staging.rows() == list(range(10))
+    assert table.snapshot().metadata.configuration["delta.appendOnly"] == "true"

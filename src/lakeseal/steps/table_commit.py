@@ -94,22 +94,22 @@ class TableCommitStep(CommitStep, frozen=True, kw_only=True, tag="table-commit")
         actions = codec.decode(self.actions.encode())
         metadata = [action for action in actions if isinstance(action, Metadata)]
         files = [action for action in actions if not isinstance(action, Metadata)]
+        newest = route.log.snapshot()
+        if self._is_in(route.log, newest):
+            return
         if all(isinstance(action, AddFile) for action in files):
-            base = self._newest(route.log)
+            base = self._still_fits(newest)
         else:
             base = route.log.snapshot(version=self.read_version)
         txn = OptimisticTransaction(route.log, route.owner, base)
         txn.txn_id = self.txn_id
         if txn.set_transaction(self.app_id, self.app_version) is not None:
-            if self._is_in(route.log, base):
-                return
             raise self._taken()
         for changed in metadata:
             txn.update_metadata(_carried_over(changed, base.metadata))
         txn.commit(files, self.operation)
 
-    def _newest(self, log: DeltaLog) -> Snapshot:
-        newest = log.snapshot()
+    def _still_fits(self, newest: Snapshot) -> Snapshot:
         if _dependencies(newest.metadata) != self.written_for:
             raise MetadataChangedException(
                 "The table's schema, partitions or constraints are not those that the staged files were written for",
