@@ -49,6 +49,9 @@ def test_every_code_block_of_the_page_runs(
     for block in blocks(path):
         if block.language == "python":
             exec(compile("\n" * (block.line - 1) + block.code, str(path), "exec"), names)
+        elif block.language == "yaml":
+            # The first line is a comment with the file's name.
+            Path(block.code.splitlines()[0].removeprefix("# ")).write_text(block.code, encoding="utf-8")
         elif block.language in ("sh", "console"):
             for command in block.code.splitlines():
                 _run(command.removeprefix("$ "), f"{path.name}:{block.line}")

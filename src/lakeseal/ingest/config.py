@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.source import Source
@@ -182,7 +183,17 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
                 "A pipeline keeps its watermarks in the ledger itself, not behind a service",
                 hint="Give the ledger's own URL: sqlite:///… or postgresql://…",
             )
-        parse_ledger(self.ledger)
+        where = parse_ledger(self.ledger)
+        if where.kind == "memory":
+            raise InvalidArgument(
+                "A ledger in memory forgets what was published", hint="Use a file: sqlite:///ledger.db"
+            )
+        # Absolute, so that it is the same file in a task.
+        force_setattr(self, "ledger", where.connect)
+
+    def __repr__(self) -> str:
+        # The ledger's URL may hold a password.
+        return f"PipelineConfig(name={self.name!r}, datasets={[dataset.name for dataset in self.datasets]})"
 
 
 def _place(target: Target) -> str:

@@ -56,6 +56,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     storage_options: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # Absolute, so that it is the same place in a task.
+        msgspec.structs.force_setattr(self, "path", StoreSpec(uri=self.path).uri)
         if self.schema is not None:
             parse_schema(self.schema)
         elif self.format != "parquet":

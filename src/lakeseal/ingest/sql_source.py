@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
+from msgspec.structs import force_setattr
 from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
 from lakeseal.errors import InvalidArgument, SchemaMismatch, SourceNotFound, SourceUnavailable
@@ -57,6 +59,7 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     """Into how many to cut the range of a column of integers."""
 
     def __post_init__(self) -> None:
+        force_setattr(self, "url", _absolute(self.url))
         if (self.table is None) == (self.query is None):
             raise InvalidArgument("A source of the type sql has a table or a query, one of them")
         if self.query is not None and self.schema is None:
@@ -183,6 +186,17 @@ class _Reading:
         self._connection.close()
         if isinstance(error, SQLAlchemyError) and not isinstance(error, NoSuchTableError):
             raise _unavailable(error) from error
+
+
+def _absolute(text: str) -> str:
+    """A database in a file is the same one in a task, whatever directory that runs in."""
+    try:
+        url = sa.make_url(text)
+    except SQLAlchemyError:
+        raise InvalidArgument("This is no URL of a database", hint="Write it as SQLAlchemy does") from None
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":memory:", "file:")):
+        return text
+    return url.set(database=os.path.abspath(url.database)).render_as_string(hide_password=False)
 
 
 def _unavailable(error: SQLAlchemyError) -> SourceUnavailable:

@@ -39,6 +39,10 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
     """In one run."""
     storage_options: dict[str, str] = msgspec.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # Absolute, so that it is the same place in a task.
+        msgspec.structs.force_setattr(self, "uri", StoreSpec(uri=self.uri).uri)
+
     def describe(self) -> str:
         return f"table {self.uri}"
 
