@@ -137,6 +137,24 @@ def test_old_history_loses_its_files_and_keeps_its_place(repo: EmbeddedBranchSto
     assert repo.create_branch("from tag", "kept").commit == repo.head("kept")
 
 
+def test_a_branch_from_before_what_was_kept_of_history_still_merges(repo: EmbeddedBranchStore) -> None:
+    repo.put("main", "a", b"1")
+    base = repo.put("main", "b", b"1")
+    repo.create_branch("old")
+    repo.put("old", "a", b"old")
+    repo.create_branch("older", "main~1")
+    repo.put("older", "c", b"older")
+    while repo.put("main", "b", b"main").time_ms == base.time_ms:
+        pass
+    repo.put("main", "b", b"later")
+
+    assert repo.gc(history_ms=0).trees > 0
+    with embedded_again(repo) as fresh:
+        fresh.merge("old", "main")
+        fresh.merge("older", "main")
+        assert content(fresh, "main") == {"a": b"old", "b": b"later", "c": b"older"}
+
+
 def test_branches_and_jobs_from_before_what_was_kept_of_history_still_merge(repo: EmbeddedBranchStore) -> None:
     repo.put("main", "a", b"1")
     repo.create_branch("old")
