@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -41,6 +44,20 @@ def sqlite_url(tmp_path: Path) -> str:
 def shared_url(request: pytest.FixtureRequest) -> str:
     """A ledger that several processes can open."""
     return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """In memory where that is possible, for tests that kill processes, not the machine, and need no slow disk."""
+    folder = Path(tempfile.mkdtemp(prefix="lakeseal-owner-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, scratch: Path) -> str:
+    """As `shared_url`, on no slow disk."""
+    return f"sqlite:///{scratch}/ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])

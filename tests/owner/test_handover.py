@@ -523,8 +523,8 @@ def test_50_take_over_and_release_cycles_under_writers(open_owner, memory: Store
 
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
-def test_1000_take_over_and_release_cycles_under_writers(open_owner, shared_url: str, memory: Store) -> None:
-    owners = {"one": open_owner(shared_url, name="one", batch_size=3), "two": open_owner(name="two", batch_size=3)}
+def test_1000_take_over_and_release_cycles_under_writers(open_owner, url: str, memory: Store) -> None:
+    owners = {"one": open_owner(url, name="one", batch_size=3), "two": open_owner(name="two", batch_size=3)}
     _cycles(memory, owners, cycles=1000, writers=4)
 
 

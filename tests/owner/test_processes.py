@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,19 +21,6 @@ from lakeseal.testing.managed_tables import create, newest
 
 HERE = Path(__file__).parent
 DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    """In memory where that is possible: these tests kill processes, not the machine, and need no slow disk."""
-    folder = Path(tempfile.mkdtemp(prefix="lakeseal-owner-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, scratch: Path) -> str:
-    return f"sqlite:///{scratch}/ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
 def run_clients(
