@@ -1,5 +1,5 @@
 """Set up the peers that need more than PyPI, once: Delta Spark in `.venv-peers`, its JARs from Maven Central, and S3A
-for Hadoop's committers, which goes with our own Spark and must be of its Hadoop's version.
+for Hadoop's committers, which goes with our own Spark and must be of its Hadoop's version; and a Kafka broker.
 
 Delta Spark refuses Spark versions newer than it knows, so it gets an environment of its own. Spark fetches the JARs
 itself (`spark.jars.packages`), so whatever the user configured for Spark or Ivy counts. A release is on PyPI before its
@@ -17,6 +17,8 @@ VENV = ROOT / ".venv-peers"
 PYTHON = VENV / "bin" / "python"
 JARS = VENV / "delta-jars.txt"
 S3A_JARS = VENV / "s3a-jars.txt"
+KAFKA_JARS = VENV / "kafka-jars.txt"
+KAFKA = "4.1.1"
 PYSPARK = "pyspark==4.2.0"
 RELEASES = ["delta-spark==4.4.1", "delta-spark==4.4.0"]
 RESOLVE = """
@@ -26,7 +28,7 @@ from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 configure_spark_with_delta_pip(builder.config("spark.jars.ivy", sys.argv[1])).getOrCreate().stop()
 """
-RESOLVE_S3A = """
+RESOLVE_PACKAGE = """
 import sys
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
@@ -38,21 +40,30 @@ builder.getOrCreate().stop()
 def main() -> None:
     set_up_delta_spark()
     set_up_s3a()
+    set_up_kafka()
 
 
 def set_up_s3a() -> None:
-    if S3A_JARS.exists():
-        return
     hadoop = hadoop_version()
-    ivy = VENV / "ivy" / "s3a"
+    set_up_package(f"S3A {hadoop}", f"org.apache.hadoop:hadoop-aws:{hadoop}", S3A_JARS, "Hadoop's committers")
+
+
+def set_up_kafka() -> None:
+    set_up_package(f"Kafka {KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}", KAFKA_JARS, "a real broker of Kafka")
+
+
+def set_up_package(name: str, package: str, listed: Path, skipped: str) -> None:
+    if listed.exists():
+        return
+    ivy = VENV / "ivy" / listed.stem.removesuffix("-jars")
     try:
-        command = [sys.executable, "-c", RESOLVE_S3A, f"org.apache.hadoop:hadoop-aws:{hadoop}", str(ivy)]
+        command = [sys.executable, "-c", RESOLVE_PACKAGE, package, str(ivy)]
         subprocess.run(command, check=True, capture_output=True, timeout=900)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        print(f"peers: SKIPPED Hadoop's committers: Maven Central did not give S3A {hadoop}", flush=True)
+        print(f"peers: SKIPPED {skipped}: Maven Central did not give {name}", flush=True)
         return
-    S3A_JARS.write_text("\n".join(sorted(map(str, (ivy / "jars").glob("*.jar")))) + "\n", encoding="utf-8")
-    print(f"peers: S3A {hadoop} is ready", flush=True)
+    listed.write_text("\n".join(sorted(map(str, (ivy / "jars").glob("*.jar")))) + "\n", encoding="utf-8")
+    print(f"peers: {name} is ready", flush=True)
 
 
 def hadoop_version() -> str:
