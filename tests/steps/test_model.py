@@ -139,5 +139,11 @@ class Publishing(RuleBasedStateMachine):
             assert rows == list(range(self.watermark))
 
 
-Publishing.TestCase.settings = settings(max_examples=25, stateful_step_count=20)
-TestPublishing = pytest.mark.timeout(300)(Publishing.TestCase)
+class TestPublishing(Publishing.TestCase):
+    settings = settings(max_examples=25, stateful_step_count=20)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+class TestPublishingForLong(Publishing.TestCase):
+    settings = settings(max_examples=1000, stateful_step_count=50)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakeseal.errors import ObjectNotFound, UnsafePath
-from lakeseal.storage import MovesObjects, Store, open_store
+from lakeseal.storage import HasDirectories, MovesObjects, Store, open_store
 
 KEYS = ["a=1%3A2/b c#?é&+.parquet", "100%", "ひらがな/漢字/深い", "emoji 😀"]
 
@@ -65,3 +65,21 @@ def test_a_disk_moves_between_two_roots(tmp_path: Path) -> None:
 
     assert other.get("e/b") == b"1"
     assert list(one.list(recursive=True)) == []
+
+
+def test_a_disk_removes_directories_that_hold_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert isinstance(store, HasDirectories)
+    for key in ("job/a/b/1", "job/a/2", "job/c/3", "other/4"):
+        store.put(key, b"x")
+    store.delete(["job/a/b/1", "job/c/3", "other/4"])
+
+    store.prune("job/")
+
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["2", "a", "job", "other"]
+    store.delete(["job/a/2"])
+    store.prune("job/")
+    store.prune("job/")
+    assert [path.name for path in tmp_path.rglob("*")] == ["other"]
+    store.put("job/a/b/1", b"again")
+    assert store.get("job/a/b/1") == b"again"

@@ -12,7 +12,7 @@ from msgspec import Struct
 from lakeseal.errors import BrokenSequence, NotFound, Refused, UnknownStep
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.step import Undoable
-from lakeseal.steps.store import CommitStepStore
+from lakeseal.steps.store import CommitStepStore, SequenceState
 
 
 class Aborted(Struct, frozen=True, kw_only=True):
@@ -43,6 +43,16 @@ def abort(
                     f"back: {step.describe()}",
                     hint="Finish it instead: lakeseal steps retry",
                 )
+        # Whatever happens from here on, nobody may go on with it by itself.
+        steps.note(
+            store,
+            dataset,
+            checksum=status.checksum,
+            epoch=max(epoch, status.epoch),
+            state=SequenceState.SET_ASIDE,
+            tries=status.tries,
+            reason="It is being aborted",
+        )
         for step in reversed(sequence.steps):
             if isinstance(step, Undoable):
                 step.undo(context)

@@ -87,9 +87,14 @@ class FileStepStore:
 
     def __init__(self, root: Store) -> None:
         self._root = root
+        self._created: set[str] = set()
 
     def create(self, store: str) -> bool:
-        return self._root.put_if_absent(f"{hashed(store)}/{_NAME}", msgspec.json.encode(_Name(store)))
+        if store in self._created:
+            return False
+        is_new = self._root.put_if_absent(f"{hashed(store)}/{_NAME}", msgspec.json.encode(_Name(store)))
+        self._created.add(store)
+        return is_new
 
     def stores(self) -> list[str]:
         keys = [meta.key for meta in self._root.list(recursive=True)]
@@ -201,6 +206,7 @@ class FileStepStore:
         if self.statuses(store):
             raise AlreadyExists(f"{store!r} holds sequences", hint="Finish or abort them first")
         keys = [meta.key for meta in self._root.list(f"{hashed(store)}/", recursive=True)]
+        self._created.discard(store)
         self._root.delete(keys)
         return bool(keys)
 

@@ -6,7 +6,7 @@ A dataset's row outlives its sequences: without one its state is `empty`, and it
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,6 +26,8 @@ _NOTHING: dict[str, Any] = {
     "tries": 0,
     "reason": None,
 }
+# Beyond this, all rows of a store are as quickly read as named.
+_NAMED_AT_ONCE = 500
 _STATUS = [column for column in sequences.c if column.name != "payload"]
 
 
@@ -67,7 +69,7 @@ class LedgerStepStore:
 
         def do(tx: Tx) -> None:
             tx.insert(stores, store=store, created=_now())
-            known = {row.dataset: row.epoch for row in tx.rows(_epochs(store))}
+            known = {row.dataset: row.epoch for row in tx.rows(_epochs(store, names))}
             for dataset in names:
                 if known.get(dataset, -1) < epoch:
                     _claimed(tx, store, dataset, epoch)
@@ -171,9 +173,12 @@ def _claimed(tx: Tx, store: str, dataset: str, epoch: int) -> Row:
     return row
 
 
-def _epochs(store: str) -> sa.Select[Any]:
+def _epochs(store: str, datasets: Sequence[str] | None = None) -> sa.Select[Any]:
     columns = (sequences.c.dataset, sequences.c.epoch, sequences.c.state)
-    return sa.select(*columns).where(sequences.c.store_key == key(store)).order_by(sequences.c.dataset_key)
+    query = sa.select(*columns).where(sequences.c.store_key == key(store)).order_by(sequences.c.dataset_key)
+    if datasets is not None and len(datasets) <= _NAMED_AT_ONCE:
+        query = query.where(sequences.c.dataset_key.in_([key(dataset) for dataset in datasets]))
+    return query
 
 
 def _status(row: Row) -> SequenceStatus:

@@ -32,6 +32,7 @@ from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument
 from lakeseal.steps import step as step_codec
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.step import CommitStep, Joinable
+from lakeseal.storage import HasDirectories
 
 if TYPE_CHECKING:
     from lakeseal.steps.store import CommitStepStore
@@ -56,6 +57,8 @@ class Leftover(Struct, frozen=True, kw_only=True):
         keys = [entry.key for entry in store.list(self.prefix, recursive=True)]
         for start in range(0, len(keys), _DELETE_AT_ONCE):
             store.delete(keys[start : start + _DELETE_AT_ONCE])
+        if isinstance(store, HasDirectories):
+            store.prune(self.prefix)
 
 
 class Replayed(Struct, frozen=True, kw_only=True):

@@ -106,8 +106,8 @@ class Watermarks:
         self._ledger.write(lambda tx: advance(tx, pipeline, dataset, wanted, turn=turn), idempotent=True)
 
     def reset(self, pipeline: str, dataset: str, values: Mapping[str, Value], *, epoch: int = 0) -> None:
-        """Exactly these partitions, at these values, are left. Refused while a dataset has an open sequence is for
-        the caller to see to."""
+        """Exactly these partitions, at these values, are left. That the dataset has no open sequence, which would
+        then find its watermark moved, is for the caller to see to."""
 
         def do(tx: Tx) -> None:
             tx.delete(watermarks, pipeline=pipeline, dataset=dataset)

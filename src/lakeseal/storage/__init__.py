@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from lakeseal.storage.base import MovesObjects, ObjectMeta, Store
+from lakeseal.storage.base import HasDirectories, MovesObjects, ObjectMeta, Store
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
 from lakeseal.storage.uri import StoreSpec, open_store, resolve
 
 __all__ = [
+    "HasDirectories",
     "LocalStore",
     "MovesObjects",
     "ObjectMeta",

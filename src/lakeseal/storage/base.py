@@ -85,3 +85,11 @@ class MovesObjects(Protocol):
 
         Each target is replaced in one step. All targets are durable when it returns, and on object stores before the
         first source is deleted. After an error any part of it may have happened."""
+
+
+@runtime_checkable
+class HasDirectories(Protocol):
+    """A store in which directories stay when the last object in them is deleted."""
+
+    def prune(self, prefix: str) -> None:
+        """Removes directories without objects, at and below `prefix`, which nobody writes to any more."""

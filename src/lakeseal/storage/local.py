@@ -8,12 +8,13 @@ Keys are file names below the root, as they are. How new files appear is told in
   guards against a table whose files or log were made to point elsewhere; it is no guard against someone who can
   exchange directories of the root while it is open.
 - Listing does not descend into linked directories, and passes over names that cannot be keys.
-- Directories are made as needed and never removed.
+- Directories are made as needed, and removed by `prune` only.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import os
 import re
@@ -169,6 +170,12 @@ class LocalStore:
                 left.append((source, target))
         to._sync(touched)
         return left
+
+    def prune(self, prefix: str) -> None:
+        self._look_at(check_prefix(prefix))
+        for directory, _, _ in os.walk(self._base + prefix, topdown=False):
+            with contextlib.suppress(OSError):  # something is in it, or it is gone
+                os.rmdir(directory)
 
     def open_read(self, key: str) -> pa.NativeFile:
         try:

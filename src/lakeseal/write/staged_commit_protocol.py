@@ -33,7 +33,7 @@ from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, move, recorded_
 from lakeseal.steps.sequence import CommitSequence, Leftover
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.store import CommitStepStore
-from lakeseal.storage import Store, StoreSpec
+from lakeseal.storage import HasDirectories, Store, StoreSpec
 from lakeseal.write.file_commit_protocol import (
     Json,
     TaskCommitMessage,
@@ -200,6 +200,8 @@ class StagedCommitProtocol:
         keys = [meta.key for meta in self._store.list(self._directory, recursive=True)]
         if keys:
             self._store.delete(keys)
+        if isinstance(self._store, HasDirectories):
+            self._store.prune(self._directory)
 
     @property
     def _directory(self) -> str:
