@@ -248,6 +248,33 @@ def test_what_came_before_a_failure_is_published_with_its_watermark_where_that_i
     assert lake.ids() == Counter([0, 1, 2, 3] * 2)
 
 
+@pytest.mark.parametrize(("ends", "published"), [(True, 2), (False, 0)], ids=["places to go on from", "none"])
+def test_units_of_a_partition_before_the_one_that_failed_are_published_where_the_source_can_go_on_from_them(
+    lake: Any, ends: bool, published: int
+) -> None:
+    class Cut(Source, frozen=True, kw_only=True, tag="cut"):
+        """One partition in two units of two rows, of which the second breaks."""
+
+        def row_schema(self) -> StructType:
+            return parse_schema("id long")
+
+        def plan(self, watermarks: Mapping[str, Any]) -> Plan:
+            first = WorkUnit(partition="", high={"n": 2} if ends else None, payload={"ids": [0, 1]})
+            return Plan(units=(first, WorkUnit(partition="", high={"n": 4}, payload={"ids": [2, 3]})))
+
+        def read(self, unit: WorkUnit) -> Iterator[Chunk]:
+            if unit.payload["ids"] == [2, 3]:
+                raise SourceUnavailable("the second unit is broken")
+            yield Chunk(rows=pa.RecordBatch.from_pydict({"id": unit.payload["ids"]}))
+
+    dataset = Dataset(name="cut", source=Cut(), target=lake.to_table(), commit="partial", retries=NOW)
+    pipeline = lake.pipeline(dataset)
+    result = pipeline.run(check=False)
+    assert sum(lake.ids().values()) == published
+    assert {mark.partition: mark.value for mark in pipeline.watermarks()} == ({"": {"n": 2}} if ends else {})
+    assert result.state == ("partly" if ends else "failed")
+
+
 def test_a_failure_that_may_pass_is_tried_again_from_the_plan_on(lake: Any) -> None:
     NumbersSource.heals_after = 1
     retries = Retries(times=2, first_pause_seconds=0)

@@ -6,7 +6,18 @@ import sys
 
 import lakeseal
 
-NAMES = ["LakesealError", "Repository", "Table", "convert", "create", "register", "snapshots", "sql", "transaction"]
+NAMES = [
+    "LakesealError",
+    "Pipeline",
+    "Repository",
+    "Table",
+    "convert",
+    "create",
+    "register",
+    "snapshots",
+    "sql",
+    "transaction",
+]
 TABLE = [
     "add_columns",
     "add_constraint",

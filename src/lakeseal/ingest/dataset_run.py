@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,18 +90,18 @@ class DatasetRun:
         highs: dict[str, Any] = {}
         for report in sorted(counted, key=lambda report: report.number):
             self.measured.add(report.measured)
-            for unit in report.units:
-                if unit.error is not None:
-                    left_over.append(f"{unit.partition}: {error_from_json(unit.error).message}")
-                if unit.high is not None and not unit.is_whole:
-                    highs[unit.partition] = unit.high
-        partly = set(highs)
-        whole = {unit.partition for report in counted for unit in report.units if unit.is_whole} - partly
+            for result in report.units:
+                if result.error is not None:
+                    left_over.append(f"{result.partition}: {error_from_json(result.error).message}")
+                if result.high is not None and self.dataset.commit == "partial":
+                    highs[result.partition] = result.high  # a partition is one order's, in the order of its units
+        planned = Counter(unit.partition for unit in self.plan.units)
+        done = Counter(unit.partition for report in counted for unit in report.units if unit.is_whole)
         lows: dict[str, Any] = {}
-        for planned in self.plan.units:
-            lows.setdefault(planned.partition, planned.low)
-            if planned.partition in whole and self._is_done(planned.partition, counted):
-                highs[planned.partition] = planned.high
+        for unit in self.plan.units:
+            lows.setdefault(unit.partition, unit.low)
+            if done[unit.partition] == planned[unit.partition]:
+                highs[unit.partition] = unit.high
         self.changes = tuple(
             WatermarkChange(partition=partition, expected=lows[partition], value=high)
             for partition, high in sorted(highs.items())
@@ -110,12 +111,6 @@ class DatasetRun:
         return (
             [report.message for report in counted if report.message is not None],
             [report.error_message for report in counted if report.error_message is not None],
-        )
-
-    def _is_done(self, partition: str, counted: Sequence[OrderReport]) -> bool:
-        planned = sum(unit.partition == partition for unit in self.plan.units)
-        return planned == sum(
-            unit.is_whole for report in counted for unit in report.units if unit.partition == partition
         )
 
     def judge(self) -> None:

@@ -35,7 +35,8 @@ class WorkUnit(Struct, frozen=True, kw_only=True):
     low: Watermark = None
     """What is published already."""
     high: Watermark
-    """What is published once all of this unit is."""
+    """What is published once all of this unit, and those of its partition before it, are. None if that is no place to
+    go on from; the last unit of a partition always has one."""
     size: int = 1
     """About how many bytes; tasks get about the same."""
     payload: dict[str, Any] = {}

@@ -102,8 +102,14 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
         return Plan(
             units=tuple(
                 # Splits are no places to go on from: only behind all of them the version is done.
-                WorkUnit(partition="", low=mark, high=high, size=max(1, len(cut)), payload={**told, "split": cut})
-                for cut in cuts
+                WorkUnit(
+                    partition="",
+                    low=mark,
+                    high=high if n == len(cuts) - 1 else None,
+                    size=max(1, len(cut)),
+                    payload={**told, "split": cut},
+                )
+                for n, cut in enumerate(cuts)
             )
         )
 

@@ -229,6 +229,8 @@ class _Extraction:
         self._work, self._order, self._source = work, order, source
         self._task = msgspec.structs.replace(task, split=order.number)
         self.is_stuck = False
+        self._is_pending = False
+        """Whether rows were written since the last watermark that the source gave."""
 
     def run(self) -> OrderReport:
         order = self._order
@@ -252,20 +254,22 @@ class _Extraction:
         work = self._work
         what = f"{self._source.describe()}, partition {unit.partition!r}" if unit.partition else self._source.describe()
         chunks = steadily(lambda: self._source.read(unit), work.timeout_seconds, what)
-        high, is_pending = None, False
+        high = None
         while True:
             try:
                 chunk = next(chunks, None)
             except Exception as error:
                 self.is_stuck = isinstance(error, SourceTimeout)
                 # Rows behind the last watermark that the source gave are in the files already and can't be taken back.
-                if work.policy != "partial" or is_pending:
+                if work.policy != "partial" or self._is_pending:
                     raise
                 return UnitResult(partition=unit.partition, high=high, error=_told(error))
             if chunk is None:
+                self._is_pending = self._is_pending and unit.high is None
                 return UnitResult(partition=unit.partition, high=unit.high, is_whole=True)
+            self._is_pending = chunk.high is None
             self._take(chunk, unit, output)
-            high, is_pending = (high, True) if chunk.high is None else (chunk.high, False)
+            high = high if chunk.high is None else chunk.high
 
     def _take(self, chunk: Chunk, unit: WorkUnit, output: _Output) -> None:
         output.measured.read += chunk.rows.num_rows + len(chunk.bad)
