@@ -32,7 +32,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
     │   ├── AppendOnlyTable · PolicyRefused · NotBackfilled
-    │   ├── BranchProtected · CheckRefused
+    │   ├── BranchProtected · BranchDirty · CheckRefused
     │   ├── RunFailed               datasets of an ingest were not published; each one's error says why
     │   ├── Fenced · LeaseHeld      a later run has taken over, or another runs now
     │   ├── NotAuthenticated · NotAllowed        a service: who you are, or what you may do
@@ -391,6 +391,13 @@ class PolicyRefused(Refused):
 class BranchProtected(Refused):
     kind = "branch-protected"
     default_hint = "Commit to another branch and merge it, or unprotect this one"
+
+
+class BranchDirty(Refused):
+    kind = "branch-dirty"
+    default_hint = (
+        "Somebody has written to it without committing: commit or reset these changes in lakeFS, and try again"
+    )
 
 
 class CheckRefused(Refused):

@@ -1,0 +1,255 @@
+"""Merges on a lakeFS server, with the same outcome as the embedded store's.
+
+The server's own three-way merge does most of it. What it knows nothing of (directories that a job emptied, and with
+them what other jobs put there meanwhile) is prepared as a commit on top of source and destination, and that is merged.
+All of this is worked out for one head of the destination, and counts only if the merge lands there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+import lakefs_sdk
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal.branches import checks as rules
+from lakeseal.branches.lakefs_ground import LakeFSGround, change_tables, same
+from lakeseal.branches.lakefs_moves import LakeFSMoves, own, pauses
+from lakeseal.branches.lakefs_server import ASIDE, JOB
+from lakeseal.branches.merging import conflict
+from lakeseal.branches.paths import check_path, directory, outermost
+from lakeseal.branches.store import Check
+from lakeseal.branches.values import (
+    Change,
+    Commit,
+    Conflict,
+    ConflictKind,
+    Entry,
+    HeadMoved,
+    MergeResult,
+    Ref,
+    Strategy,
+)
+from lakeseal.errors import InvalidArgument, ObjectNotFound
+
+_FLIPPED = {"source-wins": "dest-wins", "dest-wins": "source-wins"}
+
+
+class Plan(Struct, kw_only=True):
+    """What the server's merge, in which the source wins unless the strategy says otherwise, does not get right."""
+
+    mended: dict[str, Entry | None] = {}
+    """What these paths have to hold."""
+    conflicts: list[Conflict] = []
+    replaced: int = 0
+    decided: int = 0
+
+
+class LakeFSMerges:
+    def __init__(self, ground: LakeFSGround, moves: LakeFSMoves) -> None:
+        self._ground = ground
+        self._moves = moves
+
+    def merge(
+        self,
+        source: str,
+        dest: str,
+        *,
+        strategy: Strategy | None,
+        if_head: str | None,
+        message: str,
+        metadata: Mapping[str, str],
+        checks: Sequence[Check],
+    ) -> MergeResult | HeadMoved:
+        if strategy not in (None, "source-wins", "dest-wins"):
+            raise InvalidArgument(f"{strategy!r} is no strategy", hint="Use source-wins or dest-wins, or none")
+        noted = own(metadata)
+        for pause in pauses():
+            head = self._ground.head(dest)
+            if if_head is not None and head != if_head:
+                return HeadMoved(branch=dest, expected=if_head, actual=head)
+            attempt = _Attempt(self._ground, self._moves, self._ground.look(source), dest, head, strategy)
+            outcome = attempt.run(message or f"Merge {source} into {dest}", noted, checks)
+            if isinstance(outcome, MergeResult) or if_head is not None:
+                return outcome
+            time.sleep(pause)
+        raise AssertionError("pauses do not end")
+
+
+class _Attempt:
+    """At one head of the destination."""
+
+    def __init__(
+        self,
+        ground: LakeFSGround,
+        moves: LakeFSMoves,
+        source: Ref,
+        dest: str,
+        head: str,
+        strategy: Strategy | None,
+    ) -> None:
+        self._ground = ground
+        self._moves = moves
+        self._source = source
+        self._top = ground.history.get(source.commit)
+        self._dest = dest
+        self._head = head
+        self._strategy = strategy
+        self._apart = ground.history.diverge(self._top.id, head)
+
+    def run(self, message: str, metadata: dict[str, str], checks: Sequence[Check]) -> MergeResult | HeadMoved:
+        if not self._apart.left:
+            return MergeResult(commit=self._head, base=self._top.id, nothing_to_do=True)
+        base = self._base()
+        plan = self._plan(base) if self._apart.right else Plan()
+        if plan.conflicts:
+            raise conflict(f"the merge of {self._source.name!r} into {self._dest!r}", tuple(plan.conflicts))
+        asked = [*rules.rules_from_json(self._ground.rules(self._dest)), *checks]
+        noted = {**metadata, JOB: self._top.job} if self._top.job else metadata
+        with ExitStack() as stack:
+            final, after = self._prepared(stack, plan, to_see=bool(asked))
+            if asked:
+                dest = Ref(name=self._dest, kind="branch", commit=self._head)
+                rules.run(asked, _Proposal(self._ground, self._source, dest, self._top, metadata, after))
+            done = self._moves.move(
+                self._dest,
+                final,
+                self._head,
+                message=message,
+                metadata=noted,
+                squash=False,
+                strategy=self._strategy or ("" if self._ground.server.options.unguarded else "source-wins"),
+            )
+        if isinstance(done, HeadMoved):
+            return done
+        return MergeResult(
+            commit=done.id,
+            base=base,
+            **self._ground.count(self._head, done.id),
+            replaced=plan.replaced,
+            conflicts_decided=plan.decided,
+        )
+
+    def _base(self) -> str:
+        """The server's choice, for its merge counts from there."""
+        server = self._ground.server
+        return str(server.asked(server.api.refs_api.find_merge_base, self._top.id, self._head).base_commit_id)
+
+    def _prepared(self, stack: ExitStack, plan: Plan, *, to_see: bool) -> tuple[str, str]:
+        """The commit to merge, and one with the tree that will come of it. These are the source itself where possible,
+        so that its history stays as it is."""
+        ground, top = self._ground, self._top.id
+        is_guarded = self._moves.is_guarded(top)
+        combined = bool(plan.mended) or (to_see and bool(self._apart.right))
+        if is_guarded and not combined:
+            return top, top
+        scratch = stack.enter_context(self._moves.scratch(top))
+        if combined:
+            merge = lakefs_sdk.Merge(
+                message="Prepared by Lakeseal",
+                metadata={ASIDE: "yes"},
+                strategy=_FLIPPED[self._strategy or "source-wins"],
+                allow_empty=True,
+            )
+            ground.server.asked(ground.server.api.refs_api.merge_into_branch, self._head, scratch, merge)
+            mended = plan.mended
+            ground.server.unstage(scratch, [path for path, entry in mended.items() if entry is None])
+            ground.server.stage(scratch, [entry for entry in mended.values() if entry is not None], ground.place)
+        after = self._moves.set_aside(scratch)
+        return (top if is_guarded and not plan.mended else after), after
+
+    def _plan(self, base: str) -> Plan:
+        ground, plan = self._ground, Plan()
+        there, came = dict(ground.differences(base, self._head)), dict(ground.differences(base, self._top.id))
+        emptied = outermost(directory(name) for commit in self._apart.left for name in commit.directories)
+        for name in emptied:
+            self._plan_directory(plan, name, there, came)
+        both = [path for path in came if path in there and not path.startswith(emptied)]
+        sides = zip(*(ground.side(commit, both) for commit in (base, self._top.id, self._head)), strict=True)
+        for path, (old, source, dest) in zip(both, sides, strict=True):
+            if same(source, dest):
+                continue
+            if same(source, old):
+                # The source has touched no more than metadata, which the server takes for a change.
+                plan.mended[path] = dest
+            elif not same(dest, old):
+                if self._strategy is None:
+                    plan.conflicts.append(_conflict(path, old, source, dest))
+                plan.decided += 1
+            elif self._strategy == "dest-wins":
+                plan.mended[path] = source
+        return plan
+
+    def _plan_directory(self, plan: Plan, name: str, there: dict[str, str], came: dict[str, str]) -> None:
+        ground = self._ground
+        paths = [path for path in there if path.startswith(name)]
+        sides = zip(ground.side(self._top.id, paths), ground.side(self._head, paths), strict=True)
+        lost = {path: pair for path, pair in zip(paths, sides, strict=True) if not same(*pair)}
+        clashes = [*lost]
+        if self._top.job and lost:
+            touched = self._touched(name)
+            clashes = [path for path in lost if path in touched]
+        if clashes and self._strategy == "dest-wins":
+            both = sorted({*paths, *(path for path in came if path.startswith(name))})
+            plan.mended |= dict(zip(both, ground.side(self._head, both), strict=True))
+        else:
+            plan.mended |= {path: source for path, (source, _) in lost.items()}
+            plan.replaced += len(lost)
+        if self._strategy is None:
+            plan.conflicts += [Conflict(path=path, kind="foreign-write", dest=lost[path][1]) for path in clashes]
+        else:
+            plan.decided += len(clashes)
+
+    def _touched(self, name: str) -> set[str]:
+        """Paths in a directory that the destination got otherwise than by a job."""
+        commits = [self._ground.history.get(commit.id) for commit in self._apart.right]
+        foreign = [commit for commit in commits if not commit.job and not commit.aside]
+        return {
+            path
+            for commit in foreign
+            for path, _ in self._ground.differences(self._ground.before(commit), commit.id, name)
+        }
+
+
+class _Proposal:
+    """`store.MergeProposal`."""
+
+    def __init__(
+        self,
+        ground: LakeFSGround,
+        source: Ref,
+        dest: Ref,
+        source_commit: Commit,
+        metadata: Mapping[str, str],
+        after: str,
+    ) -> None:
+        self.source = source
+        self.dest = dest
+        self.source_commit = source_commit
+        self.metadata = metadata
+        self._ground = ground
+        self._after = after
+
+    def changes(self) -> Iterator[Change]:
+        return self._ground.changes(self.dest.commit, self._after)
+
+    def change_tables(self) -> Iterator[pa.Table]:
+        return change_tables(self.changes())
+
+    def open(self, path: str) -> pa.NativeFile:
+        found = self._ground.entry(self._after, check_path(path))
+        if found is None:
+            raise ObjectNotFound(f"after the merge there would be no {path!r}", file=path)
+        return self._ground.open(found)
+
+
+def _conflict(path: str, base: Entry | None, source: Entry | None, dest: Entry | None) -> Conflict:
+    kind: ConflictKind = "both-changed"
+    if source is None:
+        kind = "removed-and-changed"
+    elif dest is None:
+        kind = "changed-and-removed"
+    return Conflict(path=path, kind=kind, base=base, source=source, dest=dest)
