@@ -152,7 +152,7 @@ class Repository:
         """The rows of the files below a path, all in memory. `schema`, `format` and `header` are for files that were
         not written by a job and do not say by themselves what they hold."""
         found = self._scan(ref, path, schema, format, header).select(columns)
-        reader = TreeReader(self.store.objects.open(), found.spec)
+        reader = TreeReader(found.store, found.spec)
         return pa.Table.from_batches(reader.read(found.files), schema=reader.schema)
 
     def to_spark(
@@ -170,7 +170,7 @@ class Repository:
         from lakeseal.spark import tree_scan  # pyspark is an extra
 
         found = self._scan(ref, path, schema, format, header).select(columns)
-        return tree_scan.to_spark(spark, found, self.store.objects)
+        return tree_scan.to_spark(spark, found)
 
     # Files
 

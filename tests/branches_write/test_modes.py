@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pytest
 
 from lakeseal import Repository
-from lakeseal.branches.store import Commit
+from lakeseal.branches.store import Changes, Commit, Entry
 from lakeseal.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -261,3 +262,17 @@ def test_a_write_that_is_tried_again_with_its_id_happens_once(repo: Repository) 
 def test_files_are_rolled_by_rows(repo: Repository) -> None:
     assert repo.write(ROWS, "main", "out", max_records_per_file=1).files == 4
     same(repo.to_arrow("main", "out"), ROWS)
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_files_that_are_linked_from_elsewhere_are_read_where_they_are(
+    repo: Repository, tmp_path: Path, format: str
+) -> None:
+    other = Repository.create(tmp_path / "other dir")
+    other.write(ROWS, "main", "in", format=format)
+    (tmp_path / "plain").mkdir()
+    other.export("main", "in", tmp_path / "plain")
+    (file,) = (path for path in (tmp_path / "plain").iterdir() if path.suffix == f".{format}")
+    link = Entry(path=f"out/a.{format}", address=file.as_uri(), size=file.stat().st_size, checksum="sha256:x")
+    repo.store.commit("main", Changes(puts=(link,)))
+    same(repo.to_arrow("main", "out", schema=other.to_arrow("main", "in").schema), ROWS)

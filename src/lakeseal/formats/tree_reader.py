@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from lakeseal.log.read_ahead import in_order
 from lakeseal.protocol.data_paths import encode_path
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.schema import StructField, StructType
-from lakeseal.storage.base import Store
+from lakeseal.storage import Store, StoreSpec, open_store
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -59,12 +60,12 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
 
 
 class TreeReader:
-    """May be shared by threads. `outside` opens stores of objects that lie beyond the repository's."""
+    """May be shared by threads. Objects that lie beyond the repository's store are opened where they are."""
 
-    def __init__(self, store: Store, spec: TreeSpec, *, outside: Callable[[str], Store] | None = None) -> None:
-        self._store = store
+    def __init__(self, store: StoreSpec, spec: TreeSpec) -> None:
+        self._store = store.open()
         self._spec = spec
-        self._tables = DataReader(store, spec.table, outside=outside)
+        self._tables = DataReader(self._store, spec.table, outside=_opener(store))
         self._wanted = spec.table.wanted()
         self._partitions = {name.lower() for name in spec.partition_columns}
         self.schema: pa.Schema = self._tables.schema
@@ -141,6 +142,15 @@ def _constant(field: StructField, file: TreeFile) -> pa.Scalar:
     return parse_partition_values(
         pa.array([texts.get(field.name.lower())], pa.string()), field.type, column=field.name
     )[0]
+
+
+def _opener(spec: StoreSpec) -> Callable[[str], Store]:
+    @lru_cache(maxsize=8)
+    def opened(uri: str) -> Store:
+        same_kind = uri.partition(":")[0] == spec.uri.partition(":")[0]
+        return open_store(uri, spec.storage_options if same_kind else None)
+
+    return opened
 
 
 def _located(address: str) -> str:

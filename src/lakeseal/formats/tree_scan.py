@@ -28,12 +28,15 @@ from lakeseal.formats.tree_reader import TreeFile, TreeSpec
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.partitions import parse_partition_directory
 from lakeseal.protocol.schema import LONG, STRING, StructField, StructType
+from lakeseal.storage import StoreSpec
 
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _SHAPE = re.compile(rf"{DIRECTORY}/shape-[0-9a-f]{{16}}\.json")
 
 
 class TreeScan(Struct, frozen=True, kw_only=True):
+    store: StoreSpec
+    """Where the files' objects are."""
     commit: str
     path: str
     spec: TreeSpec
@@ -105,7 +108,7 @@ class _Scan:
             partition_columns=partition_columns,
             shapes=tuple(self._shapes),
         )
-        return TreeScan(commit=self._commit, path=self._path, spec=spec, files=files)
+        return TreeScan(store=self._store.objects, commit=self._commit, path=self._path, spec=spec, files=files)
 
     def _entries(self) -> tuple[list[Entry], set[str]]:
         """The files to read, and the shapes that are there."""

@@ -39,9 +39,8 @@ class LakesealDataSource(DataSource):
     def schema(self) -> StructType:
         with noted():
             if is_of_repository(self._options):
-                tree = TreeReadOptions.from_options(self._options)
-                self._pinned = tree.scan()
-                return TreeTask(store=tree.place.store, spec=self._pinned.spec).schema
+                self._pinned = TreeReadOptions.from_options(self._options).scan()
+                return TreeTask.of(self._pinned).schema
             batch = BatchRead(ReadOptions.from_options(self._options))
             self._pinned = batch.options
             return batch.task().schema

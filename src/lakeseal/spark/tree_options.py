@@ -20,9 +20,9 @@ from lakeseal.formats.tree_scan import TreeScan, scan
 from lakeseal.protocol.schema import StructType
 from lakeseal.spark.options import GivenOptions
 from lakeseal.spark.sink_options import listed, lowered
-from lakeseal.storage import StoreSpec
 from lakeseal.write.branch_write import BranchWriteCommand
 
+_LAKEFS = "lakefs://"
 _LEDGER = "LAKESEAL_LEDGER"
 _PLACE = ("path", "ledger", "directory", "fileFormat", "header")
 _READ = (*_PLACE, "ref")
@@ -57,11 +57,11 @@ class RepositoryPlace(Struct, frozen=True, kw_only=True):
         return cls(uri=uri, ledger=ledger, storage_options=dict(given.storage))
 
     def open(self) -> BranchStore:
-        return embedded.open(self.uri, ledger=self.ledger, storage_options=self.storage_options)
+        if self.uri.startswith(_LAKEFS):
+            from lakeseal.branches import lakefs  # its packages are an extra
 
-    @property
-    def store(self) -> StoreSpec:
-        return StoreSpec(uri=self.uri, storage_options=self.storage_options)
+            return lakefs.open(self.uri, storage_options=self.storage_options)
+        return embedded.open(self.uri, ledger=self.ledger, storage_options=self.storage_options)
 
 
 class TreeReadOptions(Struct, frozen=True, kw_only=True):

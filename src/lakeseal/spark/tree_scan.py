@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeseal.formats.tree_reader import TreeFile, TreeReader, TreeSpec
 from lakeseal.formats.tree_scan import TreeScan
-from lakeseal.spark.read_task import MAX_SPLIT_BYTES, opener, runs, split_goal
+from lakeseal.spark.read_task import MAX_SPLIT_BYTES, runs, split_goal
 from lakeseal.spark.rows import for_spark, rows_schema
 from lakeseal.spark.scan import run_in_tasks
 from lakeseal.storage import StoreSpec
@@ -27,12 +27,16 @@ class TreeTask(Struct, frozen=True, kw_only=True):
     store: StoreSpec
     spec: TreeSpec
 
+    @classmethod
+    def of(cls, scan: TreeScan) -> TreeTask:
+        return cls(store=scan.store, spec=scan.spec)
+
     @property
     def schema(self) -> types.StructType:
         return rows_schema(self.spec.table.wanted())
 
     def read(self, split: bytes) -> Iterator[pa.RecordBatch]:
-        reader = TreeReader(self.store.open(), self.spec, outside=opener(self.store))
+        reader = TreeReader(self.store, self.spec)
         files = msgspec.msgpack.decode(split, type=list[TreeFile])
         return for_spark(reader.read(files), reader.schema)
 
@@ -46,6 +50,6 @@ def tree_splits(files: Sequence[TreeFile], *, max_bytes: int = MAX_SPLIT_BYTES) 
     return [msgspec.msgpack.encode(list(files[first:last])) for first, last in runs(sizes, goal)]
 
 
-def to_spark(spark: SparkSession, scan: TreeScan, store: StoreSpec) -> DataFrame:
-    task = TreeTask(store=store, spec=scan.spec)
-    return run_in_tasks(spark, task, tree_splits(scan.files), f"read of {store.uri} {scan.path}")
+def to_spark(spark: SparkSession, scan: TreeScan) -> DataFrame:
+    task = TreeTask.of(scan)
+    return run_in_tasks(spark, task, tree_splits(scan.files), f"read of {scan.path} in {scan.store.uri}")

@@ -31,7 +31,7 @@ class TreeBatchReader(DataSourceReader):
         with noted():
             found = options.scan(data_schema(schema)) if scan is None else scan
         self._files = found.files
-        self._task = TreeTask(store=options.place.store, spec=found.spec)
+        self._task = TreeTask.of(found)
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks need to know what to read, not all that there is.
