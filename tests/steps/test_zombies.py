@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from lakeseal.errors import Fenced, LakesealError
+from lakeseal.steps import SequenceState
 from lakeseal.steps.recovery import Outcome
 from lakeseal.testing.published_rows import STORE, URN, World
 
@@ -93,3 +94,20 @@ def test_a_zombie_with_an_aborted_sequence_publishes_nothing_that_stays(world: W
         old.finish(world.steps, world.context(zombie))
 
     world.check(0)
+
+
+def test_w8_a_recovery_that_loses_its_turn_on_the_way_stops_and_sets_nothing_aside(world: World) -> None:
+    first = world.take_turn()
+    world.steps.put(world.stage(0, 30, epoch=first))
+    late = world.take_turn()
+    world.take_turn()  # has the lease, and has not claimed the dataset yet
+
+    with pytest.raises(Fenced):
+        world.recover(late, datasets=[URN])
+
+    status = world.steps.status(STORE, URN)
+    assert status is not None
+    assert (status.state, status.tries) == (SequenceState.OPEN, 0)
+    assert world.watermark() == 0
+    assert world.recover(world.take_turn()).clear == [URN]
+    world.check(30)
