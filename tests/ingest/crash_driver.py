@@ -96,7 +96,7 @@ def in_child(do: Callable[[], Any], kill_after: float | None = None) -> bool:
         try:
             do()
         except BaseException:
-            traceback.print_exc()
+            os.write(2, traceback.format_exc().encode())
             os._exit(1)
         os._exit(0)
     if kill_after is not None:
@@ -105,7 +105,7 @@ def in_child(do: Callable[[], Any], kill_after: float | None = None) -> bool:
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return False
-    assert status == 0, "a child failed; its reason is above"
+    assert status == 0, f"a child failed by {status}; its reason is above"
     return True
 
 

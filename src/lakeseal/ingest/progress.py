@@ -48,7 +48,7 @@ def run_progress(pipeline: str, datasets: Sequence[str]) -> Iterator[RunProgress
             shown.caption = f"{done} of {len(stages)} datasets are done"
         return shown
 
-    with Live(table(), console=Console(stderr=True), refresh_per_second=4) as live:
+    with Live(table(), console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
 
         class Shown:
             def stage(self, dataset: str, what: str, rows: int | None = None) -> None:
