@@ -131,3 +131,11 @@ def test_nothing_is_touched_while_the_pipeline_runs(steps: Run, world: World) ->
         ended = steps(command, STORE, URN)
         assert ended.code == 1
         assert '"kind":"lease-held"' in ended.err
+
+
+def test_a_ledger_that_is_not_there_is_not_made(lakeseal: Run, tmp_path: Path) -> None:
+    ended = lakeseal("steps", "list", "--ledger", f"sqlite:///{tmp_path}/typo.db", "--json")
+
+    assert ended.code == 1
+    assert '"kind":"not-found"' in ended.err
+    assert list(tmp_path.iterdir()) == []

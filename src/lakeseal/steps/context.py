@@ -96,8 +96,8 @@ class StepSettings(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def open(self) -> Iterator[StepContext]:
-        """With a ledger of its own, which is closed at the end."""
-        ledger = None if self.ledger is None else ledgers.open(self.ledger)
+        """With a connection to the ledger of its own, which is closed at the end."""
+        ledger = None if self.ledger is None else ledgers.open(self.ledger, create=False)
         try:
             yield StepContext(
                 ledger=ledger,
