@@ -71,9 +71,10 @@ def create(uri: str, *, storage_options: Mapping[str, str] | None = None) -> Lak
     """A new repository with an empty branch `main`; `AlreadyExists` if there is one."""
     server = Server(uri, Options.of(storage_options))
     config = server.storage_config()
-    namespace = server.options.storage_namespace or config.default_namespace_prefix
-    if not namespace and config.blockstore_type == "local":
-        namespace = f"local://{server.repository}"
+    namespace = server.options.storage_namespace
+    if not namespace and config.default_namespace_prefix:
+        namespace = f"{config.default_namespace_prefix.removesuffix('/')}/{server.repository}"
+        namespace = namespace.replace(":///", "://", 1)
     if not namespace:
         raise InvalidArgument(
             f"where shall the objects of {uri} be?",

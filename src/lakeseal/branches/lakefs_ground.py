@@ -69,7 +69,7 @@ class LakeFSGround:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.history = ServerHistory(server)
-        self.place = server.namespace()
+        self.place = server.place()
         self.objects: StoreSpec = server.objects(self.place)
         self.store: Store = self.objects.open()
 
