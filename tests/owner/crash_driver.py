@@ -102,10 +102,11 @@ def survive(url: str, directory: Path) -> None:
     seen: list[set[str]] = []
     for store in stores:
         acknowledged = {txn: int(version) for table, txn, version in map(str.split, lines) if table == store.uri}
+        listed = newest(store)  # first: a service's publisher goes on meanwhile, and may finish a release
         aware = DeltaLog(store, commit_source=OwnedCommits(ManagedOwner(owner, store))).update()
         reached = -1 if aware is None else aware.version
         assert all(version <= reached for version in acknowledged.values()), "B5: an acknowledged commit is missing"
-        assert newest(store) <= reached
+        assert listed <= reached
         seen.append(set() if aware is None else set(aware.files["path"].to_pylist()))
         told = owner.get_commits(store.uri)
         for commit in told.commits:
