@@ -1,7 +1,11 @@
 """Merges on a lakeFS server, with the same outcome as the embedded store's.
 
-The server's own three-way merge does most of it. What it knows nothing of (directories that a job emptied, and with
-them what other jobs put there meanwhile) is prepared as a commit on top of source and destination, and that is merged.
+What is to come of a merge is worked out here, from the server's diffs; the server's own three-way merge is tried on a
+hidden branch and compared with that. Where it is right, the source is merged as it is. Where it is not, the difference
+is mended in a commit on top of the trial, and that is merged, which moves the branch forward and merges nothing. The
+server's merge knows nothing of directories that a job emptied (and with them what other jobs put there meanwhile), and
+loses a file whose content equals that of a file that stood in the base where this one's name would sort.
+
 All of this is worked out for one head of the destination, and counts only if the merge lands there.
 """
 
@@ -35,14 +39,12 @@ from lakeseal.branches.values import (
 )
 from lakeseal.errors import InvalidArgument, ObjectNotFound
 
-_FLIPPED = {"source-wins": "dest-wins", "dest-wins": "source-wins"}
-
 
 class Plan(Struct, kw_only=True):
-    """What the server's merge, in which the source wins unless the strategy says otherwise, does not get right."""
-
+    expected: dict[str, str] = {}
+    """What a merge, in which the source wins unless the strategy says otherwise, has to do to the destination."""
     mended: dict[str, Entry | None] = {}
-    """What these paths have to hold."""
+    """What other paths have to hold, which no such merge can know."""
     conflicts: list[Conflict] = []
     replaced: int = 0
     decided: int = 0
@@ -99,6 +101,7 @@ class _Attempt:
         self._head = head
         self._strategy = strategy
         self._apart = ground.history.diverge(self._top.id, head)
+        self._job = self._top.job if source.kind == "job" else ""
 
     def run(self, message: str, metadata: dict[str, str], checks: Sequence[Check]) -> MergeResult | HeadMoved:
         if not self._apart.left:
@@ -108,9 +111,9 @@ class _Attempt:
         if plan.conflicts:
             raise conflict(f"the merge of {self._source.name!r} into {self._dest!r}", tuple(plan.conflicts))
         asked = [*rules.rules_from_json(self._ground.rules(self._dest)), *checks]
-        noted = {**metadata, JOB: self._top.job} if self._top.job else metadata
+        noted = {**metadata, JOB: self._job} if self._job else metadata
         with ExitStack() as stack:
-            final, after = self._prepared(stack, plan, to_see=bool(asked))
+            final, after = self._prepared(stack, plan)
             if asked:
                 dest = Ref(name=self._dest, kind="branch", commit=self._head)
                 rules.run(asked, _Proposal(self._ground, self._source, dest, self._top, metadata, after))
@@ -138,28 +141,46 @@ class _Attempt:
         server = self._ground.server
         return str(server.asked(server.api.refs_api.find_merge_base, self._top.id, self._head).base_commit_id)
 
-    def _prepared(self, stack: ExitStack, plan: Plan, *, to_see: bool) -> tuple[str, str]:
-        """The commit to merge, and one with the tree that will come of it. These are the source itself where possible,
-        so that its history stays as it is."""
-        ground, top = self._ground, self._top.id
-        is_guarded = self._moves.is_guarded(top)
-        combined = bool(plan.mended) or (to_see and bool(self._apart.right))
-        if is_guarded and not combined:
-            return top, top
-        scratch = stack.enter_context(self._moves.scratch(top))
-        if combined:
-            merge = lakefs_sdk.Merge(
-                message="Prepared by Lakeseal",
-                metadata={ASIDE: "yes"},
-                strategy=_FLIPPED[self._strategy or "source-wins"],
-                allow_empty=True,
-            )
-            ground.server.asked(ground.server.api.refs_api.merge_into_branch, self._head, scratch, merge)
-            mended = plan.mended
-            ground.server.unstage(scratch, [path for path, entry in mended.items() if entry is None])
-            ground.server.stage(scratch, [entry for entry in mended.values() if entry is not None], ground.place)
-        after = self._moves.set_aside(scratch)
-        return (top if is_guarded and not plan.mended else after), after
+    def _prepared(self, stack: ExitStack, plan: Plan) -> tuple[str, str]:
+        """The commit to merge, and one with the tree that will come of it. The first is the source itself where
+        possible, so that it is the merge's second parent."""
+        top, is_guarded = self._top.id, self._moves.is_guarded(self._top.id)
+        if not self._apart.right:
+            if is_guarded:
+                return top, top
+            made = self._moves.set_aside(stack.enter_context(self._moves.scratch(top)))
+            return made, made
+        scratch = stack.enter_context(self._moves.scratch(self._head))
+        trial = self._tried(scratch)
+        mended = {**self._wrong(plan, trial), **plan.mended}
+        if is_guarded and not mended:
+            return top, trial
+        server = self._ground.server
+        server.unstage(scratch, [path for path, entry in mended.items() if entry is None])
+        server.stage(scratch, [entry for entry in mended.values() if entry is not None], self._ground.place)
+        made = self._moves.set_aside(scratch)
+        return made, made
+
+    def _tried(self, scratch: str) -> str:
+        server = self._ground.server
+        merge = lakefs_sdk.Merge(
+            message="Prepared by Lakeseal",
+            metadata={ASIDE: "yes"},
+            strategy=self._strategy or "source-wins",
+            allow_empty=True,
+        )
+        return str(server.asked(server.api.refs_api.merge_into_branch, self._top.id, scratch, merge).reference)
+
+    def _wrong(self, plan: Plan, trial: str) -> dict[str, Entry | None]:
+        """Where the server's merge did something else, and what these paths have to hold."""
+        done = dict(self._ground.differences(self._head, trial))
+        wrong = sorted(path for path, _ in done.items() ^ plan.expected.items() if path not in plan.mended)
+        wanted = [path for path in wrong if path in plan.expected]
+        kept = [path for path in wrong if path not in plan.expected]
+        return {
+            **dict(zip(wanted, self._ground.side(self._top.id, wanted), strict=True)),
+            **dict(zip(kept, self._ground.side(self._head, kept), strict=True)),
+        }
 
     def _plan(self, base: str) -> Plan:
         ground, plan = self._ground, Plan()
@@ -167,20 +188,19 @@ class _Attempt:
         emptied = outermost(directory(name) for commit in self._apart.left for name in commit.directories)
         for name in emptied:
             self._plan_directory(plan, name, there, came)
+        plan.expected = {path: kind for path, kind in came.items() if path not in there and path not in plan.mended}
         both = [path for path in came if path in there and not path.startswith(emptied)]
         sides = zip(*(ground.side(commit, both) for commit in (base, self._top.id, self._head)), strict=True)
         for path, (old, source, dest) in zip(both, sides, strict=True):
-            if same(source, dest):
+            if same(source, dest) or same(source, old):
                 continue
-            if same(source, old):
-                # The source has touched no more than metadata, which the server takes for a change.
-                plan.mended[path] = dest
-            elif not same(dest, old):
+            if not same(dest, old):
                 if self._strategy is None:
                     plan.conflicts.append(_conflict(path, old, source, dest))
                 plan.decided += 1
-            elif self._strategy == "dest-wins":
-                plan.mended[path] = source
+                if self._strategy == "dest-wins":
+                    continue
+            plan.expected[path] = "removed" if source is None else "added" if dest is None else "changed"
         return plan
 
     def _plan_directory(self, plan: Plan, name: str, there: dict[str, str], came: dict[str, str]) -> None:
@@ -189,7 +209,7 @@ class _Attempt:
         sides = zip(ground.side(self._top.id, paths), ground.side(self._head, paths), strict=True)
         lost = {path: pair for path, pair in zip(paths, sides, strict=True) if not same(*pair)}
         clashes = [*lost]
-        if self._top.job and lost:
+        if self._job and lost:
             touched = self._touched(name)
             clashes = [path for path in lost if path in touched]
         if clashes and self._strategy == "dest-wins":

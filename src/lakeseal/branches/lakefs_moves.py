@@ -111,23 +111,10 @@ class LakeFSMoves:
         return self._rebuilt(branch, build, message or f"Change {branch}", {**own(metadata), **noted}, expected_head)
 
     def revert(self, branch: str, ref: str, *, parent: int, message: str) -> ServerCommit:
-        api = self._server.api.branches_api.revert_branch
-
-        def ask(scratch: str, commit: ServerCommit) -> None:
-            number = parent if commit.parents else 0
-            creation = lakefs_sdk.RevertCreation(ref=commit.id, parent_number=number, allow_empty=True)
-            self._server.call(api, scratch, creation)
-
-        return self._again(branch, ref, parent, message, "Revert", ask)
+        return self._again(branch, ref, parent, message, "Revert")
 
     def cherry_pick(self, branch: str, ref: str, *, parent: int, message: str) -> ServerCommit:
-        api = self._server.api.branches_api.cherry_pick
-
-        def ask(scratch: str, commit: ServerCommit) -> None:
-            number = parent if len(commit.parents) > 1 else None
-            self._server.call(api, scratch, lakefs_sdk.CherryPickCreation(ref=commit.id, parent_number=number))
-
-        return self._again(branch, ref, parent, message, "Cherry-pick", ask)
+        return self._again(branch, ref, parent, message, "Cherry-pick")
 
     def reset(self, branch: str, ref: str, *, if_head: str | None) -> Ref | HeadMoved:
         """The one move that the server can't make conditional: between the look and the move there is a window."""
@@ -246,43 +233,32 @@ class LakeFSMoves:
             time.sleep(pause)
         raise AssertionError("pauses do not end")
 
-    def _again(
-        self,
-        branch: str,
-        ref: str,
-        parent: int,
-        message: str,
-        what: str,
-        ask: Callable[[str, ServerCommit], None],
-    ) -> ServerCommit:
+    def _again(self, branch: str, ref: str, parent: int, message: str, what: str) -> ServerCommit:
+        """Not by the server's own revert and cherry-pick, which are three-way merges with its merge's faults."""
         commit = self._ground.commit(ref)
         if not 1 <= parent <= max(1, len(commit.parents)):
             raise InvalidArgument(f"the commit {commit.id} has no parent number {parent}")
         before = self._ground.before(commit, parent)
-        sides = (commit.id, before) if what == "Revert" else (before, commit.id)
+        fits, brings = (commit.id, before) if what == "Revert" else (before, commit.id)
 
         def build(head: str, scratch: str) -> None:
-            try:
-                ask(scratch, commit)
-            except Answered as answer:
-                if answer.status == 409:
-                    clashes = self._clashes(head, *sides)
-                    raise conflict(f"{what} of {commit.id[:12]} on {branch!r}", clashes) from None
-                raise self._refused(branch, answer) from None
+            paths = [path for path, _ in self._ground.differences(fits, brings)]
+            sides = zip(*(self._ground.side(side, paths) for side in (head, fits, brings)), strict=True)
+            found = {path: side for path, side in zip(paths, sides, strict=True) if not same(side[0], side[2])}
+            clashes = tuple(
+                Conflict(path=path, kind="both-changed", base=fit, source=new, dest=there)
+                for path, (there, fit, new) in found.items()
+                if not same(there, fit)
+            )
+            if clashes:
+                raise conflict(f"{what} of {commit.id[:12]} on {branch!r}", clashes)
+            self._server.unstage(scratch, [path for path, side in found.items() if side[2] is None])
+            self._server.stage(scratch, [new for _, _, new in found.values() if new is not None], self._ground.place)
 
         text = message or f"{what} {commit.id[:12]}: {commit.message}".rstrip(": ")
         made = self._rebuilt(branch, build, text, {what.lower(): commit.id}, None)
         assert isinstance(made, ServerCommit)
         return made
-
-    def _clashes(self, head: str, fits: str, brings: str) -> tuple[Conflict, ...]:
-        paths = [path for path, _ in self._ground.differences(fits, brings)]
-        sides = zip(*(self._ground.side(commit, paths) for commit in (head, fits, brings)), strict=True)
-        return tuple(
-            Conflict(path=path, kind="both-changed", base=fit, source=new, dest=there)
-            for path, (there, fit, new) in zip(paths, sides, strict=True)
-            if not same(there, fit) and not same(there, new)
-        )
 
     def _prove(self, source: str, expected: str) -> None:
         """That the server runs the guard: a merge that must be refused is."""
