@@ -181,16 +181,9 @@ def _absent(store: Store, keys: Sequence[str]) -> set[str]:
 
 def _side_by_side(do: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
     """In chunks: most files are small, and handing over each one would cost more than the work."""
-    chunks = [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
-    if len(items) < 32 and sum(getattr(item, "size", 0) for item in items) < _PIECE:
+    if len(items) < 2 or threads < 2:
         return [do(item) for item in items]
-    if len(chunks) < threads:
-        chunks = [items[start::threads] for start in range(threads)]
-        with ThreadPoolExecutor(threads, thread_name_prefix="lakeseal-step") as pool:
-            parts = list(pool.map(lambda chunk: [do(item) for item in chunk], chunks))
-        results: list[R | None] = [None] * len(items)
-        for start, part in enumerate(parts):
-            results[start::threads] = part
-        return results  # type: ignore[return-value]
-    with ThreadPoolExecutor(threads, thread_name_prefix="lakeseal-step") as pool:
+    size = min(_CHUNK, -(-len(items) // threads))
+    chunks = [items[start : start + size] for start in range(0, len(items), size)]
+    with ThreadPoolExecutor(min(threads, len(chunks)), thread_name_prefix="lakeseal-step") as pool:
         return [result for part in pool.map(lambda chunk: [do(item) for item in chunk], chunks) for result in part]
