@@ -86,12 +86,6 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         return self._reader.schema
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
-        try:
-            return self._plan(watermarks)
-        finally:
-            self.close()
-
-    def _plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         units: list[WorkUnit] = []
         notes: list[str] = []
         for state in self._partitions():

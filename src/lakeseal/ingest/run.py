@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -26,6 +26,7 @@ from lakeseal.ingest.jobs import Jobs, SpreadsSteps
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.publication import Publication
 from lakeseal.ingest.quality import runs_in_tasks
+from lakeseal.ingest.source import Plan, Source
 from lakeseal.ingest.staging import RawStage, Stage, TableStage, error_spec, error_stage, open_stage
 from lakeseal.ingest.task import DatasetWork, OrderReport
 from lakeseal.ingest.timeouts import answered
@@ -126,8 +127,12 @@ class Run:
         tried = 0
         while True:
             try:
+                # One of its own each time: datasets may share a source, and a client that hangs is not asked again.
+                source = replace(dataset.source)
                 one.plan = answered(
-                    lambda: dataset.source.plan(one.before), dataset.timeout_seconds, dataset.source.describe()
+                    lambda source=source: _planned(source, one.before),  # type: ignore[misc]
+                    dataset.timeout_seconds,
+                    source.describe(),
                 )
                 break
             except StorageUnavailable:
@@ -167,7 +172,9 @@ class Run:
     def _begin(self, one: DatasetRun) -> None:
         """Decides how the dataset's rows go, and where."""
         dataset = one.dataset
-        schema = dataset.source.row_schema()
+        source = replace(dataset.source)
+        schema = source.row_schema()
+        source.close()
         stage: Stage | None = None
         if dataset.transform is None and runs_in_tasks(dataset.quality, schema):
             stage = self._open_stage(one, schema)
@@ -297,6 +304,13 @@ class Run:
 
     def _note(self, dataset: Dataset) -> dict[str, Any]:
         return {"pipeline": self._config.name, "dataset": dataset.name, "run": self._run_id}
+
+
+def _planned(source: Source, watermarks: Mapping[str, Any]) -> Plan:
+    try:
+        return source.plan(watermarks)
+    finally:
+        source.close()
 
 
 def _cleaned(dataset: Dataset) -> None:

@@ -83,7 +83,7 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
         raise NotImplementedError
 
     def close(self) -> None:
-        """A task has read its last unit."""
+        """Whoever planned with it, or read units, is done."""
 
     def describe(self) -> str:
         """One line for people, without secrets."""
