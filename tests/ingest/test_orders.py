@@ -25,7 +25,7 @@ def test_every_unit_is_in_one_order_of_one_task(of: list[tuple[str, int]], polic
 
 
 @given(UNITS)
-def test_where_parts_may_fail_by_themselves_a_partition_is_one_order_in_its_own_order(
+def test_where_parts_may_fail_by_themselves_a_partition_is_one_order_in_its_order(
     of: list[tuple[str, int]],
 ) -> None:
     for order in orders(0, units(of), "partial", **LIMITS):
