@@ -21,7 +21,7 @@ help:
 	@echo "make check        ruff, mypy and the order of the rooms"
 	@echo "make bench        time and memory, beside the peers from PyPI; ONLY=log-load for one"
 	@echo "make stress       the long tests"
-	@echo "make peers        the tests beside Delta Spark and Kafka; needs Maven Central"
+	@echo "make peers        the tests beside Delta Spark, Kafka and lakeFS; needs Maven Central and Go"
 	@echo "make bench-peers  the benchmarks beside Delta Spark; needs Maven Central"
 	@echo "make setup        only what the others need: .venv, packages, Java"
 	@echo "make format       mend what ruff can mend"

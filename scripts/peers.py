@@ -1,5 +1,6 @@
 """Set up the peers that need more than PyPI, once: Delta Spark in `.venv-peers`, its JARs from Maven Central, and S3A
-for Hadoop's committers, which goes with our own Spark and must be of its Hadoop's version; and a Kafka broker.
+for Hadoop's committers, which goes with our own Spark and must be of its Hadoop's version; a Kafka broker; and a lakeFS
+server, built with Go.
 
 Delta Spark refuses Spark versions newer than it knows, so it gets an environment of its own. Spark fetches the JARs
 itself (`spark.jars.packages`), so whatever the user configured for Spark or Ivy counts. A release is on PyPI before its
@@ -8,6 +9,9 @@ what is skipped and succeeds: the tests beside Delta Spark then skip themselves.
 """
 
 import importlib.util
+import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +23,10 @@ JARS = VENV / "delta-jars.txt"
 S3A_JARS = VENV / "s3a-jars.txt"
 KAFKA_JARS = VENV / "kafka-jars.txt"
 KAFKA = "4.1.1"
+LAKEFS = VENV / "bin" / "lakefs"
+LAKEFS_MODULE = "github.com/treeverse/lakefs"
+LAKEFS_RELEASES = ["v1.86.0", "v1.84.0", "v1.83.0"]
+BUILD_SECONDS = 15 * 60
 PYSPARK = "pyspark==4.2.0"
 RELEASES = ["delta-spark==4.4.1", "delta-spark==4.4.0"]
 RESOLVE = """
@@ -41,6 +49,46 @@ def main() -> None:
     set_up_delta_spark()
     set_up_s3a()
     set_up_kafka()
+    set_up_lakefs()
+
+
+def set_up_lakefs() -> None:
+    """From the source in Go's module proxy: as the main module, for it replaces one of its dependencies, which
+    `go install` refuses. Its web pages are not in there, and not needed."""
+    if LAKEFS.exists() or os.environ.get("LAKESEAL_LAKEFS_ENDPOINT"):
+        return
+    go = shutil.which("go")
+    if go is None:
+        print("peers: SKIPPED lakeFS: there is no Go to build its server with", flush=True)
+        return
+    for release in LAKEFS_RELEASES:
+        try:
+            build_lakefs(go, release)
+        except subprocess.TimeoutExpired:
+            print(f"peers: SKIPPED lakeFS: its server was not built within {BUILD_SECONDS // 60} minutes", flush=True)
+            return
+        except (subprocess.CalledProcessError, OSError) as error:
+            print(f"peers: lakeFS {release} could not be built ({error})", flush=True)
+        else:
+            print(f"peers: lakeFS {release} is ready", flush=True)
+            return
+    print("peers: SKIPPED lakeFS: Go's module proxy did not give its source", flush=True)
+
+
+def build_lakefs(go: str, release: str) -> None:
+    source = VENV / "lakefs-source"
+    LAKEFS.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(source, ignore_errors=True)
+    command = [go, "mod", "download", "-json", f"{LAKEFS_MODULE}@{release}"]
+    found = subprocess.run(command, check=True, capture_output=True, timeout=300, cwd=VENV)
+    # What Go keeps is read-only, and a build may complete the list of checksums.
+    shutil.copytree(json.loads(found.stdout)["Dir"], source, copy_function=shutil.copyfile)
+    subprocess.run(["chmod", "-R", "u+w", str(source)], check=True)
+    print(f"peers: building lakeFS {release}, once; this takes minutes", flush=True)
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=mod"}
+    command = [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(LAKEFS), "./cmd/lakefs"]
+    subprocess.run(command, check=True, cwd=source, env=environment, timeout=BUILD_SECONDS, stderr=subprocess.DEVNULL)
+    shutil.rmtree(source)
 
 
 def set_up_s3a() -> None:

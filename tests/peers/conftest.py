@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import textwrap
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from lakeseal.testing import lakefs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,3 +52,26 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeltaSpark
     peer = DeltaSpark(python, tmp_path_factory.mktemp("delta-spark") / "stderr.txt")
     yield peer
     peer.close()
+
+
+@pytest.fixture(scope="session")
+def lakefs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Storage options for a lakeFS server: the one that the environment names, or one that is started for the tests."""
+    if os.environ.get("LAKESEAL_LAKEFS_ENDPOINT"):
+        yield {}
+        return
+    with lakefs.lakefs_server(lakefs_binary(), tmp_path_factory.mktemp("lakefs")) as options:
+        yield options
+
+
+@pytest.fixture
+def lakefs_without_hooks(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with lakefs.lakefs_server(lakefs_binary(), tmp_path, hooks=False) as options:
+        yield options
+
+
+def lakefs_binary() -> Path:
+    binary = ROOT / ".venv-peers" / "bin" / "lakefs"
+    if not binary.exists():
+        pytest.skip("There is no lakeFS server: set LAKESEAL_LAKEFS_ENDPOINT, or let `make peers` build one with Go")
+    return binary

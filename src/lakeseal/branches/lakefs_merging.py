@@ -128,10 +128,13 @@ class _Attempt:
             )
         if isinstance(done, HeadMoved):
             return done
+        count = self._ground.count(self._head, done.id)
         return MergeResult(
             commit=done.id,
             base=base,
-            **self._ground.count(self._head, done.id),
+            added=count["added"],
+            changed=count["changed"],
+            removed=count["removed"],
             replaced=plan.replaced,
             conflicts_decided=plan.decided,
         )

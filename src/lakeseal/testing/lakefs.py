@@ -1,0 +1,91 @@
+"""A real lakeFS server for tests, from a binary that the caller has.
+
+`lakefs_server(binary, home)` starts one on loopback that keeps everything below `home`, yields storage options for
+`Repository.create("lakefs://…")`, and stops it at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+from lakeseal.errors import StorageUnavailable
+
+ACCESS_KEY_ID = "AKIALAKESEALTESTING1"
+SECRET_ACCESS_KEY = "testing-secret-of-lakeseal-for-a-server-on-loopback"  # noqa: S105
+_STARTUP_SECONDS = 60
+
+
+@contextmanager
+def lakefs_server(binary: Path, home: Path, *, hooks: bool = True) -> Iterator[dict[str, str]]:
+    """`hooks` is the server's `actions.enabled`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = home / "lakefs.json"
+    config.write_text(json.dumps(_config(home, port, hooks)), encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFS_")}
+    with (home / "log").open("wb") as log:
+        server = subprocess.Popen(  # noqa: S603
+            [binary, "--config", config, "run"], stdout=log, stderr=log, cwd=home, env=environment
+        )
+        try:
+            _wait_until_ready(server, port, home / "log")
+            yield {
+                "lakefs_endpoint": f"http://127.0.0.1:{port}",
+                "lakefs_access_key_id": ACCESS_KEY_ID,
+                "lakefs_secret_access_key": SECRET_ACCESS_KEY,
+            }
+        finally:
+            server.terminate()
+            try:
+                server.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+def _config(home: Path, port: int, hooks: bool) -> dict[str, object]:
+    # JSON is YAML. What the server accepted need not reach the disk here.
+    return {
+        "listen_address": f"127.0.0.1:{port}",
+        "logging": {"level": "WARN"},
+        "stats": {"enabled": False},
+        "security": {"check_latest_version": False},
+        "actions": {"enabled": hooks},
+        "database": {"type": "local", "local": {"path": str(home / "kv"), "sync_writes": False}},
+        "blockstore": {
+            "type": "local",
+            "local": {"path": str(home / "objects")},
+            "signing": {"secret_key": "testing"},
+        },
+        "auth": {"encrypt": {"secret_key": "testing"}},
+        "installation": {
+            "user_name": "testing",
+            "access_key_id": ACCESS_KEY_ID,
+            "secret_access_key": SECRET_ACCESS_KEY,
+        },
+    }
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = monotonic() + _STARTUP_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/setup_lakefs", timeout=5) as answer:
+                if json.load(answer).get("state") == "initialized":
+                    return
+        except (urllib.error.URLError, OSError):
+            pass
+        if server.poll() is not None or monotonic() > deadline:
+            text = log.read_text(errors="replace")[-2000:]
+            raise StorageUnavailable(f"lakeFS did not start: {text}", hint="")
+        sleep(0.05)
