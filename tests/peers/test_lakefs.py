@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lakefs_sdk
@@ -17,7 +18,7 @@ from lakeseal.branches import lakefs
 from lakeseal.branches.checks import MaxRemoved, rule_to_json
 from lakeseal.branches.lakefs import LakeFSBranchStore
 from lakeseal.branches.lakefs_server import Options
-from lakeseal.branches.store import BranchStore, Changes, Commit, HeadMoved, MergeProposal, MergeResult, Protection
+from lakeseal.branches.store import BranchStore, Changes, Commit, HeadMoved, MergeResult, Protection
 from lakeseal.errors import (
     AlreadyExists,
     BranchDirty,
@@ -31,6 +32,7 @@ from lakeseal.errors import (
     Unsupported,
 )
 from lakeseal.testing.branch_contract import BranchStoreContract, content, run_job, write
+from lakeseal.testing.proxy import Fault, Request, faulty_proxy
 
 pytestmark = pytest.mark.peers
 
@@ -52,12 +54,7 @@ def repo(uri: str, lakefs_server: dict[str, str]) -> Iterator[LakeFSBranchStore]
 @pytest.fixture
 def other(lakefs_server: dict[str, str]) -> LakeFSClient:
     """Somebody who knows nothing of Lakeseal."""
-    options = Options.of(lakefs_server)
-    return LakeFSClient(
-        lakefs_sdk.Configuration(
-            host=options.endpoint, username=options.access_key_id, password=options.secret_access_key
-        )
-    )
+    return _client(lakefs_server)
 
 
 class TestLakeFS(BranchStoreContract):
@@ -67,21 +64,41 @@ class TestLakeFS(BranchStoreContract):
 # The guard
 
 
-def test_a_branch_that_moves_after_the_look_and_before_the_merge_refuses_it(
-    repo: LakeFSBranchStore, other: LakeFSClient
+def test_a_branch_that_moves_between_the_look_and_the_merge_refuses_it(
+    repo: LakeFSBranchStore, other: LakeFSClient, lakefs_server: dict[str, str]
 ) -> None:
-    """The check runs after the head was looked at and right before the merge is asked for."""
     job = run_job(repo, "job", "out", {"a": b"job"}, overwrite=True)
     expected = repo.head("main")
-    moved: list[str] = []
 
-    def meanwhile(_: MergeProposal) -> None:
-        moved.append(_by_hand(repo, other, "elsewhere"))
-
-    outcome = repo.merge_if(job.branch, "main", expected, checks=[meanwhile])
+    with _slow_to_merge(lakefs_server, lambda: _by_hand(repo, other, "elsewhere")) as (options, moved):
+        late = lakefs.open(repo.uri, storage_options=options)
+        outcome = late.merge_if(job.branch, "main", expected)
+        late.close()
 
     assert outcome == HeadMoved(branch="main", expected=expected, actual=moved[0])
     assert repo.head("main") == moved[0]
+    assert content(repo, "main") == {"elsewhere": b"by hand"}
+
+
+def test_a_merge_whose_reply_is_lost_is_found_and_happens_once(
+    repo: LakeFSBranchStore, lakefs_server: dict[str, str]
+) -> None:
+    repo.create_branch("exp")
+    repo.put("exp", "a", b"1")
+    head, faults = repo.head("main"), [Fault.LOSE_REPLY, Fault.LOSE_REQUEST]
+
+    def fault(request: Request) -> Fault | None:
+        return faults.pop() if faults and _is_merge_into_main(request) else None
+
+    with faulty_proxy(Options.of(lakefs_server).endpoint, fault) as proxy:
+        far = lakefs.open(repo.uri, storage_options={**lakefs_server, "lakefs_endpoint": proxy.endpoint})
+        outcome = far.merge_if("exp", "main", head)
+        far.close()
+
+    assert faults == []
+    assert isinstance(outcome, MergeResult)
+    assert outcome.commit == repo.head("main")
+    assert [commit.id for commit in repo.log("main", first_parent=True)][:2] == [outcome.commit, head]
 
 
 def test_the_server_itself_refuses_a_merge_at_another_head(repo: LakeFSBranchStore) -> None:
@@ -144,32 +161,27 @@ def test_a_server_that_runs_no_hooks_is_refused_unless_the_window_is_accepted(
 
 
 def test_without_hooks_a_merge_that_landed_elsewhere_is_told(uri: str, lakefs_without_hooks: dict[str, str]) -> None:
-    repo = lakefs.create(uri, storage_options={**lakefs_without_hooks, "lakefs_unguarded": "true"})
+    accepted = {**lakefs_without_hooks, "lakefs_unguarded": "true"}
+    repo = lakefs.create(uri, storage_options=accepted)
     repo.put("main", "a", b"1")
     repo.create_branch("exp")
     repo.put("exp", "b", b"2")
-    landed = repo._server.commit
-    seen: list[str] = []
 
-    def elsewhere(commit_id: str) -> Any:
-        """As if the server had found another head: which only a pause between our look and its own could show."""
-        found = landed(commit_id)
-        seen.append(found.id)
-        return found
+    with _slow_to_merge(accepted, lambda: _by_hand(repo, _client(accepted), "c")) as (options, moved):
+        late = lakefs.open(repo.uri, storage_options=options)
+        with pytest.raises(HeadChanged, match="happened, but onto"):
+            late.merge_if("exp", "main", repo.head("main"))
+        late.close()
 
-    assert isinstance(repo.merge_if("exp", "main", repo.head("main")), MergeResult)
-    with pytest.raises(HeadChanged, match="happened, but onto"):
-        repo._moves._landed(elsewhere(repo.head("main")), "0" * 64)
-    assert seen
+    assert repo.commit_info("main").parents[0] == moved[0]
+    assert content(repo, "main") == {"a": b"1", "b": b"2", "c": b"by hand"}
     repo.close()
 
 
 # Beside others
 
 
-def test_what_others_write_through_the_server_is_read_and_merged(
-    repo: LakeFSBranchStore, other: LakeFSClient
-) -> None:
+def test_what_others_write_through_the_server_is_read_and_merged(repo: LakeFSBranchStore, other: LakeFSClient) -> None:
     _by_hand(repo, other, "theirs")
     repo.put("main", "ours", b"1")
 
@@ -242,8 +254,8 @@ def test_a_protected_branch_is_protected_for_everybody_and_takes_merges(
     ):
         with pytest.raises(BranchProtected):
             use()
-    with pytest.raises(lakefs_sdk.ApiException):
-        _by_hand(repo, other, "b")
+    rules = other.repositories_api.get_branch_protection_rules(repo.uri.removeprefix("lakefs://"))
+    assert [rule.pattern for rule in rules] == ["main"]
     with pytest.raises(CheckRefused, match="removes 1 files"):
         repo.merge("exp", "main")
     assert content(repo, "main") == {"a": b"1"}
@@ -258,9 +270,7 @@ def test_a_protected_branch_is_protected_for_everybody_and_takes_merges(
 # Asking wrongly
 
 
-def test_wrong_keys_and_missing_repositories_are_told_without_secrets(
-    uri: str, lakefs_server: dict[str, str]
-) -> None:
+def test_wrong_keys_and_missing_repositories_are_told_without_secrets(uri: str, lakefs_server: dict[str, str]) -> None:
     wrong = {**lakefs_server, "lakefs_secret_access_key": "not-the-secret"}
     with pytest.raises(NotAuthenticated) as caught:
         lakefs.open(uri, storage_options=wrong)
@@ -282,7 +292,8 @@ def test_names_that_lakefs_does_not_allow_are_refused(repo: LakeFSBranchStore, n
 
 def test_old_jobs_are_collected_and_history_is_the_servers(repo: LakeFSBranchStore) -> None:
     job = repo.begin_job("old", dest="main", path="out")
-    left = repo._moves.scratch(repo.head("main")).__enter__()
+    crashed = repo._moves.scratch(repo.head("main"))
+    left = crashed.__enter__()
 
     assert repo.gc().job_branches == ()
     assert set(repo.gc(job_grace_ms=-1, dry_run=True).job_branches) == {job.branch, left}
@@ -352,6 +363,32 @@ def test_spark_writes_and_reads_a_branch_on_lakefs(
     assert found.count() == 100
     assert found.agg({"id": "sum"}).collect()[0][0] == 4950
     tables.store.close()
+
+
+def _client(server: dict[str, str]) -> LakeFSClient:
+    options = Options.of(server)
+    return LakeFSClient(
+        lakefs_sdk.Configuration(
+            host=options.endpoint, username=options.access_key_id, password=options.secret_access_key
+        )
+    )
+
+
+@contextmanager
+def _slow_to_merge(server: dict[str, str], meanwhile: Callable[[], str]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Something else happens while a merge into main is on its way to the server."""
+    happened: list[str] = []
+
+    def fault(request: Request) -> None:
+        if _is_merge_into_main(request) and not happened:
+            happened.append(meanwhile())
+
+    with faulty_proxy(Options.of(server).endpoint, fault) as proxy:
+        yield {**server, "lakefs_endpoint": proxy.endpoint}, happened
+
+
+def _is_merge_into_main(request: Request) -> bool:
+    return request.method == "POST" and request.path.endswith("/merge/main")
 
 
 def _by_hand(repo: BranchStore, other: LakeFSClient, path: str, *, branch: str = "main") -> str:
