@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lakeseal.testing import lakefs
+from lakeseal.testing.s3 import s3_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +69,14 @@ def lakefs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
 def lakefs_without_hooks(tmp_path: Path) -> Iterator[dict[str, str]]:
     with lakefs.lakefs_server(lakefs_binary(), tmp_path, hooks=False) as options:
         yield options
+
+
+@pytest.fixture
+def lakefs_on_s3(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """And a bucket, under that name."""
+    binary = lakefs_binary()
+    with s3_server() as s3, lakefs.lakefs_server(binary, tmp_path, s3=s3) as options:
+        yield {**options, "bucket": s3.uri()}
 
 
 def lakefs_binary() -> Path:

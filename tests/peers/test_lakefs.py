@@ -349,6 +349,20 @@ def test_of_racing_overwriters_one_jobs_rows_are_left_and_every_job_is_in_the_lo
         one.store.close()
 
 
+def test_tasks_write_to_the_servers_bucket_themselves(uri: str, lakefs_on_s3: dict[str, str]) -> None:
+    bucket = lakefs_on_s3.pop("bucket")
+    with pytest.raises(InvalidArgument, match="where shall the objects"):
+        Repository.create(uri, storage_options=lakefs_on_s3)
+    tables = Repository.create(uri, storage_options={**lakefs_on_s3, "lakefs_storage_namespace": f"{bucket}/tables"})
+    for mode in ("append", "append", "overwrite"):
+        tables.write(ORDERS, "main", "shop/orders", mode=mode, partition_by=["day"])
+
+    assert tables.to_arrow("main", "shop/orders").num_rows == 3
+    assert tables.to_arrow("main~1", "shop/orders").num_rows == 6
+    assert all("://" not in entry.address for entry in tables.list("main"))
+    tables.store.close()
+
+
 @pytest.mark.spark
 def test_spark_writes_and_reads_a_branch_on_lakefs(
     spark: Any, repo: LakeFSBranchStore, lakefs_server: dict[str, str]

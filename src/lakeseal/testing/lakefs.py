@@ -18,6 +18,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from lakeseal.errors import StorageUnavailable
+from lakeseal.testing.s3 import S3Server
 
 ACCESS_KEY_ID = "AKIALAKESEALTESTING1"
 SECRET_ACCESS_KEY = "testing-secret-of-lakeseal-for-a-server-on-loopback"  # noqa: S105
@@ -25,13 +26,15 @@ _STARTUP_SECONDS = 60
 
 
 @contextmanager
-def lakefs_server(binary: Path, home: Path, *, hooks: bool = True) -> Iterator[dict[str, str]]:
-    """`hooks` is the server's `actions.enabled`."""
+def lakefs_server(
+    binary: Path, home: Path, *, hooks: bool = True, s3: S3Server | None = None
+) -> Iterator[dict[str, str]]:
+    """`hooks` is the server's `actions.enabled`; objects are on its own disk, or in `s3`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config = home / "lakefs.json"
-    config.write_text(json.dumps(_config(home, port, hooks)), encoding="utf-8")
+    config.write_text(json.dumps(_config(home, port, hooks, s3)), encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFS_")}
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(  # noqa: S603
@@ -40,6 +43,7 @@ def lakefs_server(binary: Path, home: Path, *, hooks: bool = True) -> Iterator[d
         try:
             _wait_until_ready(server, port, home / "log")
             yield {
+                **({} if s3 is None else s3.storage_options),
                 "lakefs_endpoint": f"http://127.0.0.1:{port}",
                 "lakefs_access_key_id": ACCESS_KEY_ID,
                 "lakefs_secret_access_key": SECRET_ACCESS_KEY,
@@ -53,7 +57,7 @@ def lakefs_server(binary: Path, home: Path, *, hooks: bool = True) -> Iterator[d
                 server.wait()
 
 
-def _config(home: Path, port: int, hooks: bool) -> dict[str, object]:
+def _config(home: Path, port: int, hooks: bool, s3: S3Server | None) -> dict[str, object]:
     # JSON is YAML. What the server accepted need not reach the disk here.
     return {
         "listen_address": f"127.0.0.1:{port}",
@@ -62,16 +66,29 @@ def _config(home: Path, port: int, hooks: bool) -> dict[str, object]:
         "security": {"check_latest_version": False},
         "actions": {"enabled": hooks},
         "database": {"type": "local", "local": {"path": str(home / "kv"), "sync_writes": False}},
-        "blockstore": {
-            "type": "local",
-            "local": {"path": str(home / "objects")},
-            "signing": {"secret_key": "testing"},
-        },
+        "blockstore": {"signing": {"secret_key": "testing"}, **_blockstore(home, s3)},
         "auth": {"encrypt": {"secret_key": "testing"}},
         "installation": {
             "user_name": "testing",
             "access_key_id": ACCESS_KEY_ID,
             "secret_access_key": SECRET_ACCESS_KEY,
+        },
+    }
+
+
+def _blockstore(home: Path, s3: S3Server | None) -> dict[str, object]:
+    if s3 is None:
+        return {"type": "local", "local": {"path": str(home / "objects")}}
+    options = s3.storage_options
+    keys = {name: options[f"aws_{name}"] for name in ("access_key_id", "secret_access_key")}
+    return {
+        "type": "s3",
+        "s3": {
+            "endpoint": s3.endpoint,
+            "region": options["aws_region"],
+            "force_path_style": True,
+            "discover_bucket_region": False,
+            "credentials": keys,
         },
     }
 
