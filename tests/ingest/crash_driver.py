@@ -9,6 +9,7 @@ Prints the number of kills; what is wrong is an exception. A process of its own,
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -149,6 +150,7 @@ def survive(case: Case, messages: int, kill: Callable[[], bool]) -> bool:
 
 
 def main() -> None:
+    faulthandler.enable()
     place, address, topic, every, randomly = Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6])
     messages = json.loads(sys.argv[6])
     kills = 0

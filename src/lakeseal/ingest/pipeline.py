@@ -27,6 +27,7 @@ from lakeseal.ingest.progress import NoProgress, RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, Runs, RunState
 from lakeseal.ingest.turn import HeldTurn
+from lakeseal.ingest.warm import warm_up
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.ledger_owner import LedgerOwner
@@ -75,6 +76,8 @@ class Pipeline:
         is called only if there is anything new. Without Spark, tasks are threads of this process, and nothing can be
         transformed. `LeaseHeld` if another run is at work."""
         config = self._only(datasets)
+        jobs = _jobs(spark)
+        warm_up()
         run_id = str(uuid.uuid4())
         with _owner(config) as owner, HeldTurn(owner.ledger, config.name, run_id, config.lease_seconds) as held:
             runs = Runs(owner.ledger)
@@ -83,7 +86,7 @@ class Pipeline:
             run = Run(
                 config,
                 run_id=run_id,
-                jobs=_jobs(spark),
+                jobs=jobs,
                 owner=owner,
                 held=held,
                 steps=LedgerStepStore(owner.ledger),

@@ -20,6 +20,7 @@ from lakeseal.ingest.config import Check, CommitPolicy, OnBadRecord
 from lakeseal.ingest.quality import BAD_RECORD, Measured, RowRules, error_rows
 from lakeseal.ingest.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
+from lakeseal.ingest.warm import warm_up
 from lakeseal.protocol.schema import StructType
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import TaskRun, WriteJobSpec
@@ -157,6 +158,7 @@ class ShareTask:
         self._do = do
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        warm_up()
         for batch in batches:
             for text in batch["request"].to_pylist():
                 yield pa.RecordBatch.from_pydict({"answer": [self._do(text)]})
