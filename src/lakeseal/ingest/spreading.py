@@ -17,10 +17,13 @@ from msgspec import Struct
 from lakeseal.errors import LakesealError
 from lakeseal.ingest.config import PipelineConfig
 from lakeseal.owner.connect import OwnerConfig
+from lakeseal.steps import fs_rename, high_watermark, table_commit
 from lakeseal.steps.connect import step_store
 from lakeseal.steps.context import StepSettings, Turn
 from lakeseal.steps.sequence import CommitSequence, SequenceRecord
 
+STEPS = (fs_rename.FsRenameCommitStep, high_watermark.HighWatermarkCommitStep, table_commit.TableCommitStep)
+"""Known wherever this module is, before threads ask for them."""
 FROM = 64
 """So many datasets are worth a job."""
 _THREADS = 8

@@ -158,6 +158,8 @@ class ShareTask:
         self._do = do
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from lakeseal.ingest import spreading  # noqa: F401  the steps' kinds, known before threads decode them
+
         warm_up()
         for batch in batches:
             for text in batch["request"].to_pylist():
