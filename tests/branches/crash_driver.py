@@ -199,10 +199,13 @@ def main(ledger_url: str, directory: str, nth: str) -> None:
     assert forked(uninterrupted) == 0
     assert forked(lambda: survive(url, home)) == 0
     crashes = 0
-    for at in range(1, int(count_file.read_text()) + 1, int(nth)):
+    count = int(count_file.read_text())
+    for at in range(1, count + 1, int(nth)):
         for when in When:
             url, home = place(f"{at}-{when.name}")
             status = forked(lambda: Script(url, home, Effects(at, when)).run())  # noqa: B023
+            if status == 0 and at > count - 5:
+                continue  # what is old history to the last collection depends on the clock, and so does what it deletes
             assert os.WIFSIGNALED(status), f"effect {at} was not reached"
             assert os.WTERMSIG(status) == signal.SIGKILL
             assert forked(lambda: survive(url, home)) == 0, f"killed {when.name} effect {at}"  # noqa: B023
