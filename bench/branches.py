@@ -5,8 +5,9 @@ with nothing read yet, and ends when the ledger has moved the head; every file i
 the job's start and its merge, so each merge is a real three-way one. Peers of the largest tree are the smaller ones: if
 the cost follows the change, their times are alike.
 
-- `100 files in one directory`: a merge of what a job writes to one place.
-- `100 files all over`: the same number, each in another part of the tree: nearly every range changes.
+- `5 merges of 100 files in one directory`: of what jobs write to one place, in five parts of the tree, since ranges are
+  of different lengths.
+- `5 merges of 100 files all over`: the same number, each in another part of the tree: many ranges change.
 - `4,000 files, commit and merge`: a job with 4,000 partitions, from its first call to its last; and the same as an
   overwrite that has to remove 4,000 files that another job put there meanwhile.
 """
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
 
     from lakeseal.branches.embedded import EmbeddedBranchStore
 
+PLACES = ("t10", "t30", "t50", "t70", "t90")
 SIZES = {"1,000,000": 1_000_000, "10,000": 10_000, "1": 1}
 
 
 def main(report: Report) -> None:
     folders = {name: harness.data_folder(f"branches-{size}", build, files=size) for name, size in SIZES.items()}
     for case, function, arguments in (
-        ("merge of 100 files in one directory", merge, {"scattered": False}),
-        ("merge of 100 files all over", merge, {"scattered": True}),
+        ("5 merges of 100 files in one directory", merge, {"scattered": False}),
+        ("5 merges of 100 files all over", merge, {"scattered": True}),
         ("4,000 files, commit and merge", job, {"overwrite": False}),
         ("4,000 files over 4,000 others, commit and merge", job, {"overwrite": True}),
     ):
@@ -57,19 +59,21 @@ def merge(timer: Timer, folder: str, scattered: bool) -> dict[str, int]:
     from lakeseal.branches import embedded
     from lakeseal.branches.values import Changes
 
-    repo = embedded.open(Path(folder) / "repo")
-    start = repo.head("main")
-    job = repo.begin_job(uuid.uuid4().hex, dest="main", path="warehouse/t50/out")
-    names = [f"warehouse/{_name(n * 9973 + 1)}x" if scattered else f"{job.path}/part-{n:05}" for n in range(100)]
-    repo.commit(job.branch, Changes(puts=_entries(names, job.data_prefix)), job=job.id)
-    repo.put("main", "warehouse/t50/moved", b"")
-    repo.close()
+    added = 0
+    for place in PLACES:
+        repo = embedded.open(Path(folder) / "repo")
+        start = repo.head("main")
+        job = repo.begin_job(uuid.uuid4().hex, dest="main", path=f"warehouse/{place}/out")
+        names = [f"warehouse/{_name(n * 9973 + 1)}x" if scattered else f"{job.path}/part-{n:05}" for n in range(100)]
+        repo.commit(job.branch, Changes(puts=_entries(names, job.data_prefix)), job=job.id)
+        repo.put("main", f"warehouse/{place}/moved", b"")
+        repo.close()
 
-    with timer:
-        fresh = embedded.open(Path(folder) / "repo")
-        result = fresh.merge(job.branch, "main")
-    _restore(fresh, start)
-    return {"added": result.added}
+        with timer:
+            fresh = embedded.open(Path(folder) / "repo")
+            added += fresh.merge(job.branch, "main").added
+        _restore(fresh, start)
+    return {"added": added}
 
 
 def job(timer: Timer, folder: str, overwrite: bool) -> dict[str, int]:

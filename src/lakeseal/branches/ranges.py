@@ -32,9 +32,9 @@ _AtLeastOne = Annotated[int, Meta(ge=1)]
 class Shape(Struct, frozen=True, kw_only=True):
     """Where trees are cut. Part of a repository's format: it never changes once there are trees."""
 
-    cut: _AtLeastOne = 10_000
+    cut: _AtLeastOne = 5_000
     """Of paths, every so many-th ends a range, by its hash."""
-    longest: _AtLeastOne = 50_000
+    longest: _AtLeastOne = 25_000
     """Entries in a range at most."""
     node_cut: _AtLeastOne = 128
     """The same for ranges in a node of a large tree."""
