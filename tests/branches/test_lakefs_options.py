@@ -10,7 +10,7 @@ from lakeseal import Repository
 from lakeseal.branches import lakefs
 from lakeseal.branches.lakefs_ground import change_tables
 from lakeseal.branches.lakefs_jobs import branch_name
-from lakeseal.branches.lakefs_server import Options
+from lakeseal.branches.lakefs_options import Options
 from lakeseal.branches.values import Change, ChangeKind, Entry, changes_of
 from lakeseal.errors import InvalidArgument, InvalidUri, StorageUnavailable
 

@@ -17,7 +17,7 @@ from lakeseal import Repository
 from lakeseal.branches import lakefs
 from lakeseal.branches.checks import MaxRemoved, rule_to_json
 from lakeseal.branches.lakefs import LakeFSBranchStore
-from lakeseal.branches.lakefs_server import Options
+from lakeseal.branches.lakefs_options import Options
 from lakeseal.branches.store import BranchStore, Changes, Commit, HeadMoved, MergeResult, Protection
 from lakeseal.errors import (
     AlreadyExists,

@@ -37,7 +37,8 @@ from lakeseal.branches import lakefs_jobs
 from lakeseal.branches.lakefs_ground import JOB_PREFIX, SCRATCH_PREFIX, LakeFSGround, change_tables, entry_tables
 from lakeseal.branches.lakefs_merging import LakeFSMerges
 from lakeseal.branches.lakefs_moves import LakeFSMoves, check_text
-from lakeseal.branches.lakefs_server import Answered, Options, Server
+from lakeseal.branches.lakefs_options import Options
+from lakeseal.branches.lakefs_server import Answered, Server
 from lakeseal.branches.paths import DATA, check_own_name, check_path, directory
 from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH, Check
 from lakeseal.branches.values import (

@@ -7,7 +7,7 @@ kept, never headers, so no secret is shown. `Answered` is for callers that expec
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -18,11 +18,11 @@ from lakefs_sdk.exceptions import ApiException
 from msgspec import Struct
 from urllib3.exceptions import HTTPError
 
+from lakeseal.branches.lakefs_options import SCHEME, Options, repository_of
 from lakeseal.branches.values import Commit, Entry
 from lakeseal.errors import (
     AlreadyExists,
     InvalidArgument,
-    InvalidUri,
     NotAllowed,
     NotAuthenticated,
     RefNotFound,
@@ -33,7 +33,6 @@ from lakeseal.errors import (
 )
 from lakeseal.storage import StoreSpec
 
-SCHEME = "lakefs://"
 OWN = "::lakeseal::"
 """What begins the names of metadata that Lakeseal keeps in commits for itself."""
 JOB, DIRECTORIES, ASIDE, WRITE, EXPECTED = (
@@ -44,15 +43,6 @@ _SERVERS_OWN = ".lakefs."
 _LOCAL = "local://"
 _PAGE = 1000
 _SIDE_BY_SIDE = 16
-_NAMES = {
-    "endpoint": ("LAKESEAL_LAKEFS_ENDPOINT", "LAKECTL_SERVER_ENDPOINT_URL"),
-    "access_key_id": ("LAKESEAL_LAKEFS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-    "secret_access_key": ("LAKESEAL_LAKEFS_SECRET_ACCESS_KEY", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-    "local_path": ("LAKESEAL_LAKEFS_LOCAL_PATH",),
-    "storage_namespace": (),
-    "unguarded": (),
-}
-_PREFIX = "lakefs_"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,61 +57,12 @@ class Answered(Exception):
         self.message = message
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """How to reach a server, from storage options named `lakefs_…` or from the environment."""
-
-    endpoint: str
-    access_key_id: str
-    secret_access_key: str
-    local_path: str = ""
-    """Where a server with a `local` block store keeps `local://`, as seen from here."""
-    storage_namespace: str = ""
-    """Where a new repository's objects go."""
-    unguarded: bool = False
-    """Go on where the server runs no hooks, and heads may move between a look and a merge."""
-    storage: Mapping[str, str] = {}
-    """The other options: for the store that the objects are in."""
-
-    @classmethod
-    def of(cls, storage_options: Mapping[str, str] | None) -> Options:
-        given = dict(storage_options or {})
-        mine = {name.removeprefix(_PREFIX): given.pop(name) for name in [*given] if name.startswith(_PREFIX)}
-        unknown = sorted(set(mine) - set(_NAMES))
-        if unknown:
-            raise InvalidArgument(
-                f"There is no storage option {_PREFIX}{unknown[0]}",
-                hint=f"Known are {', '.join(_PREFIX + name for name in _NAMES)}",
-            )
-        for name, variables in _NAMES.items():
-            found = [os.environ[variable] for variable in variables if os.environ.get(variable)]
-            if not mine.get(name) and found:
-                mine[name] = found[0]
-        for name in ("endpoint", "access_key_id", "secret_access_key"):
-            if not mine.get(name):
-                raise InvalidArgument(
-                    f"The lakeFS server's {name.replace('_', ' ')} is not known",
-                    hint=f"Set {_NAMES[name][0]}, or give the storage option {_PREFIX}{name}",
-                )
-        unguarded = mine.pop("unguarded", "").lower() in ("1", "true", "yes")
-        return cls(**mine, unguarded=unguarded, storage=given)
-
-    def __repr__(self) -> str:
-        return f"Options(endpoint={self.endpoint!r})"
-
-
 class Place(Struct, frozen=True, kw_only=True):
     """What the physical addresses of a repository's own objects begin with."""
 
     address: str
     shown: str
     """By the server's answers: for objects on its own disk that were linked, the disk's root stands there twice."""
-
-
-def repository_of(uri: str) -> str:
-    name = uri.removeprefix(SCHEME).removesuffix("/")
-    if not uri.startswith(SCHEME) or not name or "/" in name:
-        raise InvalidUri(f"{uri!r} names no repository of a lakeFS server", hint="Use lakefs://repository")
-    return name
 
 
 class Server:
@@ -177,6 +118,8 @@ class Server:
 
     def wrong(self, answer: Answered) -> Exception:
         """For refusals that nobody expected."""
+        if answer.status == 404:
+            return RefNotFound(f"the lakeFS server does not find it any more: {answer.message}", table=self.uri)
         if answer.status == 403:
             return NotAllowed(f"the lakeFS server refuses: {answer.message}", table=self.uri)
         if answer.status in (423, 429):
@@ -244,11 +187,11 @@ class Server:
     def branch_names(self, prefix: str, *, hidden: bool) -> Iterator[tuple[str, str]]:
         """And heads."""
         api = self.api.branches_api.list_branches
-        for ref in self._pages(lambda after: self.call(api, prefix=prefix, after=after, show_hidden=hidden)):
+        for ref in self._pages(lambda after: self.asked(api, prefix=prefix, after=after, show_hidden=hidden)):
             yield ref.id, ref.commit_id
 
     def tag_names(self, prefix: str) -> Iterator[tuple[str, str]]:
-        for ref in self._pages(lambda after: self.call(self.api.tags_api.list_tags, prefix=prefix, after=after)):
+        for ref in self._pages(lambda after: self.asked(self.api.tags_api.list_tags, prefix=prefix, after=after)):
             yield ref.id, ref.commit_id
 
     def make_branch(self, name: str, source: str, *, hidden: bool) -> bool:
