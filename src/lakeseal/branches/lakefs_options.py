@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -60,8 +61,14 @@ class Options(Struct, frozen=True, kw_only=True):
         unguarded = mine.pop("unguarded", "").lower() in ("1", "true", "yes")
         return cls(**mine, unguarded=unguarded, storage=given)
 
+    @property
+    def shown(self) -> str:
+        """The endpoint without what may be secret in it."""
+        parts = urlsplit(self.endpoint)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
     def __repr__(self) -> str:
-        return f"Options(endpoint={self.endpoint!r})"
+        return f"Options(endpoint={self.shown!r})"
 
 
 def repository_of(uri: str) -> str:

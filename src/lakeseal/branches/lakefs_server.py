@@ -43,6 +43,8 @@ _SERVERS_OWN = ".lakefs."
 _LOCAL = "local://"
 _PAGE = 1000
 _SIDE_BY_SIDE = 16
+_PATIENCE_S = (10, 300)
+"""To connect, and for an answer: a merge of a large tree takes its time."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -88,14 +90,14 @@ class Server:
 
     def _whole(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
         try:
-            return method(*arguments, **named)
+            return method(*arguments, **named, _request_timeout=_PATIENCE_S)
         except ApiException as error:
             raise self._refusal(error) from None
         except HTTPError as error:
             raise StorageUnavailable(
                 f"the lakeFS server did not answer ({type(error).__name__})",
                 table=self.uri,
-                hint=f"Is a server at {self.options.endpoint}?",
+                hint=f"Is a server at {self.options.shown}?",
             ) from None
 
     def side_by_side(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -112,7 +114,7 @@ class Server:
                 )
             case 501:
                 return Unsupported(f"this lakeFS server does not do that: {message}", table=self.uri)
-            case _ if status >= 500:
+            case _ if status >= 500 or not status:
                 return StorageUnavailable(f"the lakeFS server failed: {message}", table=self.uri)
         return Answered(status, message)
 
@@ -301,7 +303,7 @@ class Server:
 
         self.side_by_side(one, entries)
 
-    def _link(self, branch: str, path: str, body: dict[str, Any]) -> None:
+    def _link(self, branch: str, path: str, body: dict[str, Any], *, _request_timeout: tuple[int, int]) -> None:
         # The SDK's stage_object warns that the call may go, and there is no other that links an object which tasks
         # have named themselves; get_physical_address and link_physical_address would be two calls for each file.
         self.api.internal_api.api_client.call_api(
@@ -314,6 +316,7 @@ class Server:
             response_types_map={"201": "ObjectStats"},
             auth_settings=["basic_auth"],
             _return_http_data_only=True,
+            _request_timeout=_request_timeout,
         )
 
     def unstage(self, branch: str, paths: Iterable[str]) -> None:
