@@ -21,7 +21,9 @@ def test_the_demo_tells_its_story_and_cleans_up_after_itself(tmp_path: Path) -> 
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
-    write, refuse, race, query, travel, change, together, spark = map(json.loads, ended.stdout.splitlines())
+    write, refuse, race, query, travel, change, together, branches, spark, ingest = map(
+        json.loads, ended.stdout.splitlines()
+    )
     assert write["version"] == 0
     assert refuse["version before and after"] == "0 and 0"
     assert race["rows there"] == race["rows expected"] == race["different ids"]
@@ -31,6 +33,9 @@ def test_the_demo_tells_its_story_and_cleans_up_after_itself(tmp_path: Path) -> 
     assert change["changes"]["delete"] > 0
     assert change["changes"]["update_preimage"] == change["changes"]["update_postimage"]
     assert together["versions"] == [1, 1]
+    assert branches == {**branches, "rows on main before and after": "1000 and 10"}
+    assert ingest["rows published by each run"] == [100, 100]
+    assert (ingest["rows there"], ingest["rows set aside"]) == (200, 2)
     before = race["rows there"] - change["changes"]["delete"]
     assert sum(spark["Spark counts"].values()) == before + spark["rows written"]
     assert [name for name in os.listdir(tmp_path) if name.startswith("lakeseal-demo")] == []

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import pyarrow as pa
 import typer
@@ -20,8 +20,13 @@ from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson
 from lakeseal.cli.output import Output
 from lakeseal.errors import SchemaMismatch
+from lakeseal.ingest.pipeline import Pipeline
+from lakeseal.repository import Repository
 from lakeseal.table import Table, create
 from lakeseal.transactions import snapshots, transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 commands = typer.Typer()
 
@@ -44,17 +49,47 @@ def demo(
     out: Output = ctx.obj
     folder = Path(tempfile.mkdtemp(prefix="lakeseal-demo-"))
     try:
-        uri = str(folder / "orders")
-        for number, (title, step) in enumerate(_STORY, start=1):
-            out.say(f"\n{number}. {title}", style="bold")
-            told = step(uri)
-            out.record({"step": number, "title": title, **told} if out.json else told)
+        with _Stage(folder) as stage:
+            for number, (title, step) in enumerate(_STORY, start=1):
+                out.say(f"\n{number}. {title}", style="bold")
+                told = step(stage)
+                out.record({"step": number, "title": title, **told} if out.json else told)
     finally:
         if keep:
             out.say(f"\nThe table is in {folder / 'orders'}; try: lakeseal history {folder / 'orders'}")
         else:
             shutil.rmtree(folder)
             out.say("\nThe table is gone again; with --keep it stays.", style="dim")
+
+
+class _Stage:
+    """What the steps of the story share; Spark starts with the first step that needs it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.uri = str(folder / "orders")
+        self._spark: SparkSession | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+    @property
+    def spark(self) -> SparkSession | None:
+        """None where Spark can't be had."""
+        java = find_java()
+        if self._spark is None and java is not None and importlib.util.find_spec("pyspark") is not None:
+            os.environ["JAVA_HOME"] = str(java.home)
+            from lakeseal.spark.local_session import local_session  # pyspark is an extra
+
+            self._spark = local_session("lakeseal demo", log=self.folder / "spark.log")
+        return self._spark
+
+
+_WITHOUT_SPARK = {"left out": f"Spark needs Java {OLDEST} or newer and pip install 'lakeseal[spark]'"}
 
 
 def _orders(first: int, count: int) -> pa.Table:
@@ -69,14 +104,14 @@ def _orders(first: int, count: int) -> pa.Table:
     )
 
 
-def _write(uri: str) -> dict[str, Any]:
-    table = Table(uri)
+def _write(stage: _Stage) -> dict[str, Any]:
+    table = Table(stage.uri)
     table.write(_orders(0, _ORDERS), partition_by=["day"])
     return {"version": table.version(), "rows written": _ORDERS, "files": len(table.files())}
 
 
-def _refuse(uri: str) -> dict[str, Any]:
-    table = Table(uri)
+def _refuse(stage: _Stage) -> dict[str, Any]:
+    table = Table(stage.uri)
     before = table.version()
     wrong = pa.table({"id": pa.array(["not a number"]), "colour": pa.array(["red"])})
     try:
@@ -86,12 +121,12 @@ def _refuse(uri: str) -> dict[str, Any]:
     raise AssertionError("a table took rows that do not fit it")
 
 
-def _race(uri: str) -> dict[str, Any]:
-    table = Table(uri)
+def _race(stage: _Stage) -> dict[str, Any]:
+    table = Table(stage.uri)
     start = table.version()
 
     def writer(number: int) -> None:
-        own = Table(uri)
+        own = Table(stage.uri)
         for batch in range(_APPENDS):
             own.write(_orders(_ORDERS + (number * _APPENDS + batch) * 10, 10))
 
@@ -106,8 +141,8 @@ def _race(uri: str) -> dict[str, Any]:
     }
 
 
-def _query(uri: str) -> dict[str, Any]:
-    table = Table(uri)
+def _query(stage: _Stage) -> dict[str, Any]:
+    table = Table(stage.uri)
     where = "day = DATE'2026-03-02' AND cents > 9000"
     found = table.to_arrow(where=where, columns=["id", "item", "cents"])
     return {
@@ -117,16 +152,16 @@ def _query(uri: str) -> dict[str, Any]:
     }
 
 
-def _travel(uri: str) -> dict[str, Any]:
-    table = Table(uri)
+def _travel(stage: _Stage) -> dict[str, Any]:
+    table = Table(stage.uri)
     return {
         "rows in version 0": table.to_arrow(version=0).num_rows,
         f"rows in version {table.version()}": table.to_arrow().num_rows,
     }
 
 
-def _change(uri: str) -> dict[str, Any]:
-    table = Table(uri)
+def _change(stage: _Stage) -> dict[str, Any]:
+    table = Table(stage.uri)
     table.set_properties({"delta.enableChangeDataFeed": "true"})
     since = table.version() + 1
     table.delete("cents > 9000")
@@ -141,8 +176,8 @@ def _change(uri: str) -> dict[str, Any]:
     return {"rows merged": merged.metrics["numTargetRowsUpdated"], "changes": dict(sorted(kinds.items()))}
 
 
-def _together(uri: str) -> dict[str, Any]:
-    folder = Path(uri).parent
+def _together(stage: _Stage) -> dict[str, Any]:
+    folder = stage.folder
     owner = f"sqlite:///{folder}/ledger.db"
     sales, stock = folder / "sales", folder / "stock"
     for place, schema in ((sales, _SALES), (stock, _STOCK)):
@@ -160,27 +195,33 @@ def _together(uri: str) -> dict[str, Any]:
     raise AssertionError("a transaction took half of its tables")
 
 
-def _spark(uri: str) -> dict[str, Any]:
-    java = find_java()
-    if java is None or importlib.util.find_spec("pyspark") is None:
-        return {"left out": f"Spark needs Java {OLDEST} or newer and pip install 'lakeseal[spark]'"}
-    os.environ["JAVA_HOME"] = str(java.home)
-    from lakeseal.spark.local_session import local_session  # pyspark is an extra
+def _branches(stage: _Stage) -> dict[str, Any]:
+    repo = Repository.create(stage.folder / "repo")
+    repo.write(_orders(0, 1_000), "main", "shop/orders", partition_by=["day"])
+    repo.create_branch("audit", "main")
+    repo.write(_orders(0, 10), "audit", "shop/orders", mode="overwrite", format="parquet")
+    merged_before = repo.to_arrow("main", "shop/orders").num_rows
+    repo.merge("audit", "main")
+    return {
+        "rows on main before and after": f"{merged_before} and {repo.to_arrow('main', 'shop/orders').num_rows}",
+        "commits": len(list(repo.log("main"))),
+    }
 
-    table = Table(uri)
+
+def _on_spark(stage: _Stage) -> dict[str, Any]:
+    spark = stage.spark
+    if spark is None:
+        return _WITHOUT_SPARK
+    table = Table(stage.uri)
     before = table.version()
-    spark = local_session("lakeseal demo", log=Path(uri).parent / "spark.log")
-    try:
-        orders = spark.range(_SPARK_ORDERS).selectExpr(
-            f"id + {10 * _ORDERS} AS id",
-            f"date_add(DATE'2026-03-01', CAST(id % {_DAYS} AS INT)) AS day",
-            "concat('item ', id % 97) AS item",
-            "100 + id * 37 % 9000 AS cents",
-        )
-        table.write(orders)
-        sums = table.to_spark(spark).groupBy("day").count().orderBy("day").collect()
-    finally:
-        spark.stop()
+    orders = spark.range(_SPARK_ORDERS).selectExpr(
+        f"id + {10 * _ORDERS} AS id",
+        f"date_add(DATE'2026-03-01', CAST(id % {_DAYS} AS INT)) AS day",
+        "concat('item ', id % 97) AS item",
+        "100 + id * 37 % 9000 AS cents",
+    )
+    table.write(orders)
+    sums = table.to_spark(spark).groupBy("day").count().orderBy("day").collect()
     return {
         "commits": table.version() - before,
         "rows written": _SPARK_ORDERS,
@@ -188,7 +229,39 @@ def _spark(uri: str) -> dict[str, Any]:
     }
 
 
-_STORY: tuple[tuple[str, Callable[[str], dict[str, Any]]], ...] = (
+def _ingest(stage: _Stage) -> dict[str, Any]:
+    spark = stage.spark
+    if spark is None:
+        return _WITHOUT_SPARK
+    landing = stage.folder / "landing"
+    landing.mkdir()
+    (stage.folder / "clicks.yaml").write_text(
+        f"""
+name: clicks
+ledger: sqlite:///{stage.folder}/ledger.db
+datasets:
+  - name: events
+    source: {{type: files, path: {landing}, format: json, schema: "id long, page string"}}
+    quality: [{{rule: "id IS NOT NULL", on_fail: error_table}}]
+    target: {{type: table, uri: {stage.folder}/events}}
+""",
+        encoding="utf-8",
+    )
+    pipeline = Pipeline.from_yaml(stage.folder / "clicks.yaml")
+    published = []
+    for run in range(2):
+        lines = [f'{{"id": {run * 100 + n}, "page": "home"}}' for n in range(100)]
+        (landing / f"{run}.json").write_text("\n".join([*lines, '{"page": "no id"}']), encoding="utf-8")
+        published.append(pipeline.run(spark).datasets[0].rows)
+    owner = f"sqlite:///{stage.folder}/ledger.db"
+    return {
+        "rows published by each run": published,
+        "rows there": Table(stage.folder / "events", owner=owner).to_arrow().num_rows,
+        "rows set aside": Table(stage.folder / "events_errors", owner=owner).to_arrow().num_rows,
+    }
+
+
+_STORY: tuple[tuple[str, Callable[[_Stage], dict[str, Any]]], ...] = (
     (f"Write {_ORDERS:,} orders, partitioned by day: one commit, all of it or nothing", _write),
     ("Write rows that do not fit: refused, and nothing of them is visible", _refuse),
     (f"{_WRITERS} writers append {_APPENDS} times each, all at once: every commit counts, once", _race),
@@ -196,5 +269,7 @@ _STORY: tuple[tuple[str, Callable[[str], dict[str, Any]]], ...] = (
     ("Read an older version: what was committed stays as it was", _travel),
     ("Delete, update, merge: the change feed tells row by row what happened", _change),
     ("Two tables in one commit, by an owner in a SQLite file; what fits only one of them changes neither", _together),
-    (f"Spark writes {_SPARK_ORDERS:,} orders: executors write files, one commit makes them count", _spark),
+    ("Plain files on a branch: written, looked at, then merged into main in one step", _branches),
+    (f"Spark writes {_SPARK_ORDERS:,} orders: executors write files, one commit makes them count", _on_spark),
+    ("Ingest files as they land: each row once, bad ones aside, rows and watermarks in one commit", _ingest),
 )
