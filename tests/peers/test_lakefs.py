@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -347,6 +349,38 @@ def test_of_racing_overwriters_one_jobs_rows_are_left_and_every_job_is_in_the_lo
         assert {one.job for one in done} <= logged, round_
     for one in tables:
         one.store.close()
+
+
+def test_a_job_that_is_killed_before_its_merge_changed_nothing_and_is_finished_by_the_next(
+    repo: LakeFSBranchStore, lakefs_server: dict[str, str]
+) -> None:
+    tables = Repository.open(repo.uri, storage_options=lakefs_server)
+    tables.write(ORDERS, "main", "out")
+    head = repo.head("main")
+    code = f"""
+import time, pyarrow as pa
+from lakeseal import Repository
+
+def stop(merge):
+    print("committed, not merged", flush=True)
+    time.sleep(600)
+
+tables = Repository.open({repo.uri!r}, storage_options={lakefs_server!r})
+tables.write(pa.table({{"id": [9]}}), "main", "out", mode="overwrite", job_id="nightly", checks=[stop])
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "committed, not merged\n"
+        process.kill()
+
+    assert repo.head("main") == head
+    assert [job.id for job in tables.jobs()] == ["nightly"]
+    tables.write(pa.table({"id": [9]}), "main", "out", mode="overwrite", job_id="nightly")
+    assert tables.to_arrow("main", "out")["id"].to_pylist() == [9]
+    assert tables.jobs() == []
+    left = {name for name, _ in repo._server.branch_names("lakeseal-", hidden=True)}
+    assert set(repo.gc(job_grace_ms=-1).job_branches) == left
+    tables.store.close()
 
 
 def test_tasks_write_to_the_servers_bucket_themselves(uri: str, lakefs_on_s3: dict[str, str]) -> None:
