@@ -14,17 +14,13 @@ from lakeseal.steps import leases
 from lakeseal.steps.context import Turn
 
 
-def lease_name(pipeline: str) -> str:
-    return f"ingest {pipeline}"
-
-
 class HeldTurn:
     """`LeaseHeld` where another run has it. While held, a thread renews the lease; losing it shows in `check`."""
 
     def __init__(self, ledger: Ledger, pipeline: str, run_id: str, seconds: float) -> None:
         self._ledger = ledger
         holder = f"{platform.node()}, process {os.getpid()}, run {run_id}"
-        self._lease = leases.acquire(ledger, lease_name(pipeline), holder=holder, seconds=seconds)
+        self._lease = leases.acquire(ledger, leases.of_pipeline(pipeline), holder=holder, seconds=seconds)
         self._over = threading.Event()
         self._lost: Fenced | None = None
         self._thread = threading.Thread(target=self._renew, name="lakeseal-lease", daemon=True)

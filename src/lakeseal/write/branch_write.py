@@ -24,13 +24,14 @@ from lakeseal.branches.store import BranchStore, Check
 from lakeseal.errors import InvalidArgument, located
 from lakeseal.formats.file_format import PARQUET, FileFormat
 from lakeseal.formats.shape import Shape
-from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from lakeseal.protocol.schema import StructType
 from lakeseal.write.branch_commit_protocol import BranchCommitProtocol
 from lakeseal.write.branch_job import MODES, BranchJob, BranchWrite, JobPlan, Mode
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.file_schema import FileSchema
-from lakeseal.write.job import CommitProtocolSpec, WriteJobSpec, partition_fields
+from lakeseal.write.job import CommitProtocolSpec, WriteJobSpec
 from lakeseal.write.parquet_file import Compression
+from lakeseal.write.plain_files import columns_of_files, partition_columns
 from lakeseal.write.runner import InPlan, WriteRunner
 from lakeseal.write.task_logging import driver_level
 from lakeseal.write.task_writer import BUFFER_BYTES
@@ -129,8 +130,8 @@ class PlannedBranchWrite:
     ) -> None:
         """`job_id` is that of a plan that was made before, in another process perhaps."""
         with located(table=store.uri):
-            self._schema = _own(data)
-            self._partition_by = _partition_columns(self._schema, command.partition_by)
+            self._schema = columns_of_files(data)
+            self._partition_by = partition_columns(self._schema, command.partition_by)
             FileSchema(self._schema, self._partition_by, mapped=False)
             command.format.check(self._schema)
         self._store = store
@@ -193,30 +194,6 @@ def run(
     except BaseException:
         write.abort()
         raise
-
-
-def _own(data: StructType) -> StructType:
-    """Columns as files have them: any may be null, and what other tables noted about them does not count here."""
-    return StructType(tuple(StructField(field.name, _nullable(field.type), True) for field in data.fields))
-
-
-def _nullable(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            return _own(data_type)
-        case ArrayType(element=element):
-            return ArrayType(_nullable(element))
-        case MapType(key=key, value=value):
-            return MapType(_nullable(key), _nullable(value))
-        case _:
-            return data_type
-
-
-def _partition_columns(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:
-    found = tuple(field.name for field in partition_fields(schema, names))
-    if len({name.lower() for name in found}) < len(found):
-        raise InvalidArgument(f"A column partitions twice: {', '.join(found)}", hint="Name each column once")
-    return found
 
 
 def _who(application: str) -> str:

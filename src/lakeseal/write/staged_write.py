@@ -19,11 +19,11 @@ from lakeseal.steps.sequence import Leftover
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.store import CommitStepStore
 from lakeseal.storage import StoreSpec
-from lakeseal.write.branch_write import _own, _partition_columns
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.file_schema import FileSchema
 from lakeseal.write.job import CommitProtocolSpec, WriteJobSpec
 from lakeseal.write.parquet_file import Compression
+from lakeseal.write.plain_files import columns_of_files, partition_columns
 from lakeseal.write.runner import InPlan, WriteRunner
 from lakeseal.write.staged_commit_protocol import SequenceJob, StagedCommitProtocol, StagedFile
 from lakeseal.write.task_logging import driver_level
@@ -44,8 +44,8 @@ class PlannedStagedWrite:
     ) -> None:
         """`job_id` is used for one job only."""
         with located(table=target.uri):
-            self.schema = _own(schema)
-            self.partition_by = _partition_columns(self.schema, partition_by)
+            self.schema = columns_of_files(schema)
+            self.partition_by = partition_columns(self.schema, partition_by)
             FileSchema(self.schema, self.partition_by, mapped=False)
             format.check(self.schema)
         self.job_id = job_id or str(uuid4())
