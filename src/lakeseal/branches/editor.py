@@ -46,14 +46,26 @@ class Editor:
     """Edits are few where a range has so many rows for each."""
 
     def __init__(
-        self, files: TreeFiles, writer: TreeWriter, edits: EditStream, *, strategy: Strategy | None = None
+        self,
+        files: TreeFiles,
+        writer: TreeWriter,
+        edits: EditStream,
+        *,
+        strategy: Strategy | None = None,
+        only_looks: bool = False,
     ) -> None:
+        """`only_looks` for conflicts: the tree can't be used anyway, and nothing is written."""
         self._files = files
         self._writer = writer
         self._edits = edits
         self._strategy = strategy
         self._cutter = Cutter(files.shape)
+        self._only_looks = only_looks
         self.tally = Tally()
+
+    @property
+    def failed(self) -> bool:
+        return self._only_looks or bool(self.tally.conflicts)
 
     def run(self, rows: Rows) -> Iterator[Row]:
         """The ranges and nodes of the new tree. After a conflict nothing more is written: it can't be used."""
@@ -92,7 +104,7 @@ class Editor:
 
     def _written(self, pieces: Iterator[pa.Table]) -> Iterator[Row]:
         for piece in pieces:
-            if not self.tally.conflicts:
+            if not self.failed:
                 yield self._writer.put_range(piece)
 
     def _combined(self, entries: pa.Table | None, edits: pa.Table) -> tuple[pa.Table, list[str]]:

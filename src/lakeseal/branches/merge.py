@@ -90,7 +90,7 @@ def merged(
 ) -> tuple[Iterator[Row], Editor]:
     """The rows of the merged tree, made as they are asked for, and the editor whose tally tells what it came to."""
     edits = EditStream(_edits(files, sides, plan), plan.emptied)
-    editor = Editor(files, writer, edits, strategy=strategy)
+    editor = Editor(files, writer, edits, strategy=strategy, only_looks=bool(plan.conflicts))
     return editor.run(tuple(sides.dest)), editor
 
 

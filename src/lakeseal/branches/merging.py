@@ -52,15 +52,14 @@ class Merging:
             self._tally = _counted(diff.diff(ground.files, sides.dest, sides.source))
             return self.source.tree, self.source.entries
         self._plan = merge.plan(ground.files, sides, self._before_and_after, self._strategy)
-        if self._plan.conflicts:
-            raise conflict(what, self._plan.conflicts)
 
         def edit(writer: TreeWriter) -> tuple[Iterator[Row], Editor]:
             return merge.merged(ground.files, writer, sides, self._plan, self._strategy)
 
         tree, entries, self._tally = write_tree(ground, tuple(sides.dest), self.dest.tree, edit)
-        if self._tally.conflicts:
-            raise conflict(what, tuple(merge.conflicts_of(self._tally.conflicts)))
+        conflicts = (*self._plan.conflicts, *merge.conflicts_of(self._tally.conflicts))
+        if conflicts:
+            raise conflict(what, conflicts)
         return tree, entries
 
     def result(self, made: Commit) -> MergeResult:
@@ -115,7 +114,7 @@ def write_tree(
     try:
         rows, editor = edit(writer)
         made = list(rows)
-        if editor.tally.conflicts:
+        if editor.failed:
             return "", 0, editor.tally
         return writer.put_tree(made, old, old_name), entries_in(made), editor.tally
     finally:

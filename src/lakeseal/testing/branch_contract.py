@@ -541,6 +541,19 @@ class BranchStoreContract:
 
         assert content(repo, "main") == {"out/over": b"2", "out/late": b"3"}
 
+    def test_all_conflicts_are_told_those_of_overwritten_directories_and_the_others(self, repo: BranchStore) -> None:
+        repo.put("main", "notes", b"1")
+        job = run_job(repo, "job", "out", {"a": b"job"}, overwrite=True)
+        repo.put(job.branch, "notes", b"job's")
+        repo.put("main", "notes", b"2")
+        repo.put("main", "out/by-hand", b"precious")
+
+        with pytest.raises(MergeConflict) as caught:
+            repo.merge(job.branch, "main")
+
+        told = [(one.path, one.kind) for one in caught.value.conflicts]
+        assert told == [("notes", "both-changed"), ("out/by-hand", "foreign-write")]
+
     def test_an_overwriter_does_not_silently_drop_what_came_past_the_jobs(self, repo: BranchStore) -> None:
         job = run_job(repo, "job", "out", {"a": b"job"}, overwrite=True)
         repo.put("main", "out/by-hand", b"precious")
