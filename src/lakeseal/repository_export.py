@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.branches.store import BranchStore, Entry, entries_of
 from lakeseal.errors import BrokenDataFile, CorruptTable, InvalidArgument, ObjectNotFound, located
 from lakeseal.formats.shape import DIRECTORY
@@ -101,7 +102,7 @@ def _is_there(entry: Entry, known: ExportedFile | None, size: int | None) -> boo
 
 def _manifest(target: Store) -> Manifest | None:
     try:
-        return msgspec.json.decode(target.get(MANIFEST), type=Manifest)
+        return typed_json.decode(target.get(MANIFEST), Manifest)
     except ObjectNotFound:
         return None
     except msgspec.MsgspecError as error:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.branches.paths import directory
 from lakeseal.branches.store import Check, MergeProposal
 from lakeseal.errors import CheckRefused, InvalidArgument, LakesealError
@@ -149,7 +150,7 @@ def rule_to_json(rule: Rule) -> dict[str, Any]:
 def rules_from_json(rules: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
     """Such as `[{"rule": "max-removed", "limit": 1000, "directory": "out"}]`."""
     try:
-        return tuple(msgspec.convert(list(rules), list[Rule]))
+        return tuple(typed_json.convert(list(rules), list[Rule]))
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"these are no rules for merges: {error}") from None
 

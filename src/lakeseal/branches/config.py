@@ -12,6 +12,7 @@ import uuid
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.branches.paths import META
 from lakeseal.branches.ranges import Shape
 from lakeseal.errors import BrokenTree, InvalidArgument, ObjectNotFound, RepositoryNotFound, Unsupported
@@ -36,7 +37,7 @@ def read(store: Store) -> Config:
     except ObjectNotFound as error:
         raise RepositoryNotFound(f"there is no repository at {store.uri}") from error
     try:
-        config = msgspec.json.decode(data, type=Config)
+        config = typed_json.decode(data, Config)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BrokenTree(f"the repository's description can't be read: {error}", file=KEY) from error
     if config.format > FORMAT:

@@ -20,6 +20,7 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.branches.values import Protection, Ref
 from lakeseal.errors import AlreadyExists, BrokenLedger, RefNotFound, RepositoryNotFound
 from lakeseal.ledger import Ledger, Row, Tx, key
@@ -54,7 +55,7 @@ class Head(Struct, frozen=True, kw_only=True):
     @property
     def protection(self) -> Protection:
         try:
-            return msgspec.convert(self.info.get("protection", {}), Protection)
+            return typed_json.convert(self.info.get("protection", {}), Protection)
         except msgspec.ValidationError as error:
             raise BrokenLedger(f"the protection of {self.name} can't be read: {error}") from error
 

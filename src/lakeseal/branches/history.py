@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from lakeseal import typed_json
 from lakeseal.branches.paths import META, is_commit_id
 from lakeseal.branches.tree import Kept
 from lakeseal.branches.values import Commit
@@ -212,7 +213,7 @@ def _key(commit_id: str) -> str:
 
 def _decode(data: bytes, commit_id: str) -> Commit:
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = typed_json.decode(data, _File)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BrokenTree(f"a commit can't be read: {error}", file=_key(commit_id)) from error
     if hashlib.sha256(data).hexdigest() != commit_id:

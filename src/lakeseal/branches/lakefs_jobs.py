@@ -11,6 +11,7 @@ import re
 
 import msgspec
 
+from lakeseal import typed_json
 from lakeseal.branches.heads import now_ms
 from lakeseal.branches.lakefs_ground import JOB_PREFIX, SCRATCH_PREFIX, LakeFSGround
 from lakeseal.branches.paths import check_job_id, data_prefix, directory, overlap
@@ -104,7 +105,7 @@ def _in_flight(ground: LakeFSGround, key: str) -> Job | None:
 
 def _read(ground: LakeFSGround, key: str) -> Job | None:
     try:
-        return msgspec.json.decode(ground.store.get(key), type=Job)
+        return typed_json.decode(ground.store.get(key), Job)
     except ObjectNotFound:
         return None
 

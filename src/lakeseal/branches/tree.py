@@ -22,6 +22,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.branches import ranges
 from lakeseal.branches.paths import META
 from lakeseal.branches.ranges import Shape
@@ -250,7 +251,7 @@ def _encode_rows(rows: Rows) -> bytes:
 
 def _decode_rows(data: bytes, expected_id: str, file: str) -> Rows:
     try:
-        found = msgspec.json.decode(data, type=_File)
+        found = typed_json.decode(data, _File)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BrokenTree(f"a tree can't be read: {error}", file=file) from error
     if rows_id(found.rows) != expected_id:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, Unresolved
 from lakeseal.errors import ObjectNotFound, StorageUnavailable, VersionNotFound
 from lakeseal.protocol.paths import LOG_DIR, LogFileKind, commit_path, parse, version_prefix
@@ -98,7 +99,7 @@ def txn_id_of(data: bytes) -> str | None:
     for line in data.split(b"\n"):
         if b'"commitInfo"' in line:
             try:
-                info = msgspec.json.decode(line, type=_Line).commit_info
+                info = typed_json.decode(line, _Line).commit_info
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 continue
             if info is not None:

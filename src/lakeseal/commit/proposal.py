@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from lakeseal import typed_json
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.read_set import ReadSet
 from lakeseal.errors import InvalidArgument
@@ -70,7 +71,7 @@ class _Counted(Struct, rename="camel"):
 def num_records(add: AddFile) -> int | None:
     """As the file's statistics say; None where they do not."""
     try:
-        return msgspec.json.decode(add.stats or "{}", type=_Counted).num_records
+        return typed_json.decode(add.stats or "{}", _Counted).num_records
     except (msgspec.DecodeError, UnicodeError):
         return None
 

@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.commit.conflicts import ROW_TRACKING_DOMAIN
 from lakeseal.commit.proposal import Proposal, num_records
 from lakeseal.errors import InvalidArgument, InvalidMetadata
@@ -85,7 +86,7 @@ def _high_water(domain: DomainMetadata | None) -> int:
     if domain is None or domain.removed:
         return -1
     try:
-        return msgspec.json.decode(domain.configuration, type=_HighWater).row_id_high_water_mark
+        return typed_json.decode(domain.configuration, _HighWater).row_id_high_water_mark
     except (msgspec.DecodeError, UnicodeError) as error:
         raise InvalidMetadata(
             f"The metadata domain {ROW_TRACKING_DOMAIN} does not say which row ids are taken: {error}",

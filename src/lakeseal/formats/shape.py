@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BrokenDataFile, SchemaMismatch
 from lakeseal.formats.file_format import FileFormat
 from lakeseal.protocol.schema import VOID, StructField, StructType
@@ -40,7 +41,7 @@ class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     @classmethod
     def from_json(cls, data: bytes, *, file: str) -> Shape:
         try:
-            return msgspec.json.decode(data, type=cls)
+            return typed_json.decode(data, cls)
         except msgspec.MsgspecError as error:
             raise BrokenDataFile(f"The description of a directory's files is malformed: {error}", file=file) from error
 

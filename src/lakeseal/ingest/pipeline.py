@@ -27,7 +27,6 @@ from lakeseal.ingest.progress import NoProgress, RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, Runs, RunState
 from lakeseal.ingest.turn import HeldTurn
-from lakeseal.ingest.warm import warm_up
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.ledger_owner import LedgerOwner
@@ -77,7 +76,6 @@ class Pipeline:
         transformed. `LeaseHeld` if another run is at work."""
         config = self._only(datasets)
         jobs = _jobs(spark)
-        warm_up()
         run_id = str(uuid.uuid4())
         with _owner(config) as owner, HeldTurn(owner.ledger, config.name, run_id, config.lease_seconds) as held:
             runs = Runs(owner.ledger)

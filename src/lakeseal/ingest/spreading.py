@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import LakesealError
 from lakeseal.ingest.config import PipelineConfig
 from lakeseal.owner.connect import OwnerConfig
@@ -66,7 +67,7 @@ class CommitShare(Struct, frozen=True, kw_only=True):
 
 def commit_share(text: str) -> str:
     """From the JSON of a `CommitShare` to that of a map of datasets to their errors, or null."""
-    asked = msgspec.json.decode(text, type=CommitShare)
+    asked = typed_json.decode(text, CommitShare)
     with asked.settings.open() as context:
         steps = step_store(asked.settings, context)
 

@@ -14,13 +14,13 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BadRecord as BadRecordError
 from lakeseal.errors import LakesealError, SourceTimeout, StorageUnavailable
 from lakeseal.ingest.config import Check, CommitPolicy, OnBadRecord
 from lakeseal.ingest.quality import BAD_RECORD, Measured, RowRules, error_rows
 from lakeseal.ingest.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
-from lakeseal.ingest.warm import warm_up
 from lakeseal.protocol.schema import StructType
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import TaskRun, WriteJobSpec
@@ -66,7 +66,7 @@ class OrderReport(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str) -> OrderReport:
-        return msgspec.json.decode(text, type=cls)
+        return typed_json.decode(text, cls)
 
 
 class DatasetWork(Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class ExtractTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         texts = (text for batch in batches for text in batch["order"].to_pylist())
-        orders = (msgspec.json.decode(text, type=Order) for text in texts)
+        orders = (typed_json.decode(text, Order) for text in texts)
         for report in run_orders(self._works, orders, _here()):
             yield _reported(report)
 
@@ -160,7 +160,6 @@ class ShareTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from lakeseal.ingest import spreading  # noqa: F401  the steps' kinds, known before threads decode them
 
-        warm_up()
         for batch in batches:
             for text in batch["request"].to_pylist():
                 yield pa.RecordBatch.from_pydict({"answer": [self._do(text)]})

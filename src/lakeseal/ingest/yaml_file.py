@@ -17,6 +17,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.ingest import sources as _sources  # noqa: F401  makes the built-in kinds known
 from lakeseal.ingest.config import (
@@ -158,7 +159,7 @@ class _Document:
 
     def convert(self, value: Any, kind: Any, path: Path_) -> Any:
         try:
-            return msgspec.convert(value, kind)
+            return typed_json.convert(value, kind)
         except msgspec.ValidationError as error:
             text = str(error)
             found = _PATH.search(text)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import ChecksumMismatch, located
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Metadata, Protocol
@@ -57,7 +58,7 @@ def write_checksum(log: DeltaLog, snapshot: Snapshot) -> bool:
 
 def verify(snapshot: Snapshot, data: bytes) -> None:
     try:
-        stated = msgspec.json.decode(data, type=VersionChecksum)
+        stated = typed_json.decode(data, VersionChecksum)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
     found = VersionChecksum.of(snapshot)

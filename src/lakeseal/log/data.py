@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 from pyarrow import types
 
+from lakeseal import typed_json
 from lakeseal.errors import (
     BrokenDataFile,
     BrokenDeletionVector,
@@ -65,7 +65,7 @@ def data_files(files: pa.Table) -> Iterator[DataFile]:
     columns = [name for name in ("path", "partitionValues", "deletionVector", "size") if name in files.column_names]
     for batch in files.select(columns).to_batches(max_chunksize=1024):
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
-            yield msgspec.convert({k: v for k, v in row.items() if v is not None}, DataFile)
+            yield typed_json.convert({k: v for k, v in row.items() if v is not None}, DataFile)
 
 
 class ReadSpec(Struct, frozen=True, kw_only=True):

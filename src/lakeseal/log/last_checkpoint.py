@@ -15,6 +15,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
+
 
 class LastCheckpoint(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     version: int
@@ -36,7 +38,7 @@ def parse(data: bytes) -> LastCheckpoint | None:
         given = value.pop("checksum", None)
         if given is not None and given != checksum(value):
             return None
-        hint = msgspec.convert(value, LastCheckpoint)
+        hint = typed_json.convert(value, LastCheckpoint)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return hint if 0 <= hint.version < 2**63 else None

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw, Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BrokenCommit, located
 from lakeseal.log.files import ADDS, REMOVES, concat, unknown_text, without_keys
 from lakeseal.log.live_files import FileRows, LiveFiles, Tail
@@ -145,7 +146,7 @@ class _Line(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields
         return None if name == "cdc" else codec.decode_line(b'{"%b":%b}' % (_OTHERS[name], raw))
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = typed_json.decoder(_Line)
 
 
 def replay(base: TableState | None, commits: Iterable[LogCommit], *, with_removes: bool = False) -> TableState:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lakeseal import ledger
+from lakeseal import ledger, typed_json
 from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.owner import policies
 from lakeseal.owner.endpoint import OwnerEndpoint
@@ -163,7 +163,7 @@ def _config(owner: str | OwnerConfig, options: Mapping[str, Any]) -> OwnerConfig
         owner = named[owner]
     fields = {"url": owner} if isinstance(owner, str) else msgspec.structs.asdict(owner)
     try:
-        return msgspec.convert({**fields, **options}, OwnerConfig)
+        return typed_json.convert({**fields, **options}, OwnerConfig)
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"This is no configuration of an owner: {error}") from None
 
@@ -175,7 +175,7 @@ def _from_environment() -> dict[str, OwnerConfig]:
     try:
         found = msgspec.json.decode(text, type=dict[str, str | dict[str, Any]])
         return {
-            name: msgspec.convert({**({"url": one} if isinstance(one, str) else one), "name": name}, OwnerConfig)
+            name: typed_json.convert({**({"url": one} if isinstance(one, str) else one), "name": name}, OwnerConfig)
             for name, one in found.items()
         }
     except msgspec.MsgspecError as error:

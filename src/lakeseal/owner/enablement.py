@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidMetadata, PolicyRefused
 from lakeseal.protocol.actions import Action, CommitInfo, Metadata, Protocol
 from lakeseal.protocol.codec import decode, decode_line
@@ -139,7 +140,7 @@ class _Line(msgspec.Struct, rename="camel"):
     meta_data: msgspec.Raw | None = None
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = typed_json.decoder(_Line)
 
 
 def check_commit(content: Content, *, owner: str, table: str, version: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from lakeseal import errors
+from lakeseal import errors, typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.paths import COMMITS_DIR, LogFileKind, parse, staged_commit_path
@@ -155,7 +155,7 @@ def to_json(value: Struct) -> bytes:
 
 def from_json(data: bytes, cls: type[T]) -> T:
     try:
-        return msgspec.json.decode(data, type=cls)
+        return typed_json.decode(data, cls)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"This is no {cls.__name__}: {error}") from None
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, PolicyRefused
 from lakeseal.owner.enablement import Content
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile
@@ -177,7 +178,7 @@ BuiltIn = AppendOnly | AllowedPrincipals | SchemaOnlyWidens | MaxFiles | MaxByte
 def from_json(configured: Iterable[Mapping[str, Any]]) -> tuple[Policy, ...]:
     """Such as `[{"policy": "max-files", "limit": 1000, "tables": "s3://bucket/raw"}]`."""
     try:
-        return tuple(msgspec.convert(list(configured), list[BuiltIn]))
+        return tuple(typed_json.convert(list(configured), list[BuiltIn]))
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"This is no configuration of policies: {error}") from None
 

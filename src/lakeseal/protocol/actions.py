@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Self
 import msgspec
 from msgspec import Meta, Struct, field
 
+from lakeseal import typed_json
+
 Int = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Json = dict[str, Any]
@@ -43,7 +45,7 @@ class _Record(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
                 present[name] = content
         if extra:
             present[_UNKNOWN] = extra
-        return msgspec.convert(present, cls)
+        return typed_json.convert(present, cls)
 
     def to_json(self) -> Json:
         value: Json = msgspec.to_builtins(self)

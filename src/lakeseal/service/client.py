@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from lakeseal import typed_json
 from lakeseal.errors import (
     InvalidArgument,
     InvalidUri,
@@ -233,14 +234,14 @@ class HttpOwner:
             raise InvalidUri(f"{self._url!r} is no address of a service: {error}", hint="Write https://host") from None
         if answer.status_code == 200:
             try:
-                return msgspec.json.decode(answer.content, type=reply)
+                return typed_json.decode(answer.content, reply)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise UnknownOutcome(f"What answered at {self._url} is not a Lakeseal service: {error}") from None
         raise self._error(answer)
 
     def _error(self, answer: httpx.Response) -> LakesealError:
         try:
-            said = msgspec.json.decode(answer.content, type=ErrorReply)
+            said = typed_json.decode(answer.content, ErrorReply)
             error = error_from_json(said.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
             return self._foreign(answer)

@@ -15,6 +15,7 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BrokenLedger, InvalidArgument, NotFound
 from lakeseal.ledger import Ledger, Row, Tx
 from lakeseal.ledger.schema import tokens
@@ -39,7 +40,7 @@ class Token(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_row(cls, row: Row) -> Token:
         try:
-            grants = msgspec.convert(row.roles, tuple[Grant, ...])
+            grants = typed_json.convert(row.roles, tuple[Grant, ...])
         except msgspec.ValidationError as error:
             raise BrokenLedger(f"The ledger's token {row.token_id} has roles that are none: {error}") from None
         return cls(

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from lakeseal import typed_json
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.spark import merge
 from lakeseal.spark.failures import noted, recovered
@@ -40,7 +41,7 @@ class SparkEngine:
         task = SearchTask(f"search in {sum(map(len, search.splits))} files of {search.store.uri}", search)
         with recovered():
             answers = frame.mapInArrow(task, _FOUND).collect()
-        return [found for row in answers for found in msgspec.json.decode(row.found, type=list[Found])]
+        return [found for row in answers for found in typed_json.decode(row.found, list[Found])]
 
     def change_in_plan(
         self,
@@ -64,7 +65,7 @@ class SearchTask:
         self._search = msgspec.json.encode(msgspec.structs.replace(search, splits=())).decode()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        search = msgspec.json.decode(self._search, type=Search)
+        search = typed_json.decode(self._search, Search)
         files = [file for batch in batches for text in batch["files"].to_pylist() for file in split_from_json(text)]
         with noted():
             found = msgspec.structs.replace(search, splits=(tuple(files),)).run(0)

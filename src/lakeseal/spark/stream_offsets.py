@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 
 
@@ -27,7 +28,7 @@ class StreamOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
         try:
-            return msgspec.convert(value, cls)
+            return typed_json.convert(value, cls)
         except msgspec.ValidationError as error:
             raise InvalidArgument(
                 f"The checkpoint holds an offset that is not of this source: {error}",

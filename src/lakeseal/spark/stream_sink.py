@@ -20,6 +20,7 @@ from msgspec import Struct
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 from lakeseal.spark.failures import noted
 from lakeseal.spark.planned_write import Plan, PlannedWrite
@@ -73,7 +74,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return Told(msgspec.json.encode(told).decode())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        told = [msgspec.json.decode(m.text, type=_Told) for m in messages if isinstance(m, Told)]
+        told = [typed_json.decode(m.text, _Told) for m in messages if isinstance(m, Told)]
         plans = [one.plan for one in told if one.plan is not None]
         query_ids = [one.query_id for one in told if one.query_id is not None]
         with noted():

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyspark
 
+from lakeseal import typed_json
 from lakeseal.errors import ConstraintViolation
 from lakeseal.log.data import DataFile
 from lakeseal.spark.failures import noted
@@ -64,7 +65,7 @@ class RewriteTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spec = WriteJobSpec.from_json(self._spec)
-        rewrite = msgspec.json.decode(self._rewrite, type=Rewrite)
+        rewrite = typed_json.decode(self._rewrite, Rewrite)
         files = [file for batch in batches for text in batch["files"].to_pylist() for file in split_from_json(text)]
         rewrite = msgspec.structs.replace(rewrite, splits=(tuple(files),))
         with noted():
@@ -76,7 +77,7 @@ def split_to_json(split: tuple[DataFile, ...]) -> str:
 
 
 def split_from_json(text: str) -> tuple[DataFile, ...]:
-    return msgspec.json.decode(text, type=tuple[DataFile, ...])
+    return typed_json.decode(text, tuple[DataFile, ...])
 
 
 def _reported(report: str) -> pa.RecordBatch:

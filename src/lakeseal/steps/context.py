@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from lakeseal import ledger as ledgers
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 from lakeseal.ledger import Ledger
 from lakeseal.owner.connect import OwnerConfig, Owners
@@ -116,7 +117,7 @@ class StepSettings(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str | bytes) -> StepSettings:
         try:
-            return msgspec.json.decode(text, type=cls)
+            return typed_json.decode(text, cls)
         except msgspec.MsgspecError as error:
             raise InvalidArgument(
                 f"The settings of steps are malformed: {error}",

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from lakeseal import typed_json
 from lakeseal.errors import (
     AlreadyExists,
     BrokenSequence,
@@ -314,7 +315,7 @@ def _get(root: Store, key: str) -> bytes | None:
 
 def _decoded(data: bytes, cls: type[T]) -> T:
     try:
-        return msgspec.json.decode(data, type=cls)
+        return typed_json.decode(data, cls)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenSequence(str(error) if data else "it is empty") from None
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument, LakesealError
 from lakeseal.steps.connect import step_store, task_states
 from lakeseal.steps.context import StepContext, StepSettings
@@ -45,7 +46,7 @@ class TaskOutput(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TaskOutput:
         try:
-            return msgspec.convert(value, cls)
+            return typed_json.convert(value, cls)
         except msgspec.ValidationError as error:
             raise BrokenSequence(f"What a task reported is malformed: {error}") from None
 
@@ -91,7 +92,7 @@ class PublishReport(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PublishReport:
-        return msgspec.json.decode(text, type=cls)
+        return typed_json.decode(text, cls)
 
 
 def sequence_of(
@@ -119,7 +120,7 @@ def sequence_of(
 def publish_share(request: str) -> str:
     """From the JSON of a `PublishRequest` to that of a `PublishReport`."""
     try:
-        asked = msgspec.json.decode(request, type=PublishRequest)
+        asked = typed_json.decode(request, PublishRequest)
     except msgspec.MsgspecError as error:
         raise InvalidArgument(
             f"A message about publishing is malformed: {error}",

@@ -25,6 +25,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import (
     CorruptTable,
     Fenced,
@@ -241,7 +242,7 @@ def _side_by_side(do: Callable[[SequenceStatus], T], items: list[SequenceStatus]
 
 def _decoded(text: str | bytes, cls: type[T]) -> T:
     try:
-        return msgspec.json.decode(text, type=cls)
+        return typed_json.decode(text, cls)
     except msgspec.MsgspecError as error:
         raise InvalidArgument(
             f"A message about recovery is malformed: {error}",

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument
 from lakeseal.steps import step as step_codec
 from lakeseal.steps.context import StepContext
@@ -206,7 +207,7 @@ class SequenceRecord(Struct, frozen=True, kw_only=True):
                 f"The record of {dataset!r} in {store!r} is not what was written: its checksum differs"
             )
         try:
-            record = msgspec.json.decode(self.payload, type=_Record)
+            record = typed_json.decode(self.payload, _Record)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise BrokenSequence(f"The record of {dataset!r} in {store!r} is malformed: {error}") from None
         if record.version != 1 or (record.store, record.dataset) != (store, dataset):

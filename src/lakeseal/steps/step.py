@@ -35,6 +35,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BrokenSequence, InvalidArgument, UnknownStep
 from lakeseal.steps.context import StepContext
 
@@ -117,8 +118,8 @@ def encode(step: CommitStep) -> bytes:
 
 def decode(record: bytes | msgspec.Raw) -> CommitStep:
     try:
-        kind = msgspec.json.decode(record, type=_Kind).kind
-        return msgspec.json.decode(record, type=_class_of(kind))
+        kind = typed_json.decode(record, _Kind).kind
+        return typed_json.decode(record, _class_of(kind))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenSequence(f"The record of a step is malformed: {error}") from None
 

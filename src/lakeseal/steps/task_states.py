@@ -17,6 +17,7 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import BrokenSequence, InvalidArgument
 from lakeseal.ledger import Ledger, Row, Tx, key
 from lakeseal.ledger.schema import task_states
@@ -141,6 +142,6 @@ def _from_row(row: Row) -> TaskState:
 
 def _decoded(data: bytes, name: str) -> TaskState:
     try:
-        return msgspec.json.decode(data, type=TaskState)
+        return typed_json.decode(data, TaskState)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenSequence(f"The state of a task is malformed: {error}", file=name) from None

@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.write.file_commit_protocol import (
     Json,
@@ -146,7 +147,7 @@ def _entry(value: Link) -> Json:
 
 def link(entry: Json) -> Link:
     try:
-        return msgspec.convert(entry, Link)
+        return typed_json.convert(entry, Link)
     except msgspec.ValidationError as error:
         raise InvalidArgument(
             f"A task's message holds a malformed link: {error}",

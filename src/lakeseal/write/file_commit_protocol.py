@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 
 Json = dict[str, Any]
@@ -72,7 +73,7 @@ class TaskCommitMessage(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str | bytes) -> TaskCommitMessage:
         try:
-            return msgspec.json.decode(text, type=cls)
+            return typed_json.decode(text, cls)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise InvalidArgument(
                 f"A task's message is malformed: {error}",

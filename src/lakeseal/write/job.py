@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct, field
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, OutOfSpace, StorageError
 from lakeseal.formats.file_format import PARQUET, FileFormat
 from lakeseal.protocol.schema import StructField, StructType
@@ -87,7 +88,7 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str | bytes) -> WriteJobSpec:
         try:
-            return msgspec.json.decode(text, type=cls)
+            return typed_json.decode(text, cls)
         except msgspec.MsgspecError as error:
             raise InvalidArgument(
                 f"The description of a write job is malformed: {error}",

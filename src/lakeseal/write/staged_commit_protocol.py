@@ -27,6 +27,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Unsupported
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, move, recorded_checksum
@@ -228,7 +229,7 @@ def _entry(value: StagedFile) -> Json:
 
 def _file(entry: Json) -> StagedFile:
     try:
-        return msgspec.convert(entry, StagedFile)
+        return typed_json.convert(entry, StagedFile)
     except msgspec.ValidationError as error:
         raise InvalidArgument(
             f"A task's message holds a malformed file: {error}",

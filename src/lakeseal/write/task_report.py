@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal import errors
+from lakeseal import errors, typed_json
 from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, Unsupported
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import WriteJobSpec, run_task
@@ -39,7 +39,7 @@ def report_task(spec: WriteJobSpec, task: TaskContext, batches: Iterable[pa.Reco
 
 def read_report(text: str | bytes) -> TaskCommitMessage:
     try:
-        report = msgspec.json.decode(text, type=_Report)
+        report = typed_json.decode(text, _Report)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise InvalidArgument(
             f"A task's report is malformed: {error}", hint="Driver and tasks must run the same version of Lakeseal"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.protocol.actions import AddCDCFile, AddFile, Metadata
 from lakeseal.protocol.actions import Protocol as TableProtocol
@@ -224,4 +225,4 @@ class _Rows(Struct):
 
 
 def _num_records(add: AddFile) -> int:
-    return msgspec.json.decode(add.stats, type=_Rows).numRecords if add.stats else 0
+    return typed_json.decode(add.stats, _Rows).numRecords if add.stats else 0
