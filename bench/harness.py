@@ -8,6 +8,7 @@ Subjects take turns (A B A B …), so that whatever else the machine does falls 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -19,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -175,6 +177,29 @@ def data_folder(name: str, build: Callable[..., None], **arguments: Any) -> Path
         except OSError:  # another run was faster
             shutil.rmtree(unfinished)
     return folder
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder on the disk that the benchmarks' data is on, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="lakeseal-bench-", dir=os.environ.get("LAKESEAL_BENCH_DATA")) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def cpu_of_children(timer: Timer) -> Iterator[None]:
+    """Adds to the timer what processes below this one burn: a JVM, its workers, servers."""
+    before = _children_cpu()
+    yield
+    timer.cpu_seconds += _children_cpu() - before
+
+
+def _children_cpu() -> float:
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 def _build(timer: Timer, build: str, folder: str, **arguments: Any) -> None:

@@ -16,12 +16,11 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import Subject, Timer
+from harness import Subject, Timer, cpu_of_children, scratch
 
 if TYPE_CHECKING:
     from harness import Report
@@ -66,12 +65,12 @@ def main(report: Report) -> None:
 def ingest(timer: Timer, size: int, count: int, partitions: int) -> dict[str, int]:
     from lakeseal import Table
 
-    with _spark() as spark, _broker(size, count, partitions) as address, _scratch() as scratch:
-        _pipeline(scratch, address, "small").run(spark)
-        pipeline = _pipeline(scratch, address, "large")
-        with timer, _cpu_of_children(timer):
+    with _spark() as spark, _broker(size, count, partitions) as address, scratch() as folder:
+        _pipeline(folder, address, "small").run(spark)
+        pipeline = _pipeline(folder, address, "large")
+        with timer, cpu_of_children(timer):
             pipeline.run(spark)
-        table = Table(scratch / "large", owner=pipeline.config.ledger)
+        table = Table(folder / "large", owner=pipeline.config.ledger)
         lengths = sum(map(len, table.to_arrow(columns=["value"])["value"].to_pylist()))
         return {"messages": table.to_arrow(columns=["offset"]).num_rows, "bytes": lengths}
 
@@ -79,26 +78,26 @@ def ingest(timer: Timer, size: int, count: int, partitions: int) -> dict[str, in
 def consume(timer: Timer, size: int, count: int, partitions: int) -> dict[str, int]:
     with _spark() as spark, _broker(size, count, partitions) as address:
         _consumed(spark, address, "small")
-        with timer, _cpu_of_children(timer):
+        with timer, cpu_of_children(timer):
             messages, length = _consumed(spark, address, "large")
         return {"messages": messages, "bytes": length}
 
 
 def no_news(timer: Timer) -> dict[str, str]:
-    with _spark() as spark, _broker(100, 4000, 4) as address, _scratch() as scratch:
-        pipeline = _pipeline(scratch, address, "large")
+    with _spark() as spark, _broker(100, 4000, 4) as address, scratch() as folder:
+        pipeline = _pipeline(folder, address, "large")
         pipeline.run(spark)
         with timer:
             result = pipeline.run(spark)
         return {"state": result.state}
 
 
-def _pipeline(scratch: Path, address: str, topic: str) -> Any:
+def _pipeline(folder: Path, address: str, topic: str) -> Any:
     from lakeseal.ingest import Dataset, KafkaSource, Pipeline, TableTarget
 
     source = KafkaSource(brokers=address, topic=topic, value="bytes")
-    dataset = Dataset(name=topic, source=source, target=TableTarget(uri=str(scratch / topic)))
-    return Pipeline(name=f"bench {topic}", ledger=f"sqlite:///{scratch}/ledger.db", datasets=[dataset])
+    dataset = Dataset(name=topic, source=source, target=TableTarget(uri=str(folder / topic)))
+    return Pipeline(name=f"bench {topic}", ledger=f"sqlite:///{folder}/ledger.db", datasets=[dataset])
 
 
 def _consumed(spark: SparkSession, address: str, topic: str) -> tuple[int, int]:
@@ -162,27 +161,3 @@ def _spark() -> Iterator[SparkSession]:
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
     spark.stop()
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lakeseal-bench-", dir=os.environ.get("LAKESEAL_BENCH_DATA")) as folder:
-        yield Path(folder)
-
-
-@contextlib.contextmanager
-def _cpu_of_children(timer: Timer) -> Iterator[None]:
-    """Adds to the timer what the JVM, its workers and the broker burn."""
-    before = _children_cpu()
-    yield
-    timer.cpu_seconds += _children_cpu() - before
-
-
-def _children_cpu() -> float:
-    import psutil
-
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            total += sum(process.cpu_times()[:4])
-    return total

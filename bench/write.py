@@ -20,13 +20,12 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_spark import DeltaSpark
-from harness import Subject, Timer, data_folder, delta_spark_is_wanted
+from harness import Subject, Timer, cpu_of_children, data_folder, delta_spark_is_wanted, scratch
 
 if TYPE_CHECKING:
     from harness import Report
@@ -62,23 +61,23 @@ def main(report: Report) -> None:
 def frame_lakeseal(timer: Timer, source: str, column: str | None) -> dict[str, int]:
     from lakeseal import Table
 
-    with _spark() as spark, _scratch() as scratch:
+    with _spark() as spark, scratch() as folder:
         frame = _frame(spark, source, column)
-        Table(scratch / "warm").write(frame.where(_FEW), partition_by=column)
-        table = Table(scratch / "t")
-        with timer, _cpu_of_children(timer):
+        Table(folder / "warm").write(frame.where(_FEW), partition_by=column)
+        table = Table(folder / "t")
+        with timer, cpu_of_children(timer):
             table.write(frame, partition_by=column)
-        return {"rows": _rows_in(scratch / "t")}
+        return {"rows": _rows_in(folder / "t")}
 
 
 def frame_parquet(timer: Timer, source: str, column: str | None) -> dict[str, int]:
-    with _spark() as spark, _scratch() as scratch:
+    with _spark() as spark, scratch() as folder:
         frame = _frame(spark, source, column)
         by = [column] if column else []
-        frame.where(_FEW).write.partitionBy(*by).parquet(str(scratch / "warm"))
-        with timer, _cpu_of_children(timer):
-            frame.write.partitionBy(*by).parquet(str(scratch / "t"))
-        return {"rows": _rows_in(scratch / "t")}
+        frame.where(_FEW).write.partitionBy(*by).parquet(str(folder / "warm"))
+        with timer, cpu_of_children(timer):
+            frame.write.partitionBy(*by).parquet(str(folder / "t"))
+        return {"rows": _rows_in(folder / "t")}
 
 
 def frame_delta_spark(timer: Timer, source: str, column: str | None) -> dict[str, int]:
@@ -87,16 +86,16 @@ def frame_delta_spark(timer: Timer, source: str, column: str | None) -> dict[str
         frame = spark.read.parquet(source).drop(*unwanted).where(where)
         frame.write.format("delta").partitionBy(*by).save(target)
     """
-    with _scratch() as scratch, DeltaSpark(memory="4g") as peer:
+    with scratch() as folder, DeltaSpark(memory="4g") as peer:
         arguments = {
             "split_bytes": _split_bytes(source),
             "source": f"{source}/rows",
             "unwanted": _unwanted(column),
             "by": [column] if column else [],
         }
-        peer.run(code, where=_FEW, target=str(scratch / "warm"), **arguments)
-        peer.run(code, timer, where="true", target=str(scratch / "t"), **arguments)
-        return {"rows": _rows_in(scratch / "t")}
+        peer.run(code, where=_FEW, target=str(folder / "warm"), **arguments)
+        peer.run(code, timer, where="true", target=str(folder / "t"), **arguments)
+        return {"rows": _rows_in(folder / "t")}
 
 
 def commit_lakeseal(timer: Timer, table: str) -> dict[str, int]:
@@ -105,29 +104,29 @@ def commit_lakeseal(timer: Timer, table: str) -> dict[str, int]:
     from lakeseal import Table
     from lakeseal.commit.post_commit import flush
 
-    with _scratch() as scratch:
-        shutil.copytree(table, scratch / "t")
-        ours = Table(scratch / "t")
+    with scratch() as folder:
+        shutil.copytree(table, folder / "t")
+        ours = Table(folder / "t")
         before = ours.version()
         with timer:
             for n in range(COMMITS):
                 ours.write(pa.table({"id": [n]}))
         flush()  # checkpoints come after the commit, and this table is about to go
-        return {"commits": Table(scratch / "t").version() - before}
+        return {"commits": Table(folder / "t").version() - before}
 
 
 def commit_deltalake(timer: Timer, table: str) -> dict[str, int]:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
-    with _scratch() as scratch:
-        shutil.copytree(table, scratch / "t")
-        theirs = DeltaTable(scratch / "t")
+    with scratch() as folder:
+        shutil.copytree(table, folder / "t")
+        theirs = DeltaTable(folder / "t")
         before = theirs.version()
         with timer:
             for n in range(COMMITS):
                 write_deltalake(theirs, pa.table({"id": [n]}), mode="append")
-        return {"commits": DeltaTable(scratch / "t").version() - before}
+        return {"commits": DeltaTable(folder / "t").version() - before}
 
 
 def build_rows(folder: Path, rows: int) -> None:
@@ -191,30 +190,6 @@ def _spark() -> Iterator[SparkSession]:
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
     spark.stop()
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lakeseal-bench-", dir=os.environ.get("LAKESEAL_BENCH_DATA")) as folder:
-        yield Path(folder)
-
-
-@contextlib.contextmanager
-def _cpu_of_children(timer: Timer) -> Iterator[None]:
-    """Adds to the timer what the JVM and its workers burn."""
-    before = _children_cpu()
-    yield
-    timer.cpu_seconds += _children_cpu() - before
-
-
-def _children_cpu() -> float:
-    import psutil
-
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            total += sum(process.cpu_times()[:4])
-    return total
 
 
 def _rows_in(folder: Path) -> int:

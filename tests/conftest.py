@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
+
+from lakeseal.testing.postgres import postgres_server
+from lakeseal.testing.s3 import S3Server, s3_server
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,6 +30,29 @@ def shared_tables() -> Path:
     if not folder.is_dir():
         pytest.skip("the folder ../shared/tables with other projects' Delta tables is not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """One server for the whole process."""
+    # Tests kill clients and services, not this server: what it has accepted need not reach the disk.
+    with postgres_server(fsync="off", full_page_writes="off") as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> str:
+    """A database without a ledger. Emptied rather than made anew, which would take longer than most tests."""
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
+    return postgres
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """One server for the whole process; tests make their own buckets."""
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

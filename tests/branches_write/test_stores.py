@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,13 +9,7 @@ import pytest
 
 from lakeseal import Repository
 from lakeseal.errors import InvalidArgument
-from lakeseal.testing.s3 import S3Server, s3_server
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as running:
-        yield running
+from lakeseal.testing.s3 import S3Server
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "json", "orc"])

@@ -1,19 +1,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.s3 import S3Server, s3_server
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
+from lakeseal.testing.s3 import S3Server
 
 
 def _open(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Store:

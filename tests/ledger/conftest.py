@@ -12,29 +12,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import psycopg
 import pytest
 
 from lakeseal import ledger
 from lakeseal.ledger import Ledger
-from lakeseal.testing.postgres import fresh_database, postgres_server
+from lakeseal.testing.postgres import fresh_database
 
 WORKER = Path(__file__).parent / "worker.py"
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    # These tests kill clients, not the server: what the server has accepted need not reach the disk.
-    with postgres_server(fsync="off", full_page_writes="off") as url:
-        yield url
-
-
-@pytest.fixture
-def postgres_url(postgres: str) -> str:
-    """A database without a ledger. Emptied rather than made anew, which would take longer than most tests."""
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
-    return postgres
 
 
 @pytest.fixture

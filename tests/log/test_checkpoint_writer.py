@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import FaultyStore
 from lakeseal.testing.histories import schema, write_history
 from lakeseal.testing.reference import described, replayed
-from lakeseal.testing.s3 import S3Server, s3_server
+from lakeseal.testing.s3 import S3Server
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
@@ -538,12 +538,6 @@ def test_a_log_with_a_broken_commit_below_the_checkpoint_still_gets_newer_ones(s
     write_history(store, [[add("g")]], start=1)
     info = write_checkpoint(DeltaLog(store), 1, now_ms=NOW)
     assert info.num_adds == 2
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @pytest.mark.parametrize("kind", ["local", "memory", "s3"])

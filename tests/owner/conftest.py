@@ -10,29 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from lakeseal import ledger
 from lakeseal.ledger import Ledger
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.postgres import postgres_server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    # These tests kill clients, not the server: what the server has accepted need not reach the disk.
-    with postgres_server(fsync="off", full_page_writes="off") as url:
-        yield url
-
-
-@pytest.fixture
-def postgres_url(postgres: str) -> str:
-    """A database without a ledger."""
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
-    return postgres
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from lakeseal.service.client import HttpOwner
 from lakeseal.service.service import Service
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.postgres import fresh_database, postgres_server
+from lakeseal.testing.postgres import fresh_database
 
 FAULTY = Path(__file__).parent / "faulty_server.py"
 
@@ -173,13 +173,6 @@ def closed_service(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iter
     options = ("--root", str(data), "--max-body", "20000", "--rate", "0")
     with running(f"sqlite:///{folder}/ledger.db", folder, *options) as service:
         yield service
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    # These tests kill clients and services, not the server: what it has accepted need not reach the disk.
-    with postgres_server(fsync="off", full_page_writes="off") as url:
-        yield url
 
 
 @pytest.fixture(scope="session")

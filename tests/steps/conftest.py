@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from lakeseal import ledger
@@ -15,28 +14,13 @@ from lakeseal.steps import CommitStepStore
 from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.ledger_store import LedgerStepStore
 from lakeseal.storage import open_store
-from lakeseal.testing.postgres import postgres_server
 from lakeseal.testing.published_rows import Place, World
-from lakeseal.testing.s3 import S3Server, s3_server
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    with postgres_server(fsync="off", full_page_writes="off") as url:
-        yield url
+from lakeseal.testing.s3 import S3Server
 
 
 @pytest.fixture
-def postgres_ledger(postgres: str) -> Iterator[Ledger]:
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
-    with ledger.open(postgres) as opened:
+def postgres_ledger(postgres_url: str) -> Iterator[Ledger]:
+    with ledger.open(postgres_url) as opened:
         yield opened
 
 

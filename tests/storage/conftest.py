@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakeseal.storage import LocalStore, Store, StoreSpec, open_store
-from lakeseal.testing.s3 import S3Server, s3_server
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
+from lakeseal.testing.s3 import S3Server
 
 
 @pytest.fixture(params=["local", "local-named", "memory", "s3"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.testing.faults import Fault, FaultyStore
-from lakeseal.testing.s3 import S3Server, s3_server
+from lakeseal.testing.s3 import S3Server
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.write.file_commit_protocol import TaskContext
 from lakeseal.write.file_schema import FileSchema
@@ -29,12 +28,6 @@ from lakeseal.write.uploads import Uploads
 
 TASK = TaskContext(job_id="delta", split=0)
 NAMES = ["a/b", "a?b", "100%", "x:y", "k=v", "#", "é", "a b", "%3A", "x" * 256]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
