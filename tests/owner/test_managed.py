@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import uuid
@@ -17,6 +18,7 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
     AlreadyExists,
+    BackfillMismatch,
     InvalidArgument,
     InvalidMetadata,
     OwnedElsewhere,
@@ -37,7 +39,7 @@ from lakeseal.owner.routing import Router, StaleReadWarning, warn_stale
 from lakeseal.protocol.actions import CommitInfo, Metadata, Protocol
 from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, commit_path
-from lakeseal.storage import Store, open_store
+from lakeseal.storage import LocalStore, Store, open_store
 from lakeseal.testing.faults import Fault, FaultyStore, How
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import SCHEMA, WRITE, add, append, create, managed_log, metadata, newest, paths
@@ -301,6 +303,35 @@ def test_a_backfill_whose_reply_is_lost_is_done_again_without_harm(owner: Ledger
     assert owner.backfill(memory.uri).backfilled == 4
     faulty.settle()
     check_history(memory)
+
+
+def test_on_local_disk_backfill_gives_staged_files_their_second_name(owner: LedgerOwner, local: LocalStore) -> None:
+    log, managed = create(local, owner)
+    for number in range(4):
+        append(log, managed, f"f{number}")
+    staged = {key: local.get(key) for key in local.list_keys(COMMITS_DIR)}
+    # As if a publisher had died behind its first link: the ledger does not know of it.
+    assert local.link([(min(staged), commit_path(1))]) == 1
+    assert owner.get_commits(local.uri).backfilled == 0
+
+    assert owner.backfill(local.uri).backfilled == 4
+
+    assert [local.get(commit_path(version)) for version in range(1, 5)] == [staged[key] for key in sorted(staged)]
+    assert {os.stat(local.path(commit_path(version))).st_nlink for version in range(1, 5)} == {2}
+    local.delete(staged)
+    check_history(local)
+
+
+def test_on_local_disk_backfill_stops_where_the_log_has_something_else(owner: LedgerOwner, local: Store) -> None:
+    log, managed = create(local, owner)
+    for number in range(3):
+        append(log, managed, f"f{number}")
+    local.put(commit_path(2), b"{}")
+    with pytest.raises(BackfillMismatch):
+        owner.backfill(local.uri)
+    assert local.get(commit_path(2)) == b"{}"
+    assert commit_path(3) not in local.list_keys(LOG_DIR)
+    assert owner.get_commits(local.uri).backfilled < 2
 
 
 def test_a_backfill_that_fails_does_not_fail_the_commit(open_owner, memory: Store, caplog) -> None:

@@ -501,3 +501,19 @@ def test_the_path_of_a_key_is_where_its_file_is(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     store.put("a b/%3A", b"x")
     assert Path(store.path("a b/%3A")).read_bytes() == b"x"
+
+
+def test_links_are_made_in_order_up_to_a_name_that_is_taken(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    for name in "abc":
+        store.put(f"staged/{name}", name.encode())
+    store.put("log/2", b"somebody else")
+
+    assert store.link([("staged/a", "log/1"), ("staged/b", "log/2"), ("staged/c", "log/3")]) == 1
+
+    assert (store.get("log/1"), store.get("log/2")) == (b"a", b"somebody else")
+    assert store.list_keys("log/") == ["log/1", "log/2"]
+    store.delete(["staged/a"])
+    assert store.get("log/1") == b"a"
+    with pytest.raises(ObjectNotFound):
+        store.link([("staged/none", "log/4")])

@@ -7,6 +7,7 @@ somebody has written past the owner. `publish_up_to` does so version by version,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import Found
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
-from lakeseal.storage.base import Store
+from lakeseal.storage.base import LinksObjects, Store
 
 if TYPE_CHECKING:
     from lakeseal.owner.book import Book
@@ -91,11 +92,26 @@ def publish_up_to(book: Book, store: Store, table: str, version: int | None = No
                 version=first,
                 hint="The ledger was damaged or restored from an old backup",
             )
-        for one in due:
-            publish(store, one.commit, one.inline)
+        done = 0
+        while (done := done + _linked(store, [one.commit for one in due[done:]])) < len(due):
+            publish(store, due[done].commit, due[done].inline)
+            done += 1
         book.mark(table, due[-1].commit.version, epoch=row.epoch)
         if due[-1].commit.version == version:
             return
+
+
+def _linked(store: Store, commits: Sequence[TrackedCommit]) -> int:
+    """How many of the commits, from the first on, are published by giving their staged files a second name: where the
+    store can, that costs one sync for all of them. The next one is not as expected, and left to `publish`."""
+    if not commits or not isinstance(store, LinksObjects):
+        return 0
+    try:
+        whole = [store.head(one.key).size == one.size for one in commits]
+        ready = commits[: (*whole, False).index(False)]
+        return store.link([(one.key, commit_path(one.version)) for one in ready])
+    except StorageError:
+        return 0
 
 
 class LoggedCommit(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakeseal.storage.base import HasDirectories, MovesObjects, ObjectMeta, Store
+from lakeseal.storage.base import HasDirectories, LinksObjects, MovesObjects, ObjectMeta, Store
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
@@ -10,6 +10,7 @@ from lakeseal.storage.uri import StoreSpec, open_store, resolve
 
 __all__ = [
     "HasDirectories",
+    "LinksObjects",
     "LocalStore",
     "MovesObjects",
     "ObjectMeta",

@@ -88,6 +88,17 @@ class MovesObjects(Protocol):
 
 
 @runtime_checkable
+class LinksObjects(Protocol):
+    """A store in which an object can have a second name."""
+
+    def link(self, pairs: Sequence[tuple[str, str]]) -> int:
+        """Objects at the first keys are also at the second ones, one after the other up to a second key that is taken;
+        how many there are before it.
+
+        What is linked must be durable already, and is when this returns, under both names."""
+
+
+@runtime_checkable
 class HasDirectories(Protocol):
     """A store in which directories stay when the last object in them is deleted."""
 

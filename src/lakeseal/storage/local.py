@@ -171,6 +171,23 @@ class LocalStore:
         to._sync(touched)
         return left
 
+    def link(self, pairs: Sequence[tuple[str, str]]) -> int:
+        """Each directory is made durable once."""
+        made = 0
+        touched: dict[str, None] = {}
+        for source, target in pairs:
+            new = self.path(target)
+            try:
+                os.link(self.path(source), new, follow_symlinks=False)
+            except FileExistsError:
+                break
+            except OSError as error:
+                raise self._error(error, source) from error
+            touched[os.path.dirname(new)] = None
+            made += 1
+        self._sync(touched)
+        return made
+
     def prune(self, prefix: str) -> None:
         self._look_at(check_prefix(prefix))
         for directory, _, _ in os.walk(self._base + prefix, topdown=False):
