@@ -1,4 +1,5 @@
-"""The suite of writes on a real cluster (two workers of one core), with speculation and without, and over Connect.
+"""The suite of writes on a real cluster (two workers of one core) with speculation, and over Connect. Without
+speculation there is only what the death of an executor and its logs need; the whole suite is a long test there.
 
 Each way runs in a process of its own, as a process has one session.
 """
@@ -102,7 +103,13 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def on_the_cluster(cluster: Cluster) -> Outcomes:
     conf = {**ON_TWO_WORKERS, "spark.master": cluster.master}
-    return run((*EVERYWHERE, *ON_EXECUTORS), conf, work=cluster.work)
+    return run(ON_EXECUTORS, conf, work=cluster.work)
+
+
+@pytest.fixture(scope="module")
+def all_on_the_cluster(cluster: Cluster) -> Outcomes:
+    conf = {**ON_TWO_WORKERS, "spark.master": cluster.master}
+    return run(EVERYWHERE, conf, work=cluster.work)
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +123,15 @@ def over_connect() -> Outcomes:
     return run((*EVERYWHERE, *IN_ANY_SESSION), {**QUIET, "spark.ui.enabled": "false"}, remote="local[2]")
 
 
-@pytest.mark.parametrize("name", [*EVERYWHERE, *ON_EXECUTORS])
+@pytest.mark.parametrize("name", ON_EXECUTORS)
 def test_on_a_cluster(name: str, on_the_cluster: Outcomes) -> None:
     assert on_the_cluster[name] == "passed"
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_all_on_a_cluster(name: str, all_on_the_cluster: Outcomes) -> None:
+    assert all_on_the_cluster[name] == "passed"
 
 
 @pytest.mark.parametrize("name", [TWICE, *EVERYWHERE])
