@@ -35,13 +35,12 @@ def test_whoever_dies_at_each_single_write_leaves_the_old_or_the_new(tmp_path: P
     assert crash_everywhere("sqlite", tmp_path, 1) > 150
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.stress)])
-@pytest.mark.parametrize("ledger", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    ("ledger", "rounds"), [("sqlite", 2), ("postgresql", 2), pytest.param("sqlite", 50, marks=pytest.mark.stress)]
+)
 def test_of_overwriters_in_many_processes_one_is_left_and_each_acknowledged_one_is_in_the_log(
     ledger: str, rounds: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    if ledger == "postgresql" and rounds > 2:
-        pytest.skip("the long race is run once, over SQLite")
     url = f"sqlite:///{tmp_path}/ledger.db" if ledger == "sqlite" else str(request.getfixturevalue("postgres_url"))
     repo = embedded.create(tmp_path / "repo", ledger=url)
     command = [sys.executable, "-W", "error", str(HERE / "overwriter.py"), url, str(tmp_path / "repo")]

@@ -182,12 +182,12 @@ def test_a_table_that_becomes_a_link_is_not_worked_on_any_more(tmp_path: Path) -
 
 def test_roots_may_be_links_themselves_and_options_are_for_object_stores(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
-    (tmp_path / "root").symlink_to(tmp_path / "real")
-    places = Places([str(tmp_path / "root"), "s3://bucket/a"], {"aws_region": "eu-west-1"})
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    places = Places([str(tmp_path / "link"), "s3://bucket/a"], {"aws_region": "eu-west-1"})
     places.check(f"file://{tmp_path}/real/t")
     assert places.open("s3://bucket/a/t").uri == "s3://bucket/a/t"
     assert places.open(f"file://{tmp_path}/real/t").uri == f"file://{tmp_path}/real/t"
-    for table in (f"file://{tmp_path}/root/t", "s3://bucket/ab/t", "gs://bucket/a/t"):
+    for table in (f"file://{tmp_path}/link/t", "s3://bucket/ab/t", "gs://bucket/a/t"):
         with pytest.raises(NotAllowed):
             places.check(table)
     with pytest.raises(InvalidUri):
