@@ -275,6 +275,8 @@ class EmptyLog(CorruptTable):
 class LogGap(CorruptTable):
     kind = "log-gap"
     default_hint = "A commit file is missing: restore it from a backup, or read a version at or above a checkpoint"
+    missing: int | None = None
+    """The version whose commit is not there."""
 
 
 class BrokenCommit(CorruptTable):

@@ -188,6 +188,19 @@ class TestBrokenFiles:
         with pytest.raises(LogGap, match="Commit 2"):
             DeltaLog(store).snapshot()
 
+    @pytest.mark.parametrize("hidden", [[(3,)], [(3,), (5,)], [(3, 5), (5,)], [(0,)]])
+    def test_commits_that_came_while_the_log_was_listed_are_no_gap(self, store: Store, hidden) -> None:
+        table(store, 7)
+
+        class NoSnapshot(FaultyStore):
+            """Its first listings lack a commit each, as those of a directory that is written to may."""
+
+            def list_keys(self, prefix: str = "", *, after: str | None = None) -> list[str]:
+                lacking = [commit_path(v) for v in hidden.pop(0)] if hidden else []
+                return [key for key in super().list_keys(prefix, after=after) if key not in lacking]
+
+        assert DeltaLog(NoSnapshot(store)).snapshot().version == 6
+
     def test_an_outage_is_not_taken_for_a_broken_checkpoint(self, store: Store) -> None:
         table(store, 12, checkpoints=(10,))
         faulty = FaultyStore(store, [Fault("open_read")])

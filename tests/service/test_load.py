@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import deltalake
+import deltalake.exceptions
 import msgspec
 import pytest
 
@@ -22,11 +23,15 @@ from lakeseal.testing.proxy import Fault, Request, faulty_proxy
 
 WRITER = Path(__file__).parent / "writer.py"
 DAY_MS = 86_400_000
+LOOKS = 5
 STRESS_SECONDS = float(os.environ.get("LAKESEAL_STRESS_SECONDS", "600"))
 
 
 class UnawareReader(threading.Thread):
-    """Knows nothing of owners, and reads the backfilled part at every moment."""
+    """Knows nothing of owners, and reads the backfilled part at every moment.
+
+    It lists a local directory, and such a listing is no snapshot, whoever writes: of two files that come while it runs
+    it may hold the later one only. Then deltalake speaks of a gap, and finds none when it looks again."""
 
     def __init__(self, uri: str) -> None:
         super().__init__()
@@ -38,9 +43,19 @@ class UnawareReader(threading.Thread):
     def run(self) -> None:
         try:
             while not self._over.wait(0.2):
-                self.versions.append(deltalake.DeltaTable(self._uri).version())
+                self.versions.append(self._read())
         except Exception as error:
             self.error = error
+
+    def _read(self) -> int:
+        for _ in range(LOOKS):
+            try:
+                return deltalake.DeltaTable(self._uri).version()
+            except deltalake.exceptions.DeltaError as error:
+                if "found gap" not in str(error):
+                    raise
+                gap = error
+        raise gap
 
     def stop(self) -> None:
         self._over.set()

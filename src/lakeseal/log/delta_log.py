@@ -216,11 +216,21 @@ class DeltaLog:
         return list(self._commits(keys))
 
     def _load(self, version: int | None) -> Snapshot:
-        try:
-            return self._load_listed(version)
-        except ObjectNotFound:
-            # What was listed is gone: the log was cleaned up meanwhile, so another listing tells.
-            return self._load_listed(version)
+        gone, missing = False, None
+        while True:
+            try:
+                return self._load_listed(version)
+            except ObjectNotFound:
+                # What was listed is gone: the log was cleaned up meanwhile, so another listing tells.
+                if gone:
+                    raise
+                gone = True
+            except LogGap as gap:
+                # A listing is no snapshot: of two commits that came while it ran, it may hold the later one only.
+                # Both were there before the next listing began, so what is missing in that as well is truly missing.
+                if gap.missing == missing:
+                    raise
+                missing = gap.missing
 
     def _load_listed(self, version: int | None) -> Snapshot:
         unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}

@@ -166,5 +166,9 @@ def _gap(listing: LogListing, missing: int, target: int, base: int) -> LogGap | 
         )
     if missing == 0:
         first = min(listing.commits, default=target)
-        return LogGap(f"The log starts at version {first} and has no usable checkpoint", version=target, hint=hint)
-    return LogGap(f"Commit {missing} is missing, though the log goes on to {listing.latest}", version=target, hint=hint)
+        gap = LogGap(f"The log starts at version {first} and has no usable checkpoint", version=target, hint=hint)
+    else:
+        told = f"Commit {missing} is missing, though the log goes on to {listing.latest}"
+        gap = LogGap(told, version=target, hint=hint)
+    gap.missing = missing
+    return gap
