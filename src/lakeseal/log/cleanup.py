@@ -99,9 +99,11 @@ def _forbidden(snapshot: Snapshot) -> str | None:
 
 def _checkpoint_to_keep(log: DeltaLog, snapshot: Snapshot, names: list[str], cut: int) -> int | None:
     """The newest checkpoint that serves all versions since the cut: whole, and with its version's commit."""
-    listing = sort_out(names)
-    first = min((file.version for file in _files(names)), default=0)
-    useful = [v for v in listing.checkpoints if v > first and listing.commits.get(v) == commit_path(v)]
+    # Runs after commits, in their process: of a long log, nearly all of which is commits, it takes apart little.
+    listing = sort_out(name for name in names if "checkpoint" in name)
+    commits = set(names)
+    first = next((file.version for file in _files(names)), 0)
+    useful = [v for v in listing.checkpoints if v > first and commit_path(v) in commits]
     if not useful or _stated_time(log, snapshot, min(useful)) >= cut:
         return None  # nearly always: a day's checkpoints expire together, at the first clean-up of another day
     try:

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import RLock
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -42,6 +42,8 @@ from lakeseal.protocol.paths import (
     version_prefix,
 )
 from lakeseal.storage.base import Store
+
+T = TypeVar("T")
 
 _COMMITS_AT_ONCE = 64
 _LINE_HEAD = 32
@@ -148,8 +150,12 @@ class DeltaLog:
         """The state of a version as it is stored, with its tombstones where they are wanted: what a checkpoint holds.
 
         `only_keys` reads no more of the files in a checkpoint than their keys."""
+
+        def read(listing: LogListing, excluded: set[str]) -> TableState:
+            return self._read(listing, version, excluded, with_removes=with_removes, only_keys=only_keys)
+
         with located(table=self.table):
-            return self._read(self.listing(), version, set(), with_removes=with_removes, only_keys=only_keys)
+            return self._read_listed(version, read)
 
     def in_memory(self, version: int) -> Snapshot | None:
         """The snapshot of that version, if it is the one that is kept."""
@@ -233,6 +239,10 @@ class DeltaLog:
                 missing = gap.missing
 
     def _load_listed(self, version: int | None) -> Snapshot:
+        return self._read_listed(version, lambda listing, excluded: self._snapshot_of(listing, version, excluded))
+
+    def _read_listed(self, version: int | None, read: Callable[[LogListing, set[str]], T]) -> T:
+        """What `read` makes of the part of the log from the last checkpoint on, or of all of it where that won't do."""
         unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}
         excluded: set[str] = set()
         broken: BrokenCheckpoint | None = None
@@ -240,7 +250,7 @@ class DeltaLog:
         if hint is not None and (version is None or hint.version <= version):
             names = self.store.list_keys(LOG_DIR, after=version_prefix(hint.version))
             try:
-                return self._snapshot_of(sort_out(names, unbackfilled), version, excluded)
+                return read(sort_out(names, unbackfilled), excluded)
             except BrokenCheckpoint as error:
                 broken = error
             except (LogGap, EmptyLog, VersionNotFound):
@@ -249,7 +259,7 @@ class DeltaLog:
         if not names and not unbackfilled:
             raise TableNotFound("There is no table here: it has no _delta_log")
         try:
-            return self._snapshot_of(sort_out(names, unbackfilled), version, excluded)
+            return read(sort_out(names, unbackfilled), excluded)
         except (LogGap, VersionNotFound) as error:
             raise broken or error from None
 

@@ -35,7 +35,7 @@ from lakeseal.errors import (
 )
 from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
-from lakeseal.storage.local_files import NewFile, make_directories, sync_directory
+from lakeseal.storage.local_files import NewFile, make_directories, sync_directory, sync_file
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.streams import WriteStream
 
@@ -115,20 +115,22 @@ class LocalStore:
 
     def list_keys(self, prefix: str = "", *, after: str | None = None) -> builtins.list[str]:
         self._look_at(check_prefix(prefix))
+        last = ""
+        if after is not None and after.startswith(prefix):
+            last = after[len(prefix) :]
+        elif after is not None and after > prefix:
+            return []
         try:
             with os.scandir(self._base + prefix) as entries:
                 names = [
-                    entry.name for entry in entries if entry.is_file(follow_symlinks=False) or _links_to_file(entry)
+                    entry.name
+                    for entry in entries
+                    if entry.name > last and (entry.is_file(follow_symlinks=False) or _links_to_file(entry))
                 ]
         except OSError as error:
             if error.errno in _ABSENT:
                 return []
             raise self._error(error, prefix) from error
-        if after is not None and after.startswith(prefix):
-            last = after[len(prefix) :]
-            names = [name for name in names if name > last]
-        elif after is not None and after > prefix:
-            return []
         if _rare_names.search("/".join(names)) is not None:
             names = [name for name in names if listable(name)]
         # Python orders text by code point, and so does UTF-8 by bytes.
@@ -143,6 +145,9 @@ class LocalStore:
         if os.path.lexists(path):
             return False
         return self._publish(key, data, replace=False)
+
+    def place(self, key: str, data: bytes) -> bool:
+        return self._publish(key, data, replace=False, durable=False)
 
     def delete(self, keys: Iterable[str]) -> None:
         touched: set[str] = set()
@@ -172,13 +177,15 @@ class LocalStore:
         return left
 
     def link(self, pairs: Sequence[tuple[str, str]]) -> int:
-        """Each directory is made durable once."""
+        """Each directory is made durable once, and each file before it has its second name."""
         made = 0
         touched: dict[str, None] = {}
         for source, target in pairs:
             new = self.path(target)
             try:
-                os.link(self.path(source), new, follow_symlinks=False)
+                old = self.path(source)
+                sync_file(old)
+                os.link(old, new, follow_symlinks=False)
             except FileExistsError:
                 break
             except OSError as error:
@@ -315,7 +322,7 @@ class LocalStore:
                 raise self._error(error, key) from error
             yield ObjectMeta(key=key, size=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
 
-    def _publish(self, key: str, data: bytes, *, replace: bool) -> bool:
+    def _publish(self, key: str, data: bytes, *, replace: bool, durable: bool = True) -> bool:
         file = self._new_file(key)
         try:
             file.write(data)
@@ -325,7 +332,7 @@ class LocalStore:
         except BaseException:
             file.discard()
             raise
-        return self._finish(file, key, replace=replace)
+        return self._finish(file, key, replace=replace, durable=durable)
 
     def _new_file(self, key: str) -> NewFile:
         directory = os.path.dirname(self.path(key))
@@ -334,9 +341,9 @@ class LocalStore:
         except OSError as error:
             raise self._error(error, key, writing=True) from error
 
-    def _finish(self, file: NewFile, key: str, *, replace: bool) -> bool:
+    def _finish(self, file: NewFile, key: str, *, replace: bool, durable: bool = True) -> bool:
         try:
-            return file.publish(key.rpartition("/")[2], replace=replace)
+            return file.publish(key.rpartition("/")[2], replace=replace, durable=durable)
         except StorageError as error:
             error.file = key
             raise
