@@ -125,7 +125,7 @@ def test_what_is_not_there_is_an_error_with_a_hint(steps: Run) -> None:
 
 def test_nothing_is_touched_while_the_pipeline_runs(steps: Run, world: World) -> None:
     broken(world)
-    leases.acquire(world.ledger, leases.of_pipeline(STORE), holder="a run")
+    leases.Leases(world.ledger).acquire(leases.of_pipeline(STORE), holder="a run")
 
     for command in ("retry", "abort"):
         ended = steps(command, STORE, URN)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,16 @@ datasets:
     source: {{type: files, path: {place}/landing, format: json, schema: "id long, name string"}}
     target: {{type: table, uri: {place}/t}}
 """
+MANY = """
+  - name: d{n}
+    source: {{type: files, path: {place}/in/{n}, format: json, schema: "id long, name string"}}
+    target: {target}
+    retries: {{times: 1, first_pause_seconds: 0}}
+"""
+TARGETS = (
+    "{{type: table, uri: {}/out/{}}}",
+    "{{type: directory, path: {}/out/{}, partition_by: [name]}}",
+)
 
 
 @pytest.fixture
@@ -70,6 +81,39 @@ def test_a_dataset_that_fails_is_shown_and_makes_the_exit_code_1(
     assert "2.json, line 1" in capsys.readouterr().out
     assert main(["ingest", "run", str(lake.place / "none.yaml")]) == 1
     assert main(["ingest", "run", clicks, "--every", "soon"]) == 2
+
+
+def test_of_200_datasets_3_are_broken_197_are_published_and_a_retry_publishes_the_3(
+    lake: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = (7, 77, 177)
+    for n in range(200):
+        lake.land("1.json", [{"id": n, "name": "x"}], folder=f"in/{n}")
+    in_the_way = [lake.place / f"out/{n}/name=x" for n in broken]
+    for file in in_the_way:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    many = "".join(MANY.format(place=lake.place, n=n, target=TARGETS[n % 2].format(lake.place, n)) for n in range(200))
+    pipeline = lake.place / "many.yaml"
+    pipeline.write_text(f"name: many\nledger: {lake.ledger}\ndatasets:\n{many}")
+
+    def states(code: int) -> dict[str, int]:
+        assert main(["ingest", "run", str(pipeline), "--no-spark", "--json"]) == code
+        [run] = map(json.loads, capsys.readouterr().out.splitlines())
+        for n in broken:
+            one = run["datasets"][n]
+            assert one["state"] != "set_aside" or "name=x" in one["error"]["message"]
+        return Counter(one["state"] for one in run["datasets"])
+
+    assert states(1) == {"published": 197, "set_aside": 3}
+    assert states(1) == {"nothing_new": 197, "set_aside": 3}
+    for file in in_the_way:
+        file.unlink()
+    assert main(["steps", "retry", "many", "--ledger", lake.ledger, "--json"]) == 0
+    retried = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {one["dataset"]: one["outcome"] for one in retried} == {f"d{n}": "finished" for n in broken}
+    assert states(0) == {"nothing_new": 200}
+    assert all(lake.ids(f"out/{n}") == Counter([n]) for n in (0, *broken, 199))
 
 
 def test_the_schema_is_printed_for_editors(capsys: pytest.CaptureFixture[str]) -> None:

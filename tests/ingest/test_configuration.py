@@ -51,7 +51,7 @@ def test_a_pipeline_is_read_from_yaml() -> None:
         ("path: out/orders", "path: lake/events", "1:1", "Two datasets go to"),
         ("topic: orders, ", "", "10:5", "topic"),
         ("sqlite:///ledger.db", "${NOT_SET_ANYWHERE}", "2:9", "NOT_SET_ANYWHERE"),
-        ("sqlite:///ledger.db", "https://service.example", "1:1", "service"),
+        ("ledger: sqlite:///ledger.db", "token: t\nledger: sqlite:///ledger.db", "1:1", "service"),
         ("name: clicks", "name: clicks\nname: again", "2:1", "twice"),
         ("name: clicks", "name: [clicks", "2:7", "not YAML"),
         ("{rows: {min: 1}, on_fail: fail}", "{rows: {min: 1}, on_fail: error_table}", "7:63", "error table"),

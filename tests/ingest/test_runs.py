@@ -27,7 +27,7 @@ from lakeseal.ingest.config import CommitPolicy, OnBadRecord
 from lakeseal.ingest.schema_text import parse_schema
 from lakeseal.ledger import open as open_ledger
 from lakeseal.protocol.schema import StructType
-from lakeseal.steps import leases
+from lakeseal.steps.leases import Leases
 from lakeseal.storage import LocalStore
 from lakeseal.table import Table
 
@@ -360,10 +360,10 @@ def test_two_runs_of_a_pipeline_never_overlap(lake: Any) -> None:
     lake.land("1.json", [{"id": 1}])
     pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table()))
     with open_ledger(lake.ledger) as ledger:
-        lease = leases.acquire(ledger, "ingest test", holder="another", seconds=60)
+        lease = Leases(ledger).acquire("ingest test", holder="another", seconds=60)
         with pytest.raises(LeaseHeld, match="another"):
             pipeline.run()
-        leases.release(ledger, lease)
+        Leases(ledger).release(lease)
     assert pipeline.run().rows == 1
 
 
@@ -382,7 +382,7 @@ def test_a_run_that_lost_its_turn_publishes_nothing(lake: Any, monkeypatch: pyte
                 from lakeseal.ledger.schema import leases as rows
 
                 ledger.write(lambda tx: tx.update(rows, {"name": f"ingest {kind}"}, {"expires": 0}))
-                leases.acquire(ledger, f"ingest {kind}", holder="another")
+                Leases(ledger).acquire(f"ingest {kind}", holder="another")
 
         with monkeypatch.context() as patched:
             patched.setattr(Run, "_begin", late)
@@ -412,30 +412,6 @@ def test_a_reset_reads_the_source_again_from_where_it_says(lake: Any) -> None:
     assert lake.ids()[3] == 2 + 1 + 2
 
 
-def test_of_200_datasets_3_are_broken_and_197_published_and_later_the_3_too(lake: Any) -> None:
-    broken = (7, 77, 177)
-    datasets = []
-    for n in range(200):
-        folder = f"in/{n}"
-        lake.land("1.json", ["{broken" if n in broken else {"id": n}], folder=folder)
-        place = lake.to_directory(f"out/{n}") if n % 2 else lake.to_table(f"out/{n}")
-        datasets.append(Dataset(name=f"d{n}", source=lake.files(folder), target=place))
-    pipeline = lake.pipeline(*datasets)
-    result = pipeline.run(check=False)
-    states = Counter(one.state for one in result.datasets)
-    assert states == {"published": 197, "failed": 3}
-    assert result.state == "partly"
-    assert {one.name: (one.error or {})["kind"] for one in result.datasets if one.error} == {
-        f"d{n}": "bad-record" for n in broken
-    }
-    for n in broken:
-        lake.land("1.json", [{"id": n}], folder=f"in/{n}")
-    again = pipeline.run()
-    assert Counter(one.state for one in again.datasets) == {"published": 3, "nothing_new": 197}
-    assert all(lake.ids(f"out/{n}") == Counter([n]) for n in range(0, 200, 13))
-    assert all(lake.ids(f"out/{n}") == Counter([n]) for n in broken)
-
-
 def test_a_dataset_whose_steps_keep_failing_is_set_aside_and_a_retry_publishes_it(lake: Any) -> None:
     lake.land("1.json", [{"id": 1}])
     lake.land("1.json", [{"id": 2}], folder="other")
@@ -458,12 +434,12 @@ def test_a_dataset_whose_steps_keep_failing_is_set_aside_and_a_retry_publishes_i
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(FsRenameCommitStep, "execute", impossible)
         first = pipeline.run(check=False)
-        assert [one.state for one in first.datasets] == ["failed", "published"]
+        assert [one.state for one in first.datasets] == ["set_aside", "published"]
+        assert "cannot be done" in (first.datasets[0].error or {})["message"]
         lake.land("2.json", [{"id": 3}], folder="other")
         second = pipeline.run(check=False)
     assert [one.state for one in second.datasets] == ["set_aside", "published"]
     assert "cannot be done" in (second.datasets[0].error or {})["message"]
-    assert pipeline.run(check=False).datasets[0].state == "set_aside"
     with open_ledger(lake.ledger) as ledger:
         recovery.retry(LedgerStepStore(ledger), "test", "a", epoch=0)
     assert pipeline.run().datasets[0].recovered == 2
@@ -485,12 +461,12 @@ def test_runs_follow_each_other_until_they_are_stopped(lake: Any) -> None:
 
 
 def test_a_run_that_died_is_told_as_such_by_the_next(lake: Any) -> None:
-    from lakeseal.ingest.runs import Runs
+    from lakeseal.steps.runs import RunRecords
 
     lake.land("1.json", [{"id": 1}])
     pipeline = lake.pipeline(Dataset(name="a", source=lake.files(), target=lake.to_table()))
     with open_ledger(lake.ledger) as ledger:
-        Runs(ledger).begin("test", "dead", 1)
+        RunRecords(ledger).begin("test", "dead", 1)
     time.sleep(0.002)
     pipeline.run()
     assert [run.state for run in pipeline.history()] == ["published", "died"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -17,18 +15,16 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from lakeseal import ledger
 from lakeseal.commit.transaction import now_ms
 from lakeseal.service import tokens
 from lakeseal.service.access import Grant
-from lakeseal.service.app import create_app
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.service import Service
-from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.postgres import fresh_database
+from lakeseal.testing.service import service_inside
 
 FAULTY = Path(__file__).parent / "faulty_server.py"
 
@@ -206,22 +202,12 @@ class Inside(httpx.Client):
 @contextmanager
 def inside(**settings: Any) -> Iterator[Inside]:
     """A service on a thread of this process, for what needs one of its own."""
-    app = create_app(ServiceSettings(**{"ledger": "sqlite://", **settings}))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        try:
-            url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-            with Inside(base_url=url, trust_env=False, verify=False, timeout=60) as client:
-                client.service = app.state.service
-                yield client
-        finally:
-            server.should_exit = True
-            thread.join()
+    with (
+        service_inside(**settings) as (url, service),
+        Inside(base_url=url, trust_env=False, verify=False, timeout=60) as client,
+    ):
+        client.service = service
+        yield client
 
 
 @pytest.fixture

@@ -112,9 +112,8 @@ def states_of(world: World, settings: StepSettings) -> TaskStateStore:
     return FileTaskStates(open_store(f"{settings.steps}/tasks"))
 
 
-def request(settings: StepSettings, *datasets: str, patience: float = 0.0) -> PublishRequest:
+def request(*datasets: str, patience: float = 0.0) -> PublishRequest:
     return PublishRequest(
-        settings=settings,
         store=STORE,
         pipeline=PIPELINE,
         run="run-1",
@@ -138,7 +137,7 @@ def test_a_dataset_is_published_by_whoever_is_responsible_once_its_tasks_have_fi
     states.report(STORE, "d", "run-1", TaskState(task=1, tasks=2, state="failed", reason="no disk"))
     states.report(STORE, "e", "run-1", TaskState(task=0, tasks=1, output=TaskOutput(source="", target="").to_json()))
 
-    report = PublishReport.from_json(publish_share(request(settings, *"abcdef").to_json()))
+    report = PublishReport.from_json(publish_share(settings, request(*"abcdef").to_json()))
 
     outcomes = {one.dataset: one.outcome for one in report.datasets}
     assert outcomes == {
@@ -168,7 +167,7 @@ def test_publishing_waits_for_the_last_task(crew: tuple[World, StepSettings]) ->
 
     thread = threading.Timer(0.05, work)
     thread.start()
-    report = PublishReport.from_json(publish_share(request(settings, "a", patience=60).to_json()))
+    report = PublishReport.from_json(publish_share(settings, request("a", patience=60).to_json()))
     thread.join()
 
     assert [one.outcome for one in report.datasets] == [Published.PUBLISHED]
@@ -180,7 +179,7 @@ def test_building_the_same_sequence_again_publishes_nothing_twice(world: World) 
     """The responsible one died after its sequence was finished and before the task states were removed."""
     states = LedgerTaskStates(world.ledger)
     tasks = [TaskState(task=n, tasks=3, output=output(world, "a", n, rows=4).to_json()) for n in range(3)]
-    asked = request(StepSettings(), "a")
+    asked = request("a")
     for _ in range(2):
         for task in tasks:
             states.report(STORE, "a", "run-1", task)

@@ -334,8 +334,7 @@ def test_tasks_recover_shares_of_the_datasets_by_json(tmp_path: Path, files: boo
 
     parts = shares(names, 3)
     answers = [
-        recover_share(RecoveryRequest(settings=settings, store=STORE, datasets=part, policy=ONCE).to_json())
-        for part in parts
+        recover_share(settings, RecoveryRequest(store=STORE, datasets=part, policy=ONCE).to_json()) for part in parts
     ]
 
     assert [len(part) for part in parts] == [3, 2, 2]

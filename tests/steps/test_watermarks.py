@@ -11,6 +11,7 @@ from lakeseal.ledger import Ledger
 from lakeseal.ledger.schema import leases as lease_table
 from lakeseal.steps import StepContext, Turn, leases
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
+from lakeseal.steps.leases import Leases
 from lakeseal.steps.watermarks import Value, WatermarkChange, Watermarks, compare
 
 P, D = "clicks", "urn:événements"
@@ -94,9 +95,9 @@ def test_a_step_knows_by_the_value_whether_it_was_done(book: Ledger) -> None:
 
 def test_bug_40_a_zombie_does_not_rewind_a_watermark(book: Ledger) -> None:
     """W8: even where the values would match, whoever lost its turn moves nothing."""
-    zombie = leases.acquire(book, P, holder="zombie").turn
+    zombie = Leases(book).acquire(P, holder="zombie").turn
     book.write(lambda tx: tx.update(lease_table, {"name": P}, {"expires": 0}))
-    living = leases.acquire(book, P, holder="living").turn
+    living = Leases(book).acquire(P, holder="living").turn
     marks = Watermarks(book)
 
     with pytest.raises(Fenced):
@@ -120,28 +121,28 @@ def test_a_reset_sets_back_on_purpose(book: Ledger) -> None:
 
 
 def test_a_lease_has_one_holder_and_a_new_epoch_for_each(book: Ledger) -> None:
-    one = leases.acquire(book, "p", holder="one", seconds=60)
-    assert leases.acquire(book, "p", holder="one").epoch == one.epoch
+    one = Leases(book).acquire("p", holder="one", seconds=60)
+    assert Leases(book).acquire("p", holder="one").epoch == one.epoch
     with pytest.raises(LeaseHeld, match="held by one"):
-        leases.acquire(book, "p", holder="two")
-    assert leases.renew(book, one).expires_ms >= one.expires_ms
+        Leases(book).acquire("p", holder="two")
+    assert Leases(book).renew(one).expires_ms >= one.expires_ms
 
-    leases.release(book, one)
-    two = leases.acquire(book, "p", holder="two")
+    Leases(book).release(one)
+    two = Leases(book).acquire("p", holder="two")
 
     assert (one.epoch, two.epoch) == (1, 2)
     with pytest.raises(Fenced):
-        leases.renew(book, one)
-    leases.release(book, one)
+        Leases(book).renew(one)
+    Leases(book).release(one)
     with pytest.raises(LeaseHeld):
-        leases.acquire(book, "p", holder="three")
+        Leases(book).acquire("p", holder="three")
 
 
 def test_bug_37_the_lease_of_a_dead_writer_runs_out(book: Ledger) -> None:
-    dead = leases.acquire(book, "p", holder="dead", seconds=60)
+    dead = Leases(book).acquire("p", holder="dead", seconds=60)
     book.write(lambda tx: tx.update(lease_table, {"name": "p"}, {"expires": tx.now() - 1}))
 
-    living = leases.acquire(book, "p", holder="living")
+    living = Leases(book).acquire("p", holder="living")
 
     assert living.epoch == dead.epoch + 1
     with pytest.raises(Fenced):
@@ -150,11 +151,11 @@ def test_bug_37_the_lease_of_a_dead_writer_runs_out(book: Ledger) -> None:
 
 
 def test_a_holder_whose_lease_ran_out_goes_on_while_nobody_else_has_it(book: Ledger) -> None:
-    slow = leases.acquire(book, "p", holder="slow", seconds=60)
+    slow = Leases(book).acquire("p", holder="slow", seconds=60)
     book.write(lambda tx: tx.update(lease_table, {"name": "p"}, {"expires": tx.now() - 1}))
 
     book.write(lambda tx: leases.check(tx, slow.turn))
-    assert leases.renew(book, slow).epoch == slow.epoch
+    assert Leases(book).renew(slow).epoch == slow.epoch
 
 
 def test_a_turn_at_a_lease_that_never_was_is_refused(book: Ledger) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from lakeseal.cli.output import Output
+from lakeseal.steps.context import is_service
 from lakeseal.table import Table
 
 
@@ -35,10 +37,18 @@ Ledger = Annotated[
     typer.Option(
         "--ledger",
         envvar="LAKESEAL_LEDGER",
-        help="The ledger's URL: sqlite:///path/ledger.db or postgresql://…",
+        help="The ledger's URL: sqlite:///path/ledger.db, postgresql://…, or where it is enough a service's address.",
         show_default=False,
     ),
 ]
+
+
+TOKEN_VARIABLE = "LAKESEAL_TOKEN"  # noqa: S105  its name, not its value
+
+
+def service_token(url: str) -> str | None:
+    """The token to send to this address, if it is a service's."""
+    return os.environ.get(TOKEN_VARIABLE) if is_service(url) else None
 
 
 def open_table(uri: str, store_options: list[str] | None) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lakeseal import ledger as ledgers
-from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_options
+from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_options, service_token
 from lakeseal.cli.output import Output
 from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import InvalidUri, TableNotFound
@@ -37,7 +36,6 @@ commands.add_typer(owner_commands, name="owner")
 owner_commands.add_typer(token_commands, name="token")
 
 # Not an option: everybody on the machine could read it from the command line.
-TOKEN_VARIABLE = "LAKESEAL_TOKEN"  # noqa: S105  its name, not its value
 
 Owner = Annotated[
     str,
@@ -173,9 +171,8 @@ def _connected(owner: str) -> OwnerEndpoint:
     with suppress(ModuleNotFoundError):
         # Its packages are an extra; without them `connect` says so.
         import_module("lakeseal.service.client")
-    token = os.environ.get(TOKEN_VARIABLE)
-    is_service = owner.lower().startswith(("http://", "https://"))
-    return connect(owner, token=token) if is_service and token else connect(owner)
+    token = service_token(owner)
+    return connect(owner, token=token) if token else connect(owner)
 
 
 def _store(uri: str, option: list[str] | None) -> Store:

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeseal.cli.options import AsJson, Ledger, StoreOptions, parse_store_options
+from lakeseal.cli.options import AsJson, Ledger, StoreOptions, parse_store_options, service_token
 from lakeseal.cli.output import Output
 from lakeseal.errors import LakesealError, NotFound
+from lakeseal.owner.connect import OwnerConfig
 from lakeseal.steps import leases, recovery
 from lakeseal.steps.abort import abort as abort_sequence
 from lakeseal.steps.connect import step_store
@@ -165,7 +166,14 @@ def abort(
 
 @contextmanager
 def _opened(ledger: str, steps: str | None, option: list[str] | None) -> Iterator[tuple[CommitStepStore, StepContext]]:
-    settings = StepSettings(ledger=ledger, steps=steps, storage_options=parse_store_options(option) or {})
+    owner = OwnerConfig(url=ledger, token=service_token(ledger))
+    settings = StepSettings(
+        ledger=ledger,
+        token=owner.token,
+        steps=steps,
+        storage_options=parse_store_options(option) or {},
+        owners=(owner,),
+    )
     with settings.open() as context:
         yield step_store(settings, context), context
 
@@ -174,12 +182,12 @@ def _opened(ledger: str, steps: str | None, option: list[str] | None) -> Iterato
 def _turn(store: str, context: StepContext) -> Iterator[Lease]:
     """The pipeline's own turn, so that no run of it is under way meanwhile."""
     holder = f"lakeseal steps on {platform.node()}, process {os.getpid()}"
-    lease = leases.acquire(context.ledger, leases.of_pipeline(store), holder=holder, seconds=_LEASE_SECONDS)
+    lease = context.books.leases.acquire(leases.of_pipeline(store), holder=holder, seconds=_LEASE_SECONDS)
     context.turn = lease.turn
     try:
         yield lease
     finally:
-        leases.release(context.ledger, lease)
+        context.books.leases.release(lease)
 
 
 def _status(found: CommitStepStore, store: str, dataset: str) -> SequenceStatus:

@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.source import Source
 from lakeseal.ledger import parse as parse_ledger
+from lakeseal.steps.context import is_service
 
 Delivery = Literal["exactly_once", "at_least_once"]
 CommitPolicy = Literal["full", "successful", "partial"]
@@ -151,8 +152,10 @@ class Dataset(Struct, frozen=True, kw_only=True):
 class PipelineConfig(Struct, frozen=True, kw_only=True):
     name: str
     ledger: str
-    """sqlite:///path/ledger.db or postgresql://…"""
+    """sqlite:///path/ledger.db, postgresql://…, or https://…, the address of a service that has one."""
     datasets: tuple[Dataset, ...]
+    token: str | None = None
+    """Of the service."""
     delivery: Delivery = "exactly_once"
     """at_least_once writes watermarks after the rows, without recording the steps first: a crash in between publishes
     rows again."""
@@ -178,11 +181,10 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
             raise InvalidArgument(f"Two datasets go to {shared}", hint="Give each its own target")
         if self.lease_seconds < 1 or self.max_parallel < 1 or self.task_bytes < 1:
             raise InvalidArgument("lease_seconds, max_parallel and task_bytes must be at least 1")
-        if self.ledger.startswith(("http://", "https://")):
-            raise InvalidArgument(
-                "A pipeline keeps its watermarks in the ledger itself, not behind a service",
-                hint="Give the ledger's own URL: sqlite:///… or postgresql://…",
-            )
+        if is_service(self.ledger):
+            return
+        if self.token is not None:
+            raise InvalidArgument("A token is for a service, and this ledger is none's")
         where = parse_ledger(self.ledger)
         if where.kind == "memory":
             raise InvalidArgument(

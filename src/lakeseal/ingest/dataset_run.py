@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from lakeseal.errors import Fenced, LakesealError, StorageUnavailable
+from lakeseal.errors import Fenced, LakesealError, Refused, StorageUnavailable
 from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.quality import Measured, judge
 from lakeseal.ingest.runs import DatasetResult, DatasetState
@@ -65,6 +65,11 @@ class DatasetRun:
     def fail(self, error: LakesealError) -> None:
         self.error = error
         self.end("failed")
+
+    def set_aside(self, trouble: str, pipeline: str) -> None:
+        """Its steps are recorded and left alone until somebody retries or aborts them."""
+        self.error = Refused(trouble, hint=f"Mend the reason, then: lakeseal steps retry {pipeline} {self.name}")
+        self.end("set_aside")
 
     def end(self, state: DatasetState) -> None:
         self.state = state

@@ -16,6 +16,7 @@ from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.staging import RawStage, Stage
 from lakeseal.ingest.task import DatasetWork, Order, OrderReport, run_orders
 from lakeseal.protocol.schema import StructType
+from lakeseal.steps.context import StepSettings
 from lakeseal.write.file_commit_protocol import TaskContext
 
 _THREADS = 4
@@ -48,8 +49,11 @@ class SpreadsSteps(Protocol):
     def reaches(self, ledger: str) -> bool:
         """Whether tasks can open this ledger."""
 
-    def in_shares(self, name: str, do: Callable[[str], str], requests: Sequence[str]) -> list[str]:
-        """One task per request; the answers, in any order."""
+    def in_shares(
+        self, name: str, do: Callable[[StepSettings, str], str], settings: StepSettings, requests: Sequence[str]
+    ) -> list[str]:
+        """One task per request; the answers, in any order. Requests may be seen by whoever sees the job's plan, the
+        settings may not."""
 
 
 class LocalJobs:

@@ -15,7 +15,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,14 +24,14 @@ from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget
 from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.progress import NoProgress, RunProgress
 from lakeseal.ingest.run import Run
-from lakeseal.ingest.runs import RunResult, Runs, RunState
+from lakeseal.ingest.runs import RunResult, RunState
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners, connect
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.steps.books import Books, books_of
 from lakeseal.steps.context import StepContext
-from lakeseal.steps.ledger_store import LedgerStepStore
-from lakeseal.steps.watermarks import Watermark, Watermarks
+from lakeseal.steps.watermarks import Watermark
 from lakeseal.storage import Store, StoreSpec
 
 if TYPE_CHECKING:
@@ -77,17 +76,17 @@ class Pipeline:
         config = self._only(datasets)
         jobs = _jobs(spark)
         run_id = str(uuid.uuid4())
-        with _owner(config) as owner, HeldTurn(owner.ledger, config.name, run_id, config.lease_seconds) as held:
-            runs = Runs(owner.ledger)
-            is_after_death = runs.begin(config.name, run_id, held.epoch)
-            context = StepContext(ledger=owner.ledger, owners=Owners(owner), turn=held.turn, open_store=_opener(config))
+        owner = _owner(config)
+        books = books_of(owner)
+        with HeldTurn(books.leases, config.name, run_id, config.lease_seconds) as held:
+            is_after_death = books.runs.begin(config.name, run_id, held.epoch)
+            context = StepContext(books=books, owners=Owners(owner), turn=held.turn, open_store=_opener(config))
             run = Run(
                 config,
                 run_id=run_id,
                 jobs=jobs,
                 owner=owner,
                 held=held,
-                steps=LedgerStepStore(owner.ledger),
                 context=context,
                 progress=progress or NoProgress(),
                 is_after_death=is_after_death,
@@ -98,7 +97,7 @@ class Pipeline:
             except BaseException as raised:
                 error = raised
             result = _result(config.name, run_id, run, started, error)
-            runs.end(result, held.epoch)
+            books.runs.end(result.record(held.epoch))
         if error is not None:
             raise error
         if check:
@@ -126,32 +125,30 @@ class Pipeline:
 
     def history(self, limit: int = 20) -> list[RunResult]:
         """Runs, newest first."""
-        with _owner(self.config) as owner:
-            return Runs(owner.ledger).history(self.name, limit)
+        return [RunResult.from_record(one) for one in self._books().runs.history(self.name, limit)]
 
     def watermarks(self, dataset: str | None = None) -> list[Watermark]:
-        with _owner(self.config) as owner:
-            return Watermarks(owner.ledger).of_pipeline(self.name, dataset)
+        return self._books().watermarks.of_pipeline(self.name, dataset)
 
     def open_sequences(self) -> Mapping[str, str]:
         """Datasets with steps that are not finished: their state, and the reason if they were set aside."""
-        with _owner(self.config) as owner:
-            found = LedgerStepStore(owner.ledger).statuses(self.name)
-            return {one.dataset: f"{one.state.value}: {one.reason}" if one.reason else one.state.value for one in found}
+        found = self._books().sequences.statuses(self.name)
+        return {one.dataset: f"{one.state.value}: {one.reason}" if one.reason else one.state.value for one in found}
 
     def reset(self, dataset: str, watermarks: Mapping[str, Any] | None = None) -> None:
         """Sets a dataset's watermarks to these: all of them, none without an argument, so that its source is read from
         the beginning. Rows that were published stay."""
         self._only([dataset])
-        with (
-            _owner(self.config) as owner,
-            HeldTurn(owner.ledger, self.name, f"reset {uuid.uuid4()}", self.config.lease_seconds) as held,
-        ):
-            if LedgerStepStore(owner.ledger).exists(self.name, dataset):
+        books = self._books()
+        with HeldTurn(books.leases, self.name, f"reset {uuid.uuid4()}", self.config.lease_seconds) as held:
+            if books.sequences.exists(self.name, dataset):
                 raise AlreadyExists(
                     f"{dataset!r} has steps that are not finished", hint="Run the pipeline first, or abort the steps"
                 )
-            Watermarks(owner.ledger).reset(self.name, dataset, watermarks or {}, epoch=held.epoch)
+            books.watermarks.reset(self.name, dataset, watermarks or {}, epoch=held.epoch)
+
+    def _books(self) -> Books:
+        return books_of(_owner(self.config))
 
     def _only(self, datasets: Sequence[str] | None) -> PipelineConfig:
         if datasets is None:
@@ -196,12 +193,10 @@ def _result(pipeline: str, run_id: str, run: Run, started: int, error: BaseExcep
     )
 
 
-@contextmanager
-def _owner(config: PipelineConfig) -> Iterator[LedgerOwner]:
-    # Each commit is put into the log at once: a run makes few, and readers that know no owner see them then.
-    owner = connect(config.ledger, batch_size=1)
-    assert isinstance(owner, LedgerOwner), "the configuration takes ledgers only"
-    yield owner
+def _owner(config: PipelineConfig) -> OwnerEndpoint:
+    # Each commit is put into the log at once: a run makes few, and readers that know no owner see them then. A service
+    # has a batch size of its own.
+    return connect(config.ledger, batch_size=1, token=config.token)
 
 
 def _jobs(spark: Spark | None) -> Callable[[], Jobs]:

@@ -18,7 +18,14 @@ from typing import Any
 
 import msgspec
 
-from lakeseal.errors import CommitOutcomeUnknown, Fenced, LakesealError, UnknownOutcome, WatermarkMoved
+from lakeseal.errors import (
+    CommitOutcomeUnknown,
+    Fenced,
+    LakesealError,
+    OutOfSpace,
+    StorageUnavailable,
+    UnknownOutcome,
+)
 from lakeseal.ingest import spreading
 from lakeseal.ingest.config import PipelineConfig
 from lakeseal.ingest.dataset_run import DatasetRun, ours
@@ -26,16 +33,15 @@ from lakeseal.ingest.jobs import Jobs, SpreadsSteps
 from lakeseal.ingest.spreading import CommitShare
 from lakeseal.ingest.staging import TableStage
 from lakeseal.ingest.turn import HeldTurn
-from lakeseal.ledger import Tx
-from lakeseal.ledger.schema import watermarks
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.transaction import Transaction, TransactionResult
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
-from lakeseal.steps.recovery import shares
+from lakeseal.steps.leases import held as is_held
+from lakeseal.steps.recovery import Outcome, RecoveryPolicy, recover, shares
 from lakeseal.steps.sequence import CommitSequence
-from lakeseal.steps.store import CommitStepStore
-from lakeseal.steps.watermarks import Watermarks, advance, check_forward
+from lakeseal.steps.watermarks import moves
 from lakeseal.table import HOOKS
 from lakeseal.write.task_report import error_from_json
 
@@ -47,14 +53,13 @@ class Publication:
         self,
         config: PipelineConfig,
         *,
-        owner: LedgerOwner,
+        owner: OwnerEndpoint,
         held: HeldTurn,
-        steps: CommitStepStore,
         context: StepContext,
         jobs: Callable[[], Jobs],
     ) -> None:
         self._config, self._owner, self._held = config, owner, held
-        self._steps, self._context, self._jobs = steps, context, jobs
+        self._steps, self._context, self._jobs = context.books.sequences, context, jobs
 
     def publish(self, staged: Sequence[DatasetRun]) -> None:
         """Each of them has a state afterwards. `Fenced` is raised as it is."""
@@ -63,23 +68,26 @@ class Publication:
         together = [one for one in staged if one.is_joint]
         apart = [one for one in staged if not one.is_joint]
         self._joint(together)
-        if len(apart) >= spreading.FROM and self._config.delivery == "exactly_once":
-            apart = self._in_shares(apart)
-        if apart:
-            with ThreadPoolExecutor(min(_THREADS, len(apart)), thread_name_prefix="lakeseal-publish") as pool:
-                for _ in pool.map(self._by_steps, apart):
+        exactly_once = self._config.delivery == "exactly_once"
+        left = self._in_shares(apart) if exactly_once and len(apart) >= spreading.FROM else apart
+        if left:
+            with ThreadPoolExecutor(min(_THREADS, len(left)), thread_name_prefix="lakeseal-publish") as pool:
+                for _ in pool.map(self._by_steps, left):
                     pass
+        if exactly_once:
+            self._try_again([one for one in apart if one.state == "failed" and one.steps])
 
     def _joint(self, datasets: Sequence[DatasetRun]) -> None:
         left = list(datasets)
         while left:
             transaction = Transaction(self._owner, hooks=HOOKS)
-            refused = next((one for one in left if not self._state(one, transaction)), None)
+            records = [is_held(self._held.turn)]
+            refused = next((one for one in left if not self._state(one, transaction, records)), None)
             if refused is not None:
                 left.remove(refused)
                 continue
             try:
-                result = self._commit(left, transaction)
+                result = self._commit(left, transaction, records)
             except Exception as error:
                 told = ours(error)
                 culprit = None
@@ -96,11 +104,9 @@ class Publication:
                 one.end("published")
             return
 
-    @staticmethod
-    def _state(one: DatasetRun, transaction: Transaction) -> bool:
+    def _state(self, one: DatasetRun, transaction: Transaction, records: list[LedgerRecord]) -> bool:
         try:
-            for change in one.changes:
-                check_forward(change)
+            records += moves(self._config.name, one.name, one.changes, turn=self._held.turn)
             for stage in one.stages:
                 assert isinstance(stage, TableStage)
                 stage.join(transaction)
@@ -109,18 +115,17 @@ class Publication:
             return False
         return True
 
-    def _commit(self, datasets: Sequence[DatasetRun], transaction: Transaction) -> TransactionResult:
-        name, turn = self._config.name, self._held.turn
-
-        def move(tx: Tx) -> None:
-            for one in datasets:
-                _must_stand(tx, name, one)
-                advance(tx, name, one.name, one.changes, turn=turn)
-
+    def _commit(
+        self, datasets: Sequence[DatasetRun], transaction: Transaction, records: Sequence[LedgerRecord]
+    ) -> TransactionResult:
         if any(one.stages for one in datasets):
-            return transaction.commit(also=[move])
-        self._owner.ledger.write(move)
+            return transaction.commit(records=records)
+        for one in datasets:
+            self._advance(one)
         return TransactionResult(tables={})
+
+    def _advance(self, one: DatasetRun) -> None:
+        self._context.books.watermarks.advance(self._config.name, one.name, one.changes, turn=self._held.turn)
 
     def _in_shares(self, apart: Sequence[DatasetRun]) -> list[DatasetRun]:
         """By tasks, as far as they can; those that are left over."""
@@ -130,11 +135,10 @@ class Publication:
         sequences = {one.name: (one, sequence) for one in apart if (sequence := self._sequence(one)) is not None}
         parts = shares(sequences, self._config.max_parallel)
         requests = [
-            CommitShare.of(settings, self._config.name, [sequences[name][1] for name in part]).to_json()
-            for part in parts
+            CommitShare.of(self._config.name, [sequences[name][1] for name in part]).to_json() for part in parts
         ]
         try:
-            answers = jobs.in_shares(f"publish {self._config.name}", spreading.commit_share, requests)
+            answers = jobs.in_shares(f"publish {self._config.name}", spreading.commit_share, settings, requests)
         except LakesealError as error:
             for one, _ in sequences.values():
                 one.fail(error)
@@ -154,7 +158,7 @@ class Publication:
             sequence = self._sequence(one)
             one.steps = 0 if sequence is None else len(sequence.steps)
             if sequence is None:
-                Watermarks(self._owner.ledger).advance(self._config.name, one.name, one.changes, turn=self._held.turn)
+                self._advance(one)
             elif self._config.delivery == "exactly_once":
                 sequence.commit(self._steps, self._context)
             else:
@@ -170,6 +174,27 @@ class Publication:
                 with suppress(LakesealError):  # the rows are published all the same
                     one.version = stage.maintain()
 
+    def _try_again(self, failed: Sequence[DatasetRun]) -> None:
+        """Steps that failed are tried as often as their dataset says, and set aside then. What only needs its store to
+        come back, or to be given room, is left open instead: the next run goes on with it."""
+        by_policy: dict[RecoveryPolicy, list[DatasetRun]] = {}
+        for one in failed:
+            if not isinstance(one.error, StorageUnavailable | OutOfSpace):
+                retries = one.dataset.retries
+                policy = RecoveryPolicy(tries=max(1, retries.times), first_pause_s=retries.first_pause_seconds)
+                by_policy.setdefault(policy, []).append(one)
+        for policy, datasets in by_policy.items():
+            names = [one.name for one in datasets]
+            found = recover(self._steps, self._config.name, self._context, datasets=names, policy=policy)
+            by_name = {one.dataset: one for one in found.datasets}
+            for one in datasets:
+                match by_name[one.name].outcome:
+                    case Outcome.FINISHED:
+                        one.error = None
+                        one.end("published")
+                    case Outcome.SET_ASIDE:
+                        one.set_aside(f"Its steps keep failing: {by_name[one.name].reason}", self._config.name)
+
     def _sequence(self, one: DatasetRun) -> CommitSequence | None:
         if not one.stages:
             return None
@@ -182,14 +207,6 @@ class Publication:
             for uri, prefix in stage.leftovers():
                 builder.then_remove(uri, prefix)
         return builder.build()
-
-
-def _must_stand(tx: Tx, pipeline: str, one: DatasetRun) -> None:
-    """A watermark that has its new value already would mean that these very rows are published."""
-    for change in one.changes:
-        row = tx.get(watermarks, pipeline=pipeline, dataset=one.name, partition=change.partition)
-        if (None if row is None else row.value) != change.expected:
-            raise WatermarkMoved(f"The watermark of {change.partition!r} of {one.name!r} has moved meanwhile")
 
 
 def _tables(one: DatasetRun) -> set[str]:

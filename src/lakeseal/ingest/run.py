@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from lakeseal.errors import InvalidArgument, LakesealError, QualityFailed, Refused, StorageUnavailable
+from lakeseal.errors import InvalidArgument, LakesealError, QualityFailed, StorageUnavailable
 from lakeseal.ingest import orders as cutting
 from lakeseal.ingest import spreading
 from lakeseal.ingest.config import Dataset, PipelineConfig
@@ -31,12 +31,10 @@ from lakeseal.ingest.staging import RawStage, Stage, TableStage, error_spec, err
 from lakeseal.ingest.task import DatasetWork, OrderReport
 from lakeseal.ingest.timeouts import answered
 from lakeseal.ingest.turn import HeldTurn
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.recovery import DatasetRecovery, Recovery, RecoveryRequest, recover, recover_share, shares
-from lakeseal.steps.store import CommitStepStore
-from lakeseal.steps.watermarks import Watermarks
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.task_report import error_from_json
 
@@ -51,9 +49,8 @@ class Run:
         *,
         run_id: str,
         jobs: Callable[[], Jobs],
-        owner: LedgerOwner,
+        owner: OwnerEndpoint,
         held: HeldTurn,
-        steps: CommitStepStore,
         context: StepContext,
         progress: RunProgress,
         is_after_death: bool = False,
@@ -61,11 +58,11 @@ class Run:
     ) -> None:
         """`jobs` is called only if there is something to do. `is_after_death`: the run before this one died."""
         self._config, self._run_id, self._jobs = config, run_id, jobs
-        self._owner, self._held, self._steps, self._context = owner, held, steps, context
+        self._owner, self._held, self._context = owner, held, context
+        self._steps = context.books.sequences
         self._progress, self._sleep = progress, sleep
         self._is_after_death = is_after_death
-        self._watermarks = Watermarks(owner.ledger)
-        self._publication = Publication(config, owner=owner, held=held, steps=steps, context=context, jobs=jobs)
+        self._publication = Publication(config, owner=owner, held=held, context=context, jobs=jobs)
         self.datasets = [DatasetRun(dataset) for dataset in config.datasets]
 
     def execute(self) -> None:
@@ -100,11 +97,7 @@ class Run:
             recovered = found[one.name]
             one.recovered = recovered.executed
             if not recovered.is_clear:
-                one.error = Refused(
-                    f"Steps of an earlier run keep failing: {recovered.reason}",
-                    hint=f"Mend the reason, then: lakeseal steps retry {self._config.name} {one.name}",
-                )
-                one.end("set_aside")
+                one.set_aside(f"Steps of an earlier run keep failing: {recovered.reason}", self._config.name)
 
     def _recovered(self, names: Sequence[str]) -> Sequence[DatasetRecovery]:
         waiting = self._steps.statuses(self._config.name)
@@ -113,17 +106,17 @@ class Run:
             jobs = self._jobs()
             if isinstance(jobs, SpreadsSteps) and jobs.reaches(self._config.ledger):
                 requests = [
-                    RecoveryRequest(settings=settings, store=self._config.name, datasets=part).to_json()
+                    RecoveryRequest(store=self._config.name, datasets=part).to_json()
                     for part in shares(names, self._config.max_parallel)
                 ]
-                answers = jobs.in_shares(f"recover {self._config.name}", recover_share, requests)
+                answers = jobs.in_shares(f"recover {self._config.name}", recover_share, settings, requests)
                 return [one for answer in answers for one in Recovery.from_json(answer).datasets]
         return recover(self._steps, self._config.name, self._context, datasets=names).datasets
 
     def _plan(self, one: DatasetRun) -> None:
         dataset = one.dataset
         self._stage(one, "looking")
-        one.before = self._watermarks.read(self._config.name, dataset.name)
+        one.before = self._context.books.watermarks.read(self._config.name, dataset.name)
         tried = 0
         while True:
             try:

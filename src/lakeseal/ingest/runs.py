@@ -1,19 +1,14 @@
-"""Runs in the ledger: what ran, when, and what came of each dataset.
-
-A run is written when it begins and when it ends. One that died in between stays `running` until the next run of its
-pipeline, which holds the lease and so knows better.
-"""
+"""What came of a run, and of each of its datasets; kept in the ledger as `steps.runs` keeps it."""
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal
 
-import sqlalchemy as sa
-from msgspec import Struct, to_builtins
+from msgspec import Struct, ValidationError, to_builtins
 
-from lakeseal.ledger import Ledger, Row, Tx, key
-from lakeseal.ledger.schema import runs
+from lakeseal import typed_json
+from lakeseal.errors import BrokenLedger
+from lakeseal.steps.runs import RunRecord
 
 RunState = Literal["running", "published", "nothing_new", "partly", "failed", "died"]
 DatasetState = Literal["published", "nothing_new", "failed", "set_aside"]
@@ -67,54 +62,30 @@ class RunResult(Struct, frozen=True, kw_only=True):
         told: dict[str, Any] = to_builtins(self)
         return told
 
+    def record(self, epoch: int) -> RunRecord:
+        """As it is kept in the ledger."""
+        told = self.to_json()
+        return RunRecord(
+            run_id=self.run_id,
+            pipeline=self.pipeline,
+            state=self.state,
+            started_ms=self.started_ms,
+            ended_ms=self.ended_ms,
+            detail={"epoch": epoch, "datasets": told["datasets"], "error": self.error},
+        )
 
-class Runs:
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    def begin(self, pipeline: str, run_id: str, epoch: int) -> bool:
-        """Runs of the pipeline that are still `running` have died, as this one has the lease: was there any?"""
-        now = _now()
-
-        def do(tx: Tx) -> bool:
-            died = False
-            stale = sa.select(runs).where(runs.c.pipeline_key == key(pipeline), runs.c.state == "running")
-            for row in tx.rows(stale):
-                if row.run_id != run_id:
-                    died = tx.update(runs, {"run_id": row.run_id}, {"state": "died", "ended": now})
-            tx.put(runs, run_id=run_id, pipeline=pipeline, state="running", started=now, detail={"epoch": epoch})
-            return died
-
-        return self._ledger.write(do, idempotent=True)
-
-    def end(self, result: RunResult, epoch: int) -> None:
-        told = result.to_json()
-        detail = {"epoch": epoch, "datasets": told["datasets"], "error": result.error}
-        values = {"state": result.state, "ended": result.ended_ms, "detail": detail}
-        self._ledger.write(lambda tx: tx.update(runs, {"run_id": result.run_id}, values), idempotent=True)
-
-    def history(self, pipeline: str, limit: int = 20) -> list[RunResult]:
-        """Newest first."""
-        query = sa.select(runs).where(runs.c.pipeline_key == key(pipeline)).order_by(runs.c.started.desc()).limit(limit)
-        return [_result(row) for row in self._ledger.read(lambda tx: tx.rows(query, lock=False))]
-
-
-def _result(row: Row) -> RunResult:
-    detail = row.detail
-    datasets = tuple(
-        DatasetResult(**{**one, "notes": tuple(one.get("notes", ())), "left_over": tuple(one.get("left_over", ()))})
-        for one in detail.get("datasets", ())
-    )
-    return RunResult(
-        run_id=row.run_id,
-        pipeline=row.pipeline,
-        state=row.state,
-        started_ms=row.started,
-        ended_ms=row.ended,
-        datasets=datasets,
-        error=detail.get("error"),
-    )
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+    @classmethod
+    def from_record(cls, record: RunRecord) -> RunResult:
+        told = {
+            "run_id": record.run_id,
+            "pipeline": record.pipeline,
+            "state": record.state,
+            "started_ms": record.started_ms,
+            "ended_ms": record.ended_ms,
+            "datasets": record.detail.get("datasets", ()),
+            "error": record.detail.get("error"),
+        }
+        try:
+            return typed_json.convert(told, cls)
+        except ValidationError as error:
+            raise BrokenLedger(f"The record of the run {record.run_id} is malformed: {error}") from None

@@ -26,6 +26,7 @@ from lakeseal.protocol.schema import StructType
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
 from lakeseal.spark.schema import data_schema
+from lakeseal.steps.context import StepSettings
 
 _WITH = re.compile(r"\s*WITH\s+", re.IGNORECASE)
 
@@ -57,11 +58,13 @@ class SparkJobs:
         is_file = ledger.startswith("sqlite")
         return not is_file or str(self._spark.conf.get("spark.master", "")).startswith("local")
 
-    def in_shares(self, name: str, do: Callable[[str], str], requests: Sequence[str]) -> list[str]:
+    def in_shares(
+        self, name: str, do: Callable[[StepSettings, str], str], settings: StepSettings, requests: Sequence[str]
+    ) -> list[str]:
         frame = self._spark.createDataFrame(list(enumerate(requests)), "share int, request string")
         parted = frame.repartitionById(len(requests), "share") if len(requests) > 1 else frame.coalesce(1)
         try:
-            rows = parted.mapInArrow(ShareTask(name, do), "answer string").collect()
+            rows = parted.mapInArrow(ShareTask(name, do, settings), "answer string").collect()
         except Exception as error:  # as above
             raise failure(error) from error
         return [row.answer for row in rows]

@@ -1,7 +1,7 @@
 """Steps of many datasets, done by tasks instead of the driver: each task has a share of the datasets.
 
 A task records each of its sequences, runs it and removes it, exactly as the driver would; so what it leaves when it
-dies is found by recovery. Run again, a sequence finds its steps done. What travels is JSON, and carries secrets.
+dies is found by recovery. Run again, a sequence finds its steps done. What travels as rows is JSON without secrets.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from lakeseal.ingest.config import PipelineConfig
 from lakeseal.owner.connect import OwnerConfig
 from lakeseal.steps import fs_rename, high_watermark, table_commit
 from lakeseal.steps.connect import step_store
-from lakeseal.steps.context import StepSettings, Turn
+from lakeseal.steps.context import StepSettings
 from lakeseal.steps.sequence import CommitSequence, SequenceRecord
+from lakeseal.steps.turn import Turn
 
 STEPS = (fs_rename.FsRenameCommitStep, high_watermark.HighWatermarkCommitStep, table_commit.TableCommitStep)
 """Known wherever this module is, before threads ask for them."""
@@ -40,15 +41,13 @@ class _Part(Struct, frozen=True, kw_only=True):
 class CommitShare(Struct, frozen=True, kw_only=True):
     """What a task is told."""
 
-    settings: StepSettings
     store: str
     parts: tuple[_Part, ...]
 
     @classmethod
-    def of(cls, settings: StepSettings, store: str, sequences: Sequence[CommitSequence]) -> CommitShare:
+    def of(cls, store: str, sequences: Sequence[CommitSequence]) -> CommitShare:
         records = [(sequence.dataset, sequence.record()) for sequence in sequences]
         return cls(
-            settings=settings,
             store=store,
             parts=tuple(
                 _Part(
@@ -65,11 +64,11 @@ class CommitShare(Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
 
-def commit_share(text: str) -> str:
+def commit_share(settings: StepSettings, text: str) -> str:
     """From the JSON of a `CommitShare` to that of a map of datasets to their errors, or null."""
     asked = typed_json.decode(text, CommitShare)
-    with asked.settings.open() as context:
-        steps = step_store(asked.settings, context)
+    with settings.open() as context:
+        steps = step_store(settings, context)
 
         def commit(part: _Part) -> tuple[str, dict[str, Any] | None]:
             record = SequenceRecord(payload=base64.b64decode(part.payload), count=part.count, checksum=part.checksum)
@@ -90,5 +89,7 @@ def settings_for(config: PipelineConfig, turn: Turn) -> StepSettings | None:
     options: list[Mapping[str, str]] = [dataset.target.storage_options for dataset in config.datasets]
     if any(one != options[0] for one in options):
         return None
-    owner = OwnerConfig(url=config.ledger, batch_size=1)
-    return StepSettings(ledger=config.ledger, storage_options=dict(options[0]), owners=(owner,), turn=turn)
+    owner = OwnerConfig(url=config.ledger, batch_size=1, token=config.token)
+    return StepSettings(
+        ledger=config.ledger, token=config.token, storage_options=dict(options[0]), owners=(owner,), turn=turn
+    )

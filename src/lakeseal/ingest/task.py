@@ -22,6 +22,7 @@ from lakeseal.ingest.quality import BAD_RECORD, Measured, RowRules, error_rows
 from lakeseal.ingest.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
 from lakeseal.protocol.schema import StructType
+from lakeseal.steps.context import StepSettings
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import TaskRun, WriteJobSpec
 
@@ -151,18 +152,19 @@ class PublishTask:
 
 
 class ShareTask:
-    """Requests to answers, by a function that is found by import."""
+    """Requests to answers, by a function that is found by import. The settings, which hold secrets, travel with this
+    object, of which a plan shows the name only."""
 
-    def __init__(self, name: str, do: Callable[[str], str]) -> None:
+    def __init__(self, name: str, do: Callable[[StepSettings, str], str], settings: StepSettings) -> None:
         self.__name__ = name
-        self._do = do
+        self._do, self._settings = do, settings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from lakeseal.ingest import spreading  # noqa: F401  the steps' kinds, known before threads decode them
 
         for batch in batches:
             for text in batch["request"].to_pylist():
-                yield pa.RecordBatch.from_pydict({"answer": [self._do(text)]})
+                yield pa.RecordBatch.from_pydict({"answer": [self._do(self._settings, text)]})
 
 
 def _here() -> TaskContext:

@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import Self
 
 from lakeseal.errors import Fenced, LakesealError
-from lakeseal.ledger import Ledger
 from lakeseal.steps import leases
-from lakeseal.steps.context import Turn
+from lakeseal.steps.books import LeaseBook
+from lakeseal.steps.turn import Turn
 
 
 class HeldTurn:
     """`LeaseHeld` where another run has it. While held, a thread renews the lease; losing it shows in `check`."""
 
-    def __init__(self, ledger: Ledger, pipeline: str, run_id: str, seconds: float) -> None:
-        self._ledger = ledger
+    def __init__(self, book: LeaseBook, pipeline: str, run_id: str, seconds: float) -> None:
+        self._book = book
         holder = f"{platform.node()}, process {os.getpid()}, run {run_id}"
-        self._lease = leases.acquire(ledger, leases.of_pipeline(pipeline), holder=holder, seconds=seconds)
+        self._lease = book.acquire(leases.of_pipeline(pipeline), holder=holder, seconds=seconds)
         self._over = threading.Event()
         self._lost: Fenced | None = None
         self._thread = threading.Thread(target=self._renew, name="lakeseal-lease", daemon=True)
@@ -43,7 +43,7 @@ class HeldTurn:
     def _renew(self) -> None:
         while not self._over.wait(self._lease.seconds / 3):
             try:
-                self._lease = leases.renew(self._ledger, self._lease)
+                self._lease = self._book.renew(self._lease)
             except Fenced as error:
                 self._lost = error
                 return
@@ -59,4 +59,4 @@ class HeldTurn:
         self._over.set()
         self._thread.join()
         if self._lost is None:
-            leases.release(self._ledger, self._lease)
+            self._book.release(self._lease)

@@ -61,6 +61,7 @@ class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     name: str
     ledger: str
     datasets: tuple[dict[str, Any], ...]
+    token: str | None = None
     delivery: Delivery = "exactly_once"
     lease_seconds: float = 60.0
     max_parallel: int = 8

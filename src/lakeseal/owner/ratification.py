@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from lakeseal.errors import AlreadyExists, ConcurrentWriteException, InvalidArgument
+from lakeseal.errors import AlreadyExists, ConcurrentWriteException, Fenced, InvalidArgument
 from lakeseal.ledger import Tx
-from lakeseal.ledger.schema import sequences, watermarks
+from lakeseal.ledger.schema import leases, sequences, watermarks
 from lakeseal.owner import ownership, rows
 from lakeseal.owner.messages import (
     Answer,
@@ -31,8 +31,8 @@ from lakeseal.owner.rows import TableRow
 Also = Callable[[Tx], object]
 """More that is to happen in the same transaction."""
 
-# Rows that may ride along; an owner's own rows and secrets never do.
-_RECORDS = {table.name: table for table in (watermarks, sequences)}
+# Rows that may ride along; an owner's own rows and secrets never do. A lease is only asked for, by what is expected.
+_RECORDS = {table.name: table for table in (watermarks, sequences, leases)}
 
 
 class Denied(Struct, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ def _broken(guards: Sequence[Guard], found: dict[str, TableRow]) -> tuple[Taken,
 
 def _write_record(tx: Tx, record: LedgerRecord) -> None:
     table = _RECORDS.get(record.table)
-    if table is None:
+    if table is None or (table is leases and record.values != record.expected):
         raise InvalidArgument(
             f"Rows of {record.table!r} cannot ride along with commits", hint=f"Those of {', '.join(_RECORDS)} can"
         )
@@ -185,6 +185,8 @@ def _write_record(tx: Tx, record: LedgerRecord) -> None:
     else:
         tx.put(table, **record.key, **record.values)
         done = True
+    if not done and table is leases:
+        raise Fenced(f"The turn at {record.key.get('name')!r} was lost before the commit")
     if not done:
         raise ConcurrentWriteException(
             f"A row of the ledger's {record.table} is not as it was expected: {record.key}",

@@ -41,6 +41,7 @@ from lakeseal.owner.connect import OwnerConfig, register
 from lakeseal.owner.ledger_owner import DEFAULT_NAME
 from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json
 from lakeseal.service import wire
+from lakeseal.service.book_client import HttpBooks
 from lakeseal.service.settings import is_loopback
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList, TableStatus
 from lakeseal.storage.base import Store
@@ -164,6 +165,16 @@ class HttpOwner:
             if not part.more:
                 return found
 
+    def books(self) -> HttpBooks:
+        """What steps and pipelines keep in the service's ledger."""
+        return HttpBooks(self)
+
+    def repeat(self, call: str, asked: msgspec.Struct, reply: type[T]) -> T:
+        """For calls that may change something, and are the same when made twice: made again where no answer came."""
+        return self._patiently(
+            lambda: self._once("POST", wire.path_of(call), reply, asked), (StorageUnavailable, UnknownOutcome)
+        )
+
     def close(self) -> None:
         """Its connections; it can be used again."""
         _close(self._clients, self._lock)
@@ -195,7 +206,7 @@ class HttpOwner:
     def _decide(self, call: str, asked: msgspec.Struct, reply: type[T]) -> T:
         return self._patiently(lambda: self._once("POST", wire.path_of(call), reply, asked), OwnerBusy)
 
-    def _patiently(self, ask: Callable[[], T], again: type[LakesealError]) -> T:
+    def _patiently(self, ask: Callable[[], T], again: type[LakesealError] | tuple[type[LakesealError], ...]) -> T:
         deadline = time.monotonic() + self._patience_s
         wait = 0.05
         while True:

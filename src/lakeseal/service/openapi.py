@@ -8,11 +8,13 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.calls import CALLS, Call
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList
 
 _REFS = "#/components/schemas/{name}"
-_TYPES = [*(call.request for call in CALLS), *(call.reply for call in CALLS), ErrorReply, OwnerInfo, TableList]
+_CALLS = (*CALLS, *BOOK_CALLS)
+_TYPES = [*(call.request for call in _CALLS), *(call.reply for call in _CALLS), ErrorReply, OwnerInfo, TableList]
 _schemas, _components = msgspec.json.schema_components(_TYPES, ref_template=_REFS)
 _schema = {repr(kind): schema for kind, schema in zip(_TYPES, _schemas, strict=True)}
 
@@ -35,7 +37,7 @@ def install(app: FastAPI) -> None:
     def describe() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            found["paths"] |= {call.path: of_call(call) for call in CALLS}
+            found["paths"] |= {call.path: of_call(call) for call in _CALLS}
             components = found.setdefault("components", {})
             components["schemas"] = {**components.get("schemas", {}), **_components}
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

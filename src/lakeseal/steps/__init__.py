@@ -4,7 +4,7 @@ A `CommitSequence` is recorded whole in a `CommitStepStore` before its first ste
 there, verifies each step and does what is missing (`recover`), before anything new is published for the dataset.
 """
 
-from lakeseal.steps.context import StepContext, StepSettings, Turn
+from lakeseal.steps.context import StepContext, StepSettings
 from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, checksum_of
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
@@ -13,6 +13,7 @@ from lakeseal.steps.recovery import Recovery, RecoveryPolicy, recover
 from lakeseal.steps.sequence import CommitSequence, SequenceBuilder
 from lakeseal.steps.step import CommitStep, Joinable, Undoable, register
 from lakeseal.steps.store import CommitStepStore, SequenceState, SequenceStatus
+from lakeseal.steps.turn import Turn
 from lakeseal.steps.watermarks import WatermarkChange, Watermarks
 
 __all__ = [

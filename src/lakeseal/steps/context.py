@@ -17,19 +17,18 @@ from lakeseal import ledger as ledgers
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 from lakeseal.ledger import Ledger
-from lakeseal.owner.connect import OwnerConfig, Owners
+from lakeseal.owner.connect import OwnerConfig, Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.steps.books import Books, LedgerBooks, books_of
+from lakeseal.steps.turn import Turn
 from lakeseal.storage import Store, StoreSpec
 
+_SERVICES = ("http://", "https://")
 
-class Turn(Struct, frozen=True, kw_only=True):
-    """Whose turn it is: the name of a lease and the epoch under which it was got.
 
-    Everything that its holder writes names the epoch. It is refused (`Fenced`) once a later epoch has been seen there,
-    however the holder came to be late; so safety never rests on a lease's time."""
-
-    name: str
-    epoch: int
+def is_service(url: str) -> bool:
+    """Whether this is the address of a service, and not of a ledger."""
+    return url.lower().startswith(_SERVICES)
 
 
 class StepContext:
@@ -39,15 +38,17 @@ class StepContext:
         self,
         *,
         ledger: Ledger | None = None,
+        books: Books | None = None,
         storage_options: Mapping[str, str] | None = None,
         owners: Mapping[str, OwnerEndpoint] | None = None,
         turn: Turn | None = None,
         open_store: Callable[[str], Store] | None = None,
         threads: int = 8,
     ) -> None:
-        """`open_store` replaces the opening of stores by `storage_options`. `threads` is how many files a step may
-        work on side by side."""
+        """`books` are those of a ledger elsewhere, if there is no `ledger`. `open_store` replaces the opening of stores
+        by `storage_options`. `threads` is how many files a step may work on side by side."""
         self._ledger = ledger
+        self._books = LedgerBooks(ledger) if ledger is not None else books
         self.storage_options = dict(storage_options or {})
         self._open_store = open_store
         self._stores: dict[str, Store] = {}
@@ -59,8 +60,14 @@ class StepContext:
     @property
     def ledger(self) -> Ledger:
         if self._ledger is None:
-            raise InvalidArgument("This step needs a ledger", hint="Give the ledger's URL")
+            raise InvalidArgument("This step needs a ledger of this process", hint="Give the ledger's own URL")
         return self._ledger
+
+    @property
+    def books(self) -> Books:
+        if self._books is None:
+            raise InvalidArgument("This step needs a ledger", hint="Give the ledger's URL, or the service's")
+        return self._books
 
     @property
     def has_ledger(self) -> bool:
@@ -87,7 +94,9 @@ class StepSettings(Struct, frozen=True, kw_only=True):
     """A `StepContext` that can travel."""
 
     ledger: str | None = None
-    """The ledger's URL."""
+    """The ledger's URL, or the address of a service that has one."""
+    token: str | None = None
+    """Of the service."""
     steps: str | None = None
     """The URI of the directory that sequences and task states are recorded in; None records them in the ledger."""
     storage_options: dict[str, str] = {}
@@ -98,10 +107,15 @@ class StepSettings(Struct, frozen=True, kw_only=True):
     @contextmanager
     def open(self) -> Iterator[StepContext]:
         """With a connection to the ledger of its own, which is closed at the end."""
-        ledger = None if self.ledger is None else ledgers.open(self.ledger, create=False)
+        ledger, books = None, None
+        if self.ledger is not None and is_service(self.ledger):
+            books = books_of(connect(self.ledger, token=self.token))
+        elif self.ledger is not None:
+            ledger = ledgers.open(self.ledger, create=False)
         try:
             yield StepContext(
                 ledger=ledger,
+                books=books,
                 storage_options=self.storage_options,
                 owners=Owners(*self.owners),
                 turn=self.turn,
@@ -125,5 +139,7 @@ class StepSettings(Struct, frozen=True, kw_only=True):
             ) from None
 
     def __repr__(self) -> str:
-        url = None if self.ledger is None else ledgers.parse(self.ledger).public
+        url = self.ledger
+        if url is not None and not is_service(url):
+            url = ledgers.parse(url).public
         return f"StepSettings(ledger={url!r}, storage_options=<{', '.join(sorted(self.storage_options))}>)"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from lakeseal.errors import InvalidArgument
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.step import CommitStep, register
-from lakeseal.steps.watermarks import WatermarkChange, Watermarks, check_forward
+from lakeseal.steps.watermarks import WatermarkChange, check_forward
 
 
 @register
@@ -39,11 +39,11 @@ class HighWatermarkCommitStep(CommitStep, frozen=True, kw_only=True, tag="high-w
         return cls.of(*steps[0].place, (change for step in steps for change in step.changes))
 
     def verify(self, context: StepContext) -> bool:
-        found = Watermarks(context.ledger).read(self.pipeline, self.dataset)
+        found = context.books.watermarks.read(self.pipeline, self.dataset)
         return all(found.get(change.partition) == change.value for change in self.changes)
 
     def execute(self, context: StepContext) -> None:
-        Watermarks(context.ledger).advance(self.pipeline, self.dataset, self.changes, turn=context.turn)
+        context.books.watermarks.advance(self.pipeline, self.dataset, self.changes, turn=context.turn)
 
     def describe(self) -> str:
         return f"advance {len(self.changes)} watermarks of {self.dataset} in {self.pipeline}"

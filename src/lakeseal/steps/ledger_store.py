@@ -79,16 +79,20 @@ class LedgerStepStore:
         self._ledger.write(do, idempotent=True)
 
     def put(self, sequence: CommitSequence) -> None:
-        record = sequence.record()
-        store, dataset = sequence.store, sequence.dataset
+        self._put(sequence.store, sequence.dataset, sequence.epoch, sequence.record())
 
+    def put_record(self, store: str, dataset: str, record: SequenceRecord) -> None:
+        """As `put`, for somebody who has the sequence elsewhere; its steps need not be known here."""
+        self._put(store, dataset, record.check(store, dataset), record)
+
+    def _put(self, store: str, dataset: str, epoch: int, record: SequenceRecord) -> None:
         def do(tx: Tx) -> None:
             tx.insert(stores, store=store, created=_now())
-            row = _claimed(tx, store, dataset, sequence.epoch)
+            row = _claimed(tx, store, dataset, epoch)
             if row.checksum == record.checksum:
                 return
-            if row.epoch > sequence.epoch:
-                raise _fenced(store, dataset, row.epoch, sequence.epoch)
+            if row.epoch > epoch:
+                raise _fenced(store, dataset, row.epoch, epoch)
             if row.state != _EMPTY:
                 raise AlreadyExists(
                     f"{dataset!r} has a sequence in {store!r} already, which is {row.state.replace('_', ' ')}",
@@ -109,13 +113,17 @@ class LedgerStepStore:
         self._ledger.write(do, idempotent=True)
 
     def get_commit_sequence(self, store: str, dataset: str) -> CommitSequence | None:
+        record = self.get_record(store, dataset)
+        return None if record is None else record.sequence(store, dataset)
+
+    def get_record(self, store: str, dataset: str) -> SequenceRecord | None:
+        """As it was put; whether it is whole, whoever reads it finds out."""
         row = self._ledger.read(lambda tx: tx.get(sequences, store=store, dataset=dataset))
         if row is None or row.state == _EMPTY:
             return None
         if not row.payload:
             raise BrokenSequence(f"The record of {dataset!r} in {store!r} is empty")
-        record = SequenceRecord(payload=bytes(row.payload), count=row._mapping["count"], checksum=row.checksum)
-        return record.sequence(store, dataset)
+        return SequenceRecord(payload=bytes(row.payload), count=row._mapping["count"], checksum=row.checksum)
 
     def note(
         self,

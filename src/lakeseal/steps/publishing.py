@@ -69,9 +69,8 @@ class DatasetPublished(Struct, frozen=True, kw_only=True):
 
 
 class PublishRequest(Struct, frozen=True, kw_only=True):
-    """What a task is told. Carries secrets, as `StepSettings` does."""
+    """What a task is told."""
 
-    settings: StepSettings
     store: str
     pipeline: str
     """Of the watermarks."""
@@ -117,8 +116,9 @@ def sequence_of(
     return builder.build()
 
 
-def publish_share(request: str) -> str:
-    """From the JSON of a `PublishRequest` to that of a `PublishReport`."""
+def publish_share(settings: StepSettings, request: str) -> str:
+    """From the JSON of a `PublishRequest` to that of a `PublishReport`. The settings hold secrets, so they travel
+    apart."""
     try:
         asked = typed_json.decode(request, PublishRequest)
     except msgspec.MsgspecError as error:
@@ -126,8 +126,8 @@ def publish_share(request: str) -> str:
             f"A message about publishing is malformed: {error}",
             hint="Driver and tasks must run the same version of Lakeseal",
         ) from None
-    with asked.settings.open() as context:
-        steps, states = step_store(asked.settings, context), task_states(asked.settings, context)
+    with settings.open() as context:
+        steps, states = step_store(settings, context), task_states(settings, context)
         return publish(steps, states, context, asked).to_json()
 
 

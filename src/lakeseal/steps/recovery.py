@@ -145,9 +145,8 @@ def retry(steps: CommitStepStore, store: str, dataset: str, *, epoch: int) -> bo
 
 
 class RecoveryRequest(Struct, frozen=True, kw_only=True):
-    """What a task is told. Carries secrets, as `StepSettings` does."""
+    """What a task is told."""
 
-    settings: StepSettings
     store: str
     datasets: tuple[str, ...]
     policy: RecoveryPolicy = RecoveryPolicy()
@@ -156,11 +155,12 @@ class RecoveryRequest(Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
 
-def recover_share(request: str) -> str:
-    """`recover` for a task's share of the datasets: from the JSON of a `RecoveryRequest` to that of a `Recovery`."""
+def recover_share(settings: StepSettings, request: str) -> str:
+    """`recover` for a task's share of the datasets: from the JSON of a `RecoveryRequest` to that of a `Recovery`. The
+    settings hold secrets, so they travel apart."""
     asked = _decoded(request, RecoveryRequest)
-    with asked.settings.open() as context:
-        steps = step_store(asked.settings, context)
+    with settings.open() as context:
+        steps = step_store(settings, context)
         return recover(steps, asked.store, context, datasets=asked.datasets, policy=asked.policy).to_json()
 
 

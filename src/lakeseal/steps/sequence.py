@@ -31,11 +31,11 @@ from msgspec import Struct
 from lakeseal import typed_json
 from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument
 from lakeseal.steps import step as step_codec
-from lakeseal.steps.context import StepContext
 from lakeseal.steps.step import CommitStep, Joinable
 from lakeseal.storage import HasDirectories
 
 if TYPE_CHECKING:
+    from lakeseal.steps.context import StepContext
     from lakeseal.steps.store import CommitStepStore
 
 _DELETE_AT_ONCE = 1000
@@ -199,9 +199,12 @@ class SequenceRecord(Struct, frozen=True, kw_only=True):
             raise InvalidArgument(f"The sequence of {sequence.dataset!r} can't be written as JSON: {error}") from None
         return cls(payload=payload, count=len(sequence.steps), checksum=checksum(payload))
 
-    def sequence(self, store: str, dataset: str) -> CommitSequence:
-        """`BrokenSequence` unless this is, whole, the sequence of that dataset; `UnknownStep` for a kind that is not
-        known here."""
+    def check(self, store: str, dataset: str) -> int:
+        """Its epoch. `BrokenSequence` unless this is, whole, the record of that dataset; what its steps are is not
+        looked at."""
+        return self._read(store, dataset).epoch
+
+    def _read(self, store: str, dataset: str) -> _Record:
         if checksum(self.payload) != self.checksum:
             raise BrokenSequence(
                 f"The record of {dataset!r} in {store!r} is not what was written: its checksum differs"
@@ -216,6 +219,11 @@ class SequenceRecord(Struct, frozen=True, kw_only=True):
             raise BrokenSequence(
                 f"The record of {dataset!r} in {store!r} has {len(record.steps)} steps of {self.count}"
             )
+        return record
+
+    def sequence(self, store: str, dataset: str) -> CommitSequence:
+        """`BrokenSequence` as `check`; `UnknownStep` for a kind that is not known here."""
+        record = self._read(store, dataset)
         return CommitSequence(
             store=store,
             dataset=dataset,

@@ -30,14 +30,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Hashable, Sequence
 from importlib import metadata
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.errors import BrokenSequence, InvalidArgument, UnknownStep
-from lakeseal.steps.context import StepContext
+
+if TYPE_CHECKING:
+    from lakeseal.steps.context import StepContext
 
 ENTRY_POINTS = "lakeseal.commit_steps"
 

@@ -23,8 +23,9 @@ from msgspec import Struct
 from lakeseal.errors import Fenced, InvalidArgument, WatermarkMoved
 from lakeseal.ledger import Ledger, Tx, key
 from lakeseal.ledger.schema import watermarks
+from lakeseal.owner.messages import LedgerRecord
 from lakeseal.steps import leases
-from lakeseal.steps.context import Turn
+from lakeseal.steps.turn import Turn
 
 Value = Any
 """JSON, and not null."""
@@ -136,6 +137,25 @@ def advance(
     # In one order, so that two of them never wait for each other.
     for change in sorted(changes, key=lambda change: change.partition):
         _advance_one(tx, pipeline, dataset, change, epoch)
+
+
+def moves(pipeline: str, dataset: str, changes: Iterable[WatermarkChange], *, turn: Turn) -> list[LedgerRecord]:
+    """The changes as records that ride along with commits. Unlike `advance`, a watermark that has its new value already
+    is refused: it would mean that the very rows of these commits are published. Goes together with `leases.held`."""
+    wanted = sorted(changes, key=lambda change: change.partition)
+    for change in wanted:
+        check_forward(change)
+    now = _now()
+    return [
+        LedgerRecord(
+            table=str(watermarks.name),
+            key={"pipeline": pipeline, "dataset": dataset, "partition": change.partition},
+            values={"value": change.value, "epoch": turn.epoch, "updated": now},
+            expected=None if change.expected is None else {"value": change.expected},
+            insert=change.expected is None,
+        )
+        for change in wanted
+    ]
 
 
 def _advance_one(tx: Tx, pipeline: str, dataset: str, change: WatermarkChange, epoch: int) -> None:

@@ -18,7 +18,7 @@ from lakeseal import ledger as ledgers
 from lakeseal.ledger import Ledger
 from lakeseal.ledger.schema import leases as lease_table
 from lakeseal.steps import leases
-from lakeseal.steps.context import StepContext, Turn
+from lakeseal.steps.context import StepContext
 from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, checksum
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
@@ -27,6 +27,7 @@ from lakeseal.steps.recovery import Recovery, recover
 from lakeseal.steps.sequence import CommitSequence
 from lakeseal.steps.step import CommitStep, register
 from lakeseal.steps.store import CommitStepStore
+from lakeseal.steps.turn import Turn
 from lakeseal.steps.watermarks import WatermarkChange, Watermarks
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects, When
@@ -71,7 +72,7 @@ class World:
     def take_turn(self) -> int:
         """The epoch of a new run, which has waited until the lease of the one before ran out."""
         self.ledger.write(lambda tx: tx.update(lease_table, {"name": LEASE}, {"expires": 0}))
-        return leases.acquire(self.ledger, LEASE, holder=str(uuid.uuid4())).epoch
+        return leases.Leases(self.ledger).acquire(LEASE, holder=str(uuid.uuid4())).epoch
 
     def context(self, epoch: int | None = None) -> StepContext:
         turn = None if epoch is None else Turn(name=LEASE, epoch=epoch)

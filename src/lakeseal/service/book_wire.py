@@ -1,0 +1,129 @@
+"""What travels between a service and the clients of its books (`steps.books`), beside the books' own values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from lakeseal.service.wire import MAX_INT
+from lakeseal.steps.sequence import SequenceRecord
+from lakeseal.steps.store import SequenceState
+from lakeseal.steps.task_states import TaskState
+from lakeseal.steps.turn import Turn
+from lakeseal.steps.watermarks import WatermarkChange
+
+Name = Annotated[str, Meta(max_length=10_000, description="Of a pipeline, a store or a dataset: any text")]
+RunId = Annotated[str, Meta(min_length=1, max_length=255)]
+Epoch = Annotated[int, Meta(ge=0, le=MAX_INT)]
+Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Of a call that has nothing to say but whether it changed anything, or found what it was asked for."""
+
+    yes: bool = True
+
+
+class Marks(Struct, frozen=True, kw_only=True):
+    """Of one dataset, or of all of a pipeline."""
+
+    pipeline: Name
+    dataset: Name | None = None
+
+
+class AdvanceWatermarks(Struct, frozen=True, kw_only=True):
+    pipeline: Name
+    dataset: Name
+    changes: tuple[WatermarkChange, ...]
+    turn: Turn | None = None
+
+
+class ResetWatermarks(Struct, frozen=True, kw_only=True):
+    pipeline: Name
+    dataset: Name
+    values: dict[Name, Any]
+    epoch: Epoch = 0
+
+
+class AcquireLease(Struct, frozen=True, kw_only=True):
+    name: Name
+    holder: Annotated[str, Meta(min_length=1, max_length=1000)]
+    seconds: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
+
+
+class BeginRun(Struct, frozen=True, kw_only=True):
+    pipeline: Name
+    run_id: RunId
+    epoch: Epoch
+
+
+class RunHistory(Struct, frozen=True, kw_only=True):
+    pipeline: Name
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+
+
+class AllStores(Struct, frozen=True, kw_only=True):
+    """Nothing is asked but which there are."""
+
+
+class OneStore(Struct, frozen=True, kw_only=True):
+    store: Name
+
+
+class Sequences(Struct, frozen=True, kw_only=True):
+    """Of one dataset, or of all of a store."""
+
+    store: Name
+    dataset: Name | None = None
+
+
+class OneSequence(Struct, frozen=True, kw_only=True):
+    store: Name
+    dataset: Name
+
+
+class ClaimDatasets(Struct, frozen=True, kw_only=True):
+    store: Name
+    datasets: tuple[Name, ...]
+    epoch: Epoch
+
+
+class PutSequence(Struct, frozen=True, kw_only=True):
+    store: Name
+    dataset: Name
+    record: SequenceRecord
+
+
+class FoundSequence(Struct, frozen=True, kw_only=True):
+    record: SequenceRecord | None = None
+
+
+class NoteSequence(Struct, frozen=True, kw_only=True):
+    store: Name
+    dataset: Name
+    checksum: str
+    epoch: Epoch
+    state: SequenceState = SequenceState.OPEN
+    tries: Count = 0
+    reason: str | None = None
+
+
+class RemoveSequence(Struct, frozen=True, kw_only=True):
+    store: Name
+    dataset: Name
+    checksum: str
+    epoch: Epoch
+
+
+class TasksOf(Struct, frozen=True, kw_only=True):
+    store: Name
+    dataset: Name
+    run: RunId
+
+
+class ReportTask(Struct, frozen=True, kw_only=True):
+    store: Name
+    dataset: Name
+    run: RunId
+    state: TaskState

@@ -1,0 +1,34 @@
+"""A service on a thread of this process, on a free port of loopback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from lakeseal.service.app import create_app
+from lakeseal.service.service import Service
+from lakeseal.service.settings import ServiceSettings
+
+
+@contextmanager
+def service_inside(**settings: Any) -> Iterator[tuple[str, Service]]:
+    """Its address, and the service itself. Its ledger is in memory unless `ledger` is given."""
+    app = create_app(ServiceSettings(**{"ledger": "sqlite://", **settings}))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}", app.state.service
+        finally:
+            server.should_exit = True
+            thread.join()
