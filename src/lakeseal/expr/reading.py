@@ -25,10 +25,11 @@ Reading = tuple[pa.Array, pa.Array | None]
 
 _BLANK = "".join(map(chr, range(0x21))) + "\x7f"
 _JAVA_BLANK = "".join(map(chr, range(0x21)))
-_TRUE = pa.array(["t", "true", "y", "yes", "1"])
-_FALSE = pa.array(["f", "false", "n", "no", "0"])
-_INFINITIES = pa.array(["inf", "+inf", "infinity", "+infinity"])
-_MINUS_INFINITIES = pa.array(["-inf", "-infinity"])
+# Made into Arrow's where they are used: the first array in a process loads pandas, if that is installed.
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
+_INFINITIES = ("inf", "+inf", "infinity", "+infinity")
+_MINUS_INFINITIES = ("-inf", "-infinity")
 _FLOAT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
 _HEX_FLOAT = r"^[+-]?0[xX]"
 _DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
@@ -46,8 +47,8 @@ _EXACT = Context(prec=200, rounding=ROUND_HALF_UP)
 
 def read_boolean(text: pa.Array) -> Reading:
     word = pc.ascii_lower(_trim(text))
-    true = pc.is_in(word, value_set=_TRUE)
-    known = pc.or_(true, pc.is_in(word, value_set=_FALSE))
+    true = pc.is_in(word, value_set=pa.array(_TRUE))
+    known = pc.or_(true, pc.is_in(word, value_set=pa.array(_FALSE)))
     return pc.if_else(known, true, pa.scalar(None, pa.bool_())), _bad(text, known)
 
 
@@ -72,8 +73,8 @@ def read_float(text: pa.Array, arrow: pa.DataType) -> Reading:
     word = pc.ascii_lower(trimmed)
     plain = pc.ascii_trim(pc.if_else(number, word, pa.scalar(None, pa.string())), characters="+df")
     values = plain.cast(arrow)
-    for words, special in ((_INFINITIES, np.inf), (_MINUS_INFINITIES, -np.inf), (pa.array(["nan"]), np.nan)):
-        values = pc.if_else(pc.is_in(word, value_set=words), pa.scalar(special, arrow), values)
+    for words, special in ((_INFINITIES, np.inf), (_MINUS_INFINITIES, -np.inf), (("nan",), np.nan)):
+        values = pc.if_else(pc.is_in(word, value_set=pa.array(words)), pa.scalar(special, arrow), values)
     return values, _bad(text, pc.is_valid(values))
 
 
