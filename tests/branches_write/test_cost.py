@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,12 +11,14 @@ import pytest
 
 from lakeseal import Repository
 from lakeseal.branches import embedded
+from lakeseal.branches.store import Check
 from lakeseal.ledger import Ledger
 from lakeseal.ledger import open as open_ledger
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.storage import Store, StoreSpec
 from lakeseal.testing.faults import FaultyStore
 from lakeseal.write.branch_commit_protocol import BranchCommitProtocol
+from lakeseal.write.branch_job import BranchWrite
 from lakeseal.write.branch_write import BranchWriteCommand, PlannedBranchWrite
 from lakeseal.write.file_commit_protocol import TaskContext, WrittenFile
 
@@ -52,38 +55,41 @@ class Watched:
             store.calls.clear()
         self.transactions.clear()
 
-    def store_calls(self) -> list[str]:
-        calls = (call for store in self.stores for call in store.calls)
+    def store_calls(self, since: int = 0) -> list[str]:
+        """Of all stores, or of those that were opened since there were so many."""
+        calls = (call for store in self.stores[since:] for call in store.calls)
         return [f"{call.name} {', '.join(call.keys)}" for call in calls]
 
 
-def planned(repo: Repository, path: str, job_id: str) -> PlannedBranchWrite:
-    schema = from_arrow(pa.schema({"p": pa.int64(), "v": pa.int64()}))
-    command = BranchWriteCommand(branch="main", path=path, mode="overwrite", partition_by=("p",))
-    return PlannedBranchWrite(repo.store, command, schema, job_id=job_id)
+class ClaimedJob:
+    """A job whose data files are only claimed to be there. Fixed ids, because names decide where ranges of entries are
+    cut: one in five thousand begins a new one."""
 
+    def __init__(
+        self, repo: Repository, path: str, files: int, *, job_id: str, mode: str, checks: Sequence[Check] = ()
+    ) -> None:
+        schema = from_arrow(pa.schema({"p": pa.int64(), "v": pa.int64()}))
+        command = BranchWriteCommand(branch="main", path=path, mode=mode, partition_by=("p",))
+        self._write = PlannedBranchWrite(repo.store, command, schema, job_id=job_id, checks=checks)
+        spec = self._write.begin()
+        assert spec is not None
+        task = TaskContext(job_id=job_id, split=0)
+        protocol = BranchCommitProtocol(path=path, job_id=job_id, **spec.protocol.options)
+        protocol.setup_task(task)
+        written = [
+            WrittenFile(
+                key=protocol.new_task_file(task, f"p={n}", "-c000.snappy.parquet").key,
+                size=1000 + n,
+                modified_ms=0,
+                num_records=10,
+                checksum=f"sha256:{n:064x}",
+            )
+            for n in range(files)
+        ]
+        self.message = protocol.commit_task(task, written)
 
-def run_job(repo: Repository, path: str, files: int, job_id: str = "job") -> int:
-    """A job whose data files are only claimed to be there; gives the size of its task's message."""
-    write = planned(repo, path, job_id)
-    spec = write.begin()
-    assert spec is not None
-    task = TaskContext(job_id=write.job_id, split=0)
-    protocol = BranchCommitProtocol(path=path, job_id=write.job_id, **spec.protocol.options)
-    protocol.setup_task(task)
-    written = [
-        WrittenFile(
-            key=protocol.new_task_file(task, f"p={n}", "-c000.snappy.parquet").key,
-            size=1000 + n,
-            modified_ms=0,
-            num_records=10,
-            checksum=f"sha256:{n:064x}",
-        )
-        for n in range(files)
-    ]
-    message = protocol.commit_task(task, written)
-    write.commit([message])
-    return len(message.to_json())
+    def commit(self) -> BranchWrite:
+        return self._write.commit([self.message])
 
 
 @pytest.fixture
@@ -91,27 +97,59 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(monkeypatch)
 
 
+def reopened(repo: Repository) -> Repository:
+    """A writer of its own: nothing is remembered from jobs before."""
+    store = repo.store
+    assert isinstance(store, embedded.EmbeddedBranchStore)
+    return Repository(embedded.open(store.uri, ledger=store.ledger))
+
+
+def beside_ranges(calls: Sequence[str]) -> list[str]:
+    return [call for call in calls if "/ranges/" not in call]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_job_of_4000_files_makes_at_most_10_store_calls_and_no_more_than_one_of_4(
-    watched: Watched, tmp_path: Path
+    mode: str, watched: Watched, repo: Repository
 ) -> None:
-    repo = Repository(embedded.create(tmp_path / "repo", ledger=open_ledger(f"sqlite:///{tmp_path}/ledger.db")))
-    counts = {}
-    for number, files in enumerate((4, FILES, FILES)):
-        # A writer of its own each time: nothing is remembered from the job before. Fixed ids, because names decide
-        # where ranges of entries are cut: one in ten thousand begins a new one.
-        repo = Repository(embedded.open(tmp_path / "repo", ledger=repo.store.ledger))  # type: ignore[attr-defined]
+    calls, transactions = [], []
+    for number, files in enumerate((FILES, 4, FILES, FILES)):
+        writer = reopened(repo)
         watched.forget()
-        run_job(repo, "out", files, job_id=f"job-{number}")
-        calls = watched.store_calls()
-        assert len(calls) <= 10, calls
-        counts[files] = (len(calls), dict(watched.transactions))
-    assert counts[FILES][0] <= counts[4][0] + 1
-    assert counts[FILES][1] == counts[4][1]
-    assert len(repo.list("main", "out")) == FILES + 1
+        ClaimedJob(writer, "out", files, job_id=f"job-{number}", mode=mode).commit()
+        assert len(watched.store_calls()) <= 10, watched.store_calls()
+        calls.append(beside_ranges(watched.store_calls()))
+        transactions.append(dict(watched.transactions))
+    assert len({*map(len, calls[1:])}) == 1
+    assert all(found == transactions[0] for found in transactions)
+    assert len(repo.list("main", "out")) == 1 + (FILES if mode == "overwrite" else 3 * FILES + 4)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_lost_race_costs_as_many_calls_for_4000_files_as_for_4(mode: str, watched: Watched, repo: Repository) -> None:
+    def race(files: int) -> list[str]:
+        """What a job asks of the store when another gets through right before it."""
+        path = f"out-{files}"
+        first = ClaimedJob(reopened(repo), path, files, job_id="first", mode=mode)
+        others = len(watched.stores)
+
+        def slip_in(_: object) -> None:
+            if others == len(watched.stores) - 2:  # the second job has opened its repository, and put its shape
+                first.commit()
+
+        second = ClaimedJob(reopened(repo), path, files, job_id="second", mode=mode, checks=[slip_in])
+        watched.forget()
+        assert second.commit().attempts == 2
+        assert len(repo.list("main", path)) == 1 + files * (1 if mode == "overwrite" else 2)
+        return [call for call in watched.store_calls(others) if not call.startswith("put data/first")]
+
+    few, many = race(4), race(FILES)
+    assert len(many) <= 10 + 8, many
+    assert len(beside_ranges(few)) == len(beside_ranges(many))
 
 
 def test_the_message_of_4000_files_is_small(repo: Repository) -> None:
-    assert run_job(repo, "out", FILES) < 1_200_000
+    assert len(ClaimedJob(repo, "out", FILES, job_id="job", mode="overwrite").message.to_json()) < 1_200_000
 
 
 def test_a_task_writes_its_files_and_asks_for_nothing_else(watched: Watched, tmp_path: Path) -> None:

@@ -16,104 +16,91 @@ An object's age decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-
-from msgspec import Struct
+from collections.abc import Sequence
 
 from lakeseal.branches import history, tree
 from lakeseal.branches.ground import Ground
 from lakeseal.branches.heads import JOB, Head, Standing, now_ms
 from lakeseal.branches.jobs import from_head
+from lakeseal.branches.listing import Kind, Listing
 from lakeseal.branches.paths import DATA
 from lakeseal.branches.tree import Row
 from lakeseal.branches.values import Commit, GcReport
 from lakeseal.errors import InvalidArgument
 
-_BATCH = 1_000
 _SHOWN = 20
+_PLACES = {Kind.COMMIT: history.COMMITS, Kind.TREE: tree.TREES, Kind.RANGE: tree.RANGES, Kind.OBJECT: DATA}
 
 
 def collect(ground: Ground, *, job_grace_ms: int, history_ms: int | None, dry_run: bool) -> GcReport:
     if job_grace_ms < 0 or (history_ms is not None and history_ms < 0):
         raise InvalidArgument("times to keep things are not negative")
-    listed = _Listed(
-        commits=_keys(ground, history.COMMITS),
-        trees=_keys(ground, tree.TREES),
-        ranges=_keys(ground, tree.RANGES),
-        objects={meta.key: meta.size for meta in ground.store.list(DATA, recursive=True)},
+    with Listing() as listing:
+        for kind, place in _PLACES.items():
+            listing.add(kind, ((meta.key, meta.size) for meta in ground.store.list(place, recursive=True)))
+        now = now_ms()
+        horizon = 0 if history_ms is None else now - history_ms
+        stale = [head for head in ground.heads.all().heads if _is_stale(head, now - job_grace_ms)]
+        standing = _as_if_collected(ground, horizon, stale) if dry_run else ground.heads.collect(horizon, stale)
+        remaining = {head.name for head in standing.heads}
+        removed = tuple(head.name for head in stale if head.name not in remaining)
+        return _sweep(ground, listing, standing, removed, dry_run)
+
+
+def _as_if_collected(ground: Ground, horizon: int, stale: Sequence[Head]) -> Standing:
+    before = ground.heads.all()
+    gone = {head.name for head in stale}
+    return Standing(
+        collection=before.collection,
+        horizon_ms=max(horizon, before.horizon_ms),
+        heads=tuple(head for head in before.heads if head.name not in gone),
+        tags=before.tags,
     )
-    now = now_ms()
-    horizon = 0 if history_ms is None else now - history_ms
-    stale = [head for head in ground.heads.all().heads if _is_stale(head, now - job_grace_ms)]
-    if dry_run:
-        before = ground.heads.all()
-        gone = {head.name for head in stale}
-        standing = Standing(
-            collection=before.collection,
-            horizon_ms=max(horizon, before.horizon_ms),
-            heads=tuple(head for head in before.heads if head.name not in gone),
-            tags=before.tags,
-        )
-    else:
-        standing = ground.heads.collect(horizon, stale)
-    remaining = {head.name for head in standing.heads}
-    removed = tuple(head.name for head in stale if head.name not in remaining)
-    return _sweep(ground, listed, standing, removed, dry_run)
-
-
-class _Listed(Struct, kw_only=True):
-    """Keys, from which those that are needed are taken out."""
-
-    commits: set[str]
-    trees: set[str]
-    ranges: set[str]
-    objects: dict[str, int]
 
 
 def _sweep(
-    ground: Ground, listed: _Listed, standing: Standing, removed_jobs: tuple[str, ...], dry_run: bool
+    ground: Ground, listing: Listing, standing: Standing, removed_jobs: tuple[str, ...], dry_run: bool
 ) -> GcReport:
-    everything = len(listed.objects)
-    _unmark_reachable(ground, listed, standing)
-    for_jobs = _unmark_jobs(listed, standing)
+    everything = listing.count(Kind.OBJECT)
+    _take_out_reachable(ground, listing, standing)
+    jobs = [from_head(head) for head in standing.heads if head.kind == JOB]
+    for_jobs = sum(listing.take_out_below(Kind.OBJECT, f"{job.data_prefix}/") for job in jobs)
+    objects = listing.count(Kind.OBJECT)
     report = GcReport(
         dry_run=dry_run,
-        objects=len(listed.objects),
-        object_bytes=sum(listed.objects.values()),
-        ranges=len(listed.ranges),
-        trees=len(listed.trees),
-        commits=len(listed.commits),
+        objects=objects,
+        object_bytes=listing.bytes(Kind.OBJECT),
+        ranges=listing.count(Kind.RANGE),
+        trees=listing.count(Kind.TREE),
+        commits=listing.count(Kind.COMMIT),
         job_branches=removed_jobs,
-        kept_objects=everything - len(listed.objects),
+        kept_objects=everything - objects,
         kept_for_jobs=for_jobs,
-        sample=tuple(sorted([*listed.objects, *listed.commits])[:_SHOWN]),
+        sample=listing.some(_SHOWN),
     )
     if not dry_run:
-        for keys in (listed.commits, listed.trees, listed.ranges, listed.objects):
-            for some in _batches(sorted(keys)):
-                ground.store.delete(some)
+        for kind in Kind:
+            for keys in listing.batches(kind):
+                ground.store.delete(keys)
+        ground.files.forget()
     return report
 
 
-def _unmark_reachable(ground: Ground, listed: _Listed, standing: Standing) -> None:
+def _take_out_reachable(ground: Ground, listing: Listing, standing: Standing) -> None:
     roots = sorted(set(standing.roots))
     commits = list(ground.history.ancestors(roots))
-    listed.commits.difference_update(f"{history.COMMITS}{commit.id}.json" for commit in commits)
+    listing.take_out(Kind.COMMIT, (f"{history.COMMITS}{commit.id}.json" for commit in commits))
     # The parents as well, so that every recent commit can be reverted.
     recent = [commit for commit in commits if commit.time_ms >= standing.horizon_ms]
     whole = {*roots, *(id_ for commit in recent for id_ in (commit.id, *commit.parents))}
     compared = _merge_bases(roots, commits) | _since_jobs_began(ground, standing, commits)
-    ranges: dict[str, Row] = {}
-    for commit in commits:
-        if commit.id in whole or commit.id in compared:
-            for row in _ranges_of(ground, commit, listed):
-                listed.ranges.discard(row.key)
-                if commit.id in whole:
-                    ranges.setdefault(row.id, row)
+    shown = {commit.tree for commit in commits if commit.id in whole}
+    ranges = {row.id: row for name in sorted(shown) for row in _take_out_tree(ground, listing, name)}
+    for name in sorted({commit.tree for commit in commits if commit.id in compared} - shown):
+        _take_out_tree(ground, listing, name)
     own = f"{ground.store.uri.rstrip('/')}/"
     for table in ground.files.tables(list(ranges.values())):
-        for address in table["address"].to_pylist():
-            listed.objects.pop(address.removeprefix(own), None)
+        listing.take_out(Kind.OBJECT, (address.removeprefix(own) for address in table["address"].to_pylist()))
 
 
 def _merge_bases(roots: Sequence[str], commits: Sequence[Commit]) -> set[str]:
@@ -140,32 +127,14 @@ def _since_jobs_began(ground: Ground, standing: Standing, commits: Sequence[Comm
     return set() if first is None else {commit.id for commit in commits if commit.time_ms >= first}
 
 
-def _ranges_of(ground: Ground, commit: Commit, listed: _Listed) -> Iterator[Row]:
-    listed.trees.discard(f"{tree.TREES}{commit.tree}.json")
-    root = ground.files.root(commit.tree)
-    listed.trees.difference_update(row.key for row in root if row.node)
-    return ground.files.expand(root)
-
-
-def _unmark_jobs(listed: _Listed, standing: Standing) -> int:
-    prefixes = {f"{from_head(head).data_prefix}/" for head in standing.heads if head.kind == JOB}
-    kept = [key for key in listed.objects if _job_of(key) in prefixes]
-    for key in kept:
-        del listed.objects[key]
-    return len(kept)
-
-
-def _job_of(key: str) -> str:
-    return key[: key.find("/", len(DATA)) + 1]
+def _take_out_tree(ground: Ground, listing: Listing, name: str) -> list[Row]:
+    """A tree with its files, and its ranges."""
+    root = ground.files.root(name)
+    rows = list(ground.files.expand(root))
+    listing.take_out(Kind.TREE, [tree.key(name), *(row.key for row in root if row.node)])
+    listing.take_out(Kind.RANGE, (row.key for row in rows))
+    return rows
 
 
 def _is_stale(head: Head, before_ms: int) -> bool:
     return head.kind == JOB and head.created_ms <= before_ms
-
-
-def _keys(ground: Ground, prefix: str) -> set[str]:
-    return set(ground.store.list_keys(prefix))
-
-
-def _batches(keys: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH))

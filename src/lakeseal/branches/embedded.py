@@ -27,7 +27,7 @@ from lakeseal.branches.moves import Moves
 from lakeseal.branches.paths import DATA, check_own_name, check_path, directory, end_of
 from lakeseal.branches.ranges import Shape
 from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH, Check
-from lakeseal.branches.tree import TreeFiles, TreeWriter
+from lakeseal.branches.tree import Kept, TreeFiles, TreeWriter
 from lakeseal.branches.values import (
     Change,
     Changes,
@@ -57,6 +57,7 @@ from lakeseal.ledger import Ledger
 from lakeseal.storage import Store, StoreSpec
 
 _PUTS = f"{DATA}_put"
+_REMEMBERED_COMMITS = 1_000
 
 
 def create(
@@ -124,7 +125,14 @@ def open(
 
 
 def _ground(spec: StoreSpec, store: Store, found: config.Config, heads: Heads) -> Ground:
-    return Ground(store=store, spec=spec, files=TreeFiles(store, found.shape), history=History(store), heads=heads)
+    return Ground(
+        store=store,
+        spec=spec,
+        files=TreeFiles(store, found.shape),
+        history=History(store),
+        heads=heads,
+        done=Kept(_REMEMBERED_COMMITS, lambda _: 1),
+    )
 
 
 class EmbeddedBranchStore:

@@ -8,9 +8,10 @@ from urllib.parse import quote
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal.branches.editor import Tally
 from lakeseal.branches.heads import Head, Heads, Standing
 from lakeseal.branches.history import History
-from lakeseal.branches.tree import Rows, TreeFiles
+from lakeseal.branches.tree import Kept, Rows, TreeFiles
 from lakeseal.branches.values import Commit, Entry, Ref
 from lakeseal.errors import BrokenTree, HistoryExpired, ObjectNotFound, RefNotFound, UnsafePath
 from lakeseal.storage import Store, StoreSpec, resolve
@@ -32,6 +33,8 @@ class Ground(Struct, frozen=True, kw_only=True):
     files: TreeFiles
     history: History
     heads: Heads
+    done: Kept[str, Tally]
+    """What commits of this process did to their first parent, by id: for a merge that only has to count it."""
 
     def look(self, ref: str) -> Looked:
         if not isinstance(ref, str) or not ref:

@@ -49,14 +49,16 @@ class Merging:
         )
         if not self._apart.right:
             # The destination has not moved since: it becomes what the source is.
-            self._tally = _counted(diff.diff(ground.files, sides.dest, sides.source))
+            known = ground.done.get(self.source.id) if self.source.parents == (self.dest.id,) else None
+            self._tally = known or _counted(diff.diff(ground.files, sides.dest, sides.source))
             return self.source.tree, self.source.entries
         self._plan = merge.plan(ground.files, sides, self._before_and_after, self._strategy)
 
         def edit(writer: TreeWriter) -> tuple[Iterator[Row], Editor]:
             return merge.merged(ground.files, writer, sides, self._plan, self._strategy)
 
-        tree, entries, self._tally = write_tree(ground, tuple(sides.dest), self.dest.tree, edit)
+        there = {self.dest.tree: tuple(sides.dest), self.source.tree: tuple(sides.source)}
+        tree, entries, self._tally = write_tree(ground, there, edit)
         conflicts = (*self._plan.conflicts, *merge.conflicts_of(self._tally.conflicts))
         if conflicts:
             raise conflict(what, conflicts)
@@ -106,17 +108,17 @@ class Proposal:
 
 
 def write_tree(
-    ground: Ground, old: Rows, old_name: str, edit: Callable[[TreeWriter], tuple[Iterator[Row], Editor]]
+    ground: Ground, there: Mapping[str, Rows], edit: Callable[[TreeWriter], tuple[Iterator[Row], Editor]]
 ) -> tuple[str, int, Tally]:
     """The name of the tree that an edit makes, how many entries it has, and what it came to. After a conflict there is
-    no tree."""
-    writer = TreeWriter(ground.store, ground.files)
+    no tree. Of the trees that are there, nothing is written again."""
+    writer = TreeWriter(ground.store, ground.files, there)
     try:
         rows, editor = edit(writer)
         made = list(rows)
         if editor.failed:
             return "", 0, editor.tally
-        return writer.put_tree(made, old, old_name), entries_in(made), editor.tally
+        return writer.put_tree(made), entries_in(made), editor.tally
     finally:
         writer.close()
 

@@ -61,8 +61,8 @@ class Moves:
             if fence is not None and standing.collection != fence:
                 raise Collected(f"files for the commit to {branch!r} may have been collected")
             parent = self._ground.history.get(head.commit)
-            tree, entries, _ = self._edited(self._ground.rows(parent), parent.tree, edits.stream())
-            return self._ground.history.put(
+            tree, entries, tally = self._edited(self._ground.rows(parent), parent.tree, edits.stream())
+            made = self._ground.history.put(
                 parents=[parent],
                 tree=tree,
                 entries=entries,
@@ -72,6 +72,8 @@ class Moves:
                 job=job,
                 directories=directories,
             )
+            self._ground.done.put(made.id, tally)
+            return made
 
         return self._moved(branch, build)
 
@@ -174,7 +176,7 @@ class Moves:
             editor = Editor(self._ground.files, writer, edits)
             return editor.run(rows), editor
 
-        return write_tree(self._ground, rows, tree, edit)
+        return write_tree(self._ground, {tree: rows}, edit)
 
     def _moved(self, branch: str, build: Callable[[Head, Standing], Commit | HeadMoved]) -> Commit | HeadMoved:
         pause = _FIRST_PAUSE

@@ -5,7 +5,7 @@ A tree is a list of rows in the order of their keys. In a small tree each row is
 ranges, nodes are cut by content: equal entries give equal rows.
 
 Files lie below `_lakeseal/` of the repository, named by content and writer (see `ranges`), and are never replaced.
-`TreeFiles` keeps those that were read last.
+`TreeFiles` keeps those that were read or written last, so what a commit wrote is not read again for its merge.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -33,7 +33,7 @@ RANGES = f"{META}ranges/"
 TREES = f"{META}trees/"
 
 LOOK_AHEAD = 8
-_CACHED_ROWS = 256
+_CACHED_ROWS = 100_000
 _CACHED_RANGE_BYTES = 128 << 20
 
 K = TypeVar("K")
@@ -71,6 +71,11 @@ def rows_id(rows: Sequence[Row]) -> str:
     return hashlib.sha256(b"lakeseal tree 1\n" + msgspec.json.encode(named)).hexdigest()
 
 
+def key(tree: str) -> str:
+    """The file of a tree."""
+    return f"{TREES}{tree}.json"
+
+
 def same(tree: str, other: str) -> bool:
     """Whether two trees hold the same entries, by name."""
     return tree.partition("-")[0] == other.partition("-")[0]
@@ -86,11 +91,11 @@ class TreeFiles:
     def __init__(self, store: Store, shape: Shape) -> None:
         self._store = store
         self.shape = shape
-        self._rows: Kept[str, Rows] = Kept(_CACHED_ROWS, lambda _: 1)
+        self._rows: Kept[str, Rows] = Kept(_CACHED_ROWS, lambda rows: 1 + len(rows))
         self._ranges: Kept[str, pa.Table] = Kept(_CACHED_RANGE_BYTES, lambda table: int(table.nbytes))
 
     def root(self, tree: str) -> Rows:
-        return self._rows_of([f"{TREES}{tree}.json"], [tree.partition("-")[0]])[0]
+        return self._rows_of([key(tree)], [tree.partition("-")[0]])[0]
 
     def expand(self, rows: Iterable[Row]) -> Iterator[Row]:
         """With nodes replaced by their ranges."""
@@ -124,8 +129,17 @@ class TreeFiles:
             tables.append(table)
         return tables
 
-    def remember(self, key: str, table: pa.Table) -> None:
-        self._ranges.put(key, table)
+    def remember(self, row: Row, entries: pa.Table) -> None:
+        self._ranges.put(row.key, entries)
+
+    def remember_rows(self, key: str, rows: Rows) -> None:
+        """Of a tree or node, under the name of its file."""
+        self._rows.put(key, rows)
+
+    def forget(self) -> None:
+        """What is kept in memory: files may have been removed."""
+        self._rows.clear()
+        self._ranges.clear()
 
     def _read(self, rows: Sequence[Row]) -> list[pa.Table]:
         blobs = self._get([row.key for row in rows])
@@ -150,37 +164,42 @@ class TreeWriter:
     """Writing, for one operation. Files count only when a commit refers to them, so nothing is ever undone: what is
     left over is collected as garbage."""
 
-    def __init__(self, store: Store, files: TreeFiles) -> None:
+    def __init__(self, store: Store, files: TreeFiles, there: Mapping[str, Rows] | None = None) -> None:
+        """`there` are trees by name whose files will stay, as branches lead to them: what comes out as it is in one of
+        them is not written again."""
         self.id = uuid.uuid4().hex[:16]
         self._store = store
         self._files = files
+        self._there = there or {}
+        self._ranges = {row.id: row for rows in self._there.values() for row in rows if not row.node}
         self._pool: ThreadPoolExecutor | None = None
         self._pending: list[Future[None]] = []
         self._held: Callable[[], None] | None = None
 
     def put_range(self, entries: pa.Table) -> Row:
+        id_ = ranges.range_id(entries)
+        if id_ in self._ranges:
+            return self._ranges[id_]
         row = Row(
             first=entries["path"][0].as_py(),
             last=entries["path"][-1].as_py(),
-            id=ranges.range_id(entries),
+            id=id_,
             writer=self.id,
             entries=len(entries),
         )
-        self._files.remember(row.key, entries)
+        self._files.remember(row, entries)
         self._put(row.key, lambda: ranges.encode(entries, row.id))
         return row
 
-    def put_tree(self, items: Iterable[Row], old: Rows = (), old_name: str = "") -> str:
-        """The name of the tree that these ranges and nodes, in order, make: the old one, if it is that. All of its
-        files are durable."""
+    def put_tree(self, items: Iterable[Row]) -> str:
+        """The name of the tree that these ranges and nodes, in order, make. All of its files are durable."""
         rows = self._assembled(list(items))
-        if old_name and rows == old:
-            self.finish()
-            return old_name
-        id_ = rows_id(rows)
-        self._put(f"{TREES}{id_}-{self.id}.json", lambda: _encode_rows(rows))
+        own = f"{rows_id(rows)}-{self.id}"
+        name = next((other for other in self._there if same(other, own)), own)
+        if name == own:
+            self._put_rows(key(name), rows)
         self.finish()
-        return f"{id_}-{self.id}"
+        return name
 
     def finish(self) -> None:
         """Waits for what is on its way; raises what went wrong with it."""
@@ -240,9 +259,12 @@ class TreeWriter:
             ranges=len(rows),
             node=True,
         )
-        kept = tuple(rows)
-        self._put(node.key, lambda: _encode_rows(kept))
+        self._put_rows(node.key, tuple(rows))
         return node
+
+    def _put_rows(self, key: str, rows: Rows) -> None:
+        self._files.remember_rows(key, rows)
+        self._put(key, lambda: _encode_rows(rows))
 
 
 def _encode_rows(rows: Rows) -> bytes:
@@ -285,3 +307,8 @@ class Kept(Generic[K, V]):
             while self._total > self._limit and len(self._values) > 1:
                 _, dropped = self._values.popitem(last=False)
                 self._total -= self._size(dropped)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+            self._total = 0

@@ -20,8 +20,9 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from msgspec import Struct
@@ -32,8 +33,10 @@ from lakeseal.branches.store import (
     Changes,
     Check,
     Commit,
+    Entry,
     Job,
     MergeResult,
+    entry_table,
 )
 from lakeseal.errors import (
     AlreadyExists,
@@ -42,6 +45,7 @@ from lakeseal.errors import (
     InvalidArgument,
     LakesealError,
     MergeConflict,
+    ObjectNotFound,
     located,
 )
 from lakeseal.formats.shape import Shape
@@ -249,24 +253,28 @@ class BranchJob:
         job, shape = self.job, self._plan.shape
         place = f"{job.path.strip('/')}/".removeprefix("/")
         noted = "}" if shape is None else f',"shape":"{shape.id}"}}'
-        metadata: list[str | None] = [f'{{"rows":"{link.rows}"{noted}' for link in links]
-        if shape is not None:
-            links, metadata = [*links, self._put(shape)], [*metadata, None]
-        columns = [
+        columns: list[list[Any]] = [
             [place + link.path for link in links],
             [f"{job.data_prefix}/{link.object}" for link in links],
             [link.size for link in links],
             [link.checksum for link in links],
-            metadata,
+            [f'{{"rows":"{link.rows}"{noted}' for link in links],
         ]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTRIES, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=ENTRIES)
+        files = pa.Table.from_arrays(arrays, schema=ENTRIES)
+        return files if shape is None else pa.concat_tables([files, entry_table([self._placed(shape, place)])])
 
-    def _put(self, shape: Shape) -> Link:
-        data, name = shape.to_json(), f"shape-{shape.id}.json"
-        self._store.objects.open().put(f"{self.job.data_prefix}/{name}", data)
+    def _placed(self, shape: Shape, place: str) -> Entry:
+        """Its entry: with the object that an earlier job wrote, or with a new one."""
+        data, path = shape.to_json(), place + shape.path
         checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        return Link(path=shape.path, object=name, size=len(data), checksum=checksum, rows=0)
+        with suppress(ObjectNotFound):
+            there = self._store.stat(self.job.base, path)
+            if there.identity == (len(data), checksum):
+                return there
+        address = f"{self.job.data_prefix}/shape-{shape.id}.json"
+        self._store.objects.open().put(address, data)
+        return Entry(path=path, address=address, size=len(data), checksum=checksum)
 
     def _emptied(self, links: Sequence[Link]) -> tuple[str, ...]:
         if self._plan.mode != "overwrite":
