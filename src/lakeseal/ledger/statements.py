@@ -33,6 +33,13 @@ def select(table: sa.Table, match: Match, lock: bool) -> sa.Select[Any]:
     return locked(query) if lock else query
 
 
+@cache
+def select_all(table: sa.Table, column: str, order: str, lock: bool) -> sa.Select[Any]:
+    these = sa.bindparam("these", expanding=True, type_=table.c[column].type)
+    query = sa.select(table).where(table.c[column].in_(these)).order_by(table.c[order])
+    return locked(query) if lock else query
+
+
 def locked(query: sa.Select[Any]) -> sa.Select[Any]:
     # The lock that an UPDATE would take: other transactions may still refer to the row by a foreign key.
     return query.with_for_update(key_share=True)
@@ -41,6 +48,11 @@ def locked(query: sa.Select[Any]) -> sa.Select[Any]:
 @cache
 def insert(dialect: Callable[[sa.Table], Any], table: sa.Table) -> Any:
     return dialect(table).on_conflict_do_nothing().execution_options(**_COUNTED)
+
+
+@cache
+def insert_all(table: sa.Table) -> sa.Insert:
+    return sa.insert(table)
 
 
 @cache

@@ -55,6 +55,14 @@ class Tx:
         query = statements.select(table, match, self._locks)
         return self._run(lambda connection: connection.execute(query, values).first())
 
+    def get_all(self, table: sa.Table, name: str, values: Iterable[str]) -> Sequence[Row]:
+        """The rows that have one of these values in `name`, which has a key column; in the order of `name`, and locked
+        in that order."""
+        column = statements.keys(table)[name]
+        query = statements.select_all(table, column, name, self._locks)
+        asked = {"these": [key_of(value) for value in values]}
+        return self._run(lambda connection: connection.execute(query, asked).all())
+
     def rows(self, query: sa.Select[Any], *, lock: bool = True) -> Sequence[Row]:
         """All rows of a query. `lock=False` reads without a lock, where a row that is locked already guards what is
         read, or where nothing is decided by it; PostgreSQL needs it for a query that groups or counts."""
@@ -72,7 +80,7 @@ class Tx:
         self._writable()
         values = [self._columns(table, row) for row in rows]
         if values:
-            self._run(lambda connection: connection.execute(sa.insert(table), values))
+            self._run(lambda connection: connection.execute(statements.insert_all(table), values))
 
     def put(self, table: sa.Table, **values: Any) -> None:
         """Inserts the row, or overwrites the given columns of the row with this primary key."""
@@ -83,6 +91,21 @@ class Tx:
     def update(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
         """Whether there was such a row."""
         return self.compare_and_set(table, key, {}, values)
+
+    def update_all(self, table: sa.Table, rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
+        """For each of the pairs the values of the row with the key; all with the same columns."""
+        self._writable()
+        match: statements.Match = ()
+        columns: tuple[str, ...] = ()
+        parameters = []
+        for key, values in rows:
+            match, asked = self._match(table, key)
+            new = self._columns(table, values)
+            columns = tuple(new)
+            parameters.append(asked | {f"new_{name}": value for name, value in new.items()})
+        if parameters:
+            statement = statements.update(table, match, columns)
+            self._run(lambda connection: connection.execute(statement, parameters))
 
     def compare_and_set(
         self, table: sa.Table, key: Mapping[str, Any], expected: Mapping[str, Any], values: Mapping[str, Any]

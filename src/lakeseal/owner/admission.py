@@ -1,6 +1,7 @@
 """What must be so before a commit is ratified: the content is what it says, policies agree, the file is there.
 
-`Gate.check` looks at the content; `place` returns when the commit's file is durable in `_commits` with that content.
+`Gate.check` looks at the content; `place` returns when the commit's file is in `_commits` with that content: durable,
+unless the ledger is about to keep the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from lakeseal.owner.messages import CommitRequest
 from lakeseal.owner.policies import Policy, ProposedCommit
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.codec import decode
-from lakeseal.storage.base import Store
+from lakeseal.storage.base import PlacesObjects, Store
 
 
 class Gate:
@@ -44,7 +45,11 @@ class Gate:
 
     def place(self, request: CommitRequest, store: Store) -> None:
         """Writes the file of a small commit; that of a large one is there, as `check` has seen."""
-        if request.data is not None and not store.put_if_absent(request.key, request.data):
+        if request.data is None:
+            return
+        # The ledger's row carries the bytes too, and is durable: a file that a power cut takes is put back from there.
+        put = store.place if isinstance(store, PlacesObjects) else store.put_if_absent
+        if not put(request.key, request.data):
             # The request came twice, or the name was not as random as it should be.
             with located(table=request.table, version=request.version, file=request.key):
                 _same(store.get(request.key) == request.data, "other content")

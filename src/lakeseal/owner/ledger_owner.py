@@ -57,7 +57,7 @@ from lakeseal.owner.traffic import Traffic
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
-from lakeseal.storage.base import Store
+from lakeseal.storage.base import PlacesObjects, Store
 
 _log = logging.getLogger(__name__)
 
@@ -181,6 +181,23 @@ class LedgerOwner:
             self._traffic.note(decision.answer)
         self._backfill_after(batch, decision)
         return decision.answer
+
+    def ratify_together(self, requests: Sequence[CommitRequest]) -> tuple[Ratified | Taken | None, ...]:
+        """Commits of clients that know nothing of each other, each admitted by `admit`, in one ledger transaction. None
+        is no answer: ask `ratify`. For owners whose tables a publisher backfills."""
+        decided = self.book.decide_together(requests, self._place)
+        self._traffic.note_all(decided)
+        if decided.is_full:
+            self.when_full()
+        return decided.answers
+
+    def admit(self, request: CommitRequest, *, principal: str | None = None) -> bool:
+        """Whether the commit may be among those that are ratified together; raises where it may not be ratified at all.
+        Files that take long to write would keep the others waiting."""
+        store = self.store(request.table)
+        if request.data is not None and not isinstance(store, PlacesObjects):
+            return False
+        return self._check(request, principal or self._principal) is None
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         self.publish(table, version)

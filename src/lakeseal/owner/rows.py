@@ -5,6 +5,7 @@ A table's row stands for its commits: writers lock it first (`read_table` in a w
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -76,6 +77,11 @@ def read_table(tx: Tx, table: str) -> TableRow | None:
     return None if row is None else TableRow.from_row(row)
 
 
+def read_tables(tx: Tx, named: Iterable[str]) -> dict[str, TableRow]:
+    """Locked in the order of their names, as everybody does who locks several."""
+    return {row.table_id: TableRow.from_row(row) for row in tx.get_all(tables, "table_id", named)}
+
+
 def write_table(tx: Tx, table: str, row: TableRow, *, now: int) -> None:
     tx.put(tables, table_id=table, **row.to_row(), updated=now)
 
@@ -86,28 +92,43 @@ def insert_table(tx: Tx, table: str, row: TableRow, *, now: int) -> bool:
 
 def write_latest(tx: Tx, table: str, ownership: Ownership, *, now: int) -> None:
     """What a ratification changes, and nothing else."""
-    values = {
+    tx.update(tables, {"table_id": table}, _latest(ownership, now))
+
+
+def write_latest_of(tx: Tx, changed: Mapping[str, Ownership], *, now: int) -> None:
+    tx.update_all(tables, [({"table_id": table}, _latest(own, now)) for table, own in changed.items()])
+
+
+def _latest(ownership: Ownership, now: int) -> dict[str, Any]:
+    return {
         "latest_version": ownership.latest,
         "latest_timestamp": ownership.latest_timestamp,
         "updated": now,
     }
-    tx.update(tables, {"table_id": table}, values)
 
 
 def insert_commit(tx: Tx, request: CommitRequest, *, now: int) -> bool:
-    return tx.insert(
-        commits,
-        table_id=request.table,
-        version=request.version,
-        txn_id=request.txn_id,
-        file=request.file,
-        size=request.size,
-        in_commit_timestamp=request.in_commit_timestamp,
-        inline=request.data,
-        ratified=now,
-        backfilled=False,
-        backfilled_at=None,
-    )
+    return tx.insert(commits, **_commit(request, now))
+
+
+def insert_commits(tx: Tx, requests: Iterable[CommitRequest], *, now: int) -> None:
+    """All of them, or `AlreadyExists`."""
+    tx.insert_many(commits, [_commit(request, now) for request in requests])
+
+
+def _commit(request: CommitRequest, now: int) -> dict[str, Any]:
+    return {
+        "table_id": request.table,
+        "version": request.version,
+        "txn_id": request.txn_id,
+        "file": request.file,
+        "size": request.size,
+        "in_commit_timestamp": request.in_commit_timestamp,
+        "inline": request.data,
+        "ratified": now,
+        "backfilled": False,
+        "backfilled_at": None,
+    }
 
 
 def commit_of(tx: Tx, table: str, txn_id: str) -> StoredCommit | None:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from lakeseal.owner.group import Decided
 from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, Taken
 
 _WINS_TO_FORGET = 16
@@ -38,6 +39,11 @@ class Traffic:
     def is_late(self, request: CommitRequest) -> bool:
         """Whether this process knows that the version is taken, perhaps by this very request."""
         return request.version <= self._latest.get(request.table, -1)
+
+    def note_all(self, decided: Decided) -> None:
+        """Of commits that were ratified together, without their tables' turns."""
+        for table, latest in decided.latest.items():
+            self._latest[table] = max(latest, self._latest.get(table, -1))
 
     def note(self, answer: BatchAnswer) -> None:
         """To be called within the turn."""

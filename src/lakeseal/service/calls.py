@@ -6,7 +6,7 @@ names, the tables' names and places, and for a commit that the table is owned he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -52,6 +52,14 @@ def _tables_of(batch: Batch) -> list[str]:
     return [request.table for request in batch.commits] + [guard.table for guard in batch.guards]
 
 
+RATIFY = Call(
+    name="ratify",
+    request=Batch,
+    reply=BatchAnswer,
+    decides=True,
+    summary="Make a version part of each of several tables, or of none",
+    tables=_tables_of,
+)
 CALLS = (
     Call(
         name="get_commits",
@@ -70,14 +78,7 @@ CALLS = (
         needs=_reader,
         tables=lambda request: request.tables,
     ),
-    Call(
-        name="ratify",
-        request=Batch,
-        reply=BatchAnswer,
-        decides=True,
-        summary="Make a version part of each of several tables, or of none",
-        tables=_tables_of,
-    ),
+    RATIFY,
     Call(
         name="backfill",
         request=wire.Backfill,
@@ -142,14 +143,26 @@ class Served:
         self._latest: dict[str, int] = {}
 
     def perform(self, call: Call, request: Any, caller: Caller) -> Any:
-        named = tuple(call.tables(request))
-        for table in named:
-            self._places.check_name(table)
-        caller.check(call.needs(request), named)
-        for table in named:
-            self._places.check(table)
+        self._check(call, request, caller)
         do: Callable[[Any, Caller], Any] = getattr(self, call.name)
         return do(request, caller)
+
+    def admit(self, batch: Batch, caller: Caller) -> CommitRequest | None:
+        """The one commit of a batch that may be ratified together with others; None if it has to be by itself."""
+        if len(batch.commits) != 1 or batch.guards or batch.records:
+            return None
+        self._check(RATIFY, batch, caller)
+        request = batch.commits[0]
+        _check_numbers(request.version, request.size, request.in_commit_timestamp, request.epoch)
+        return request if self._owner.admit(request, principal=caller.principal) else None
+
+    def ratify_together(self, requests: Sequence[CommitRequest]) -> list[BatchAnswer | None]:
+        """None where the request has to be done by itself."""
+        answers = self._owner.ratify_together(requests)
+        for request, answer in zip(requests, answers, strict=True):
+            if answer is not None:
+                self._remember(request.table, request.version)
+        return [None if answer is None else BatchAnswer(commits=(answer,)) for answer in answers]
 
     def get_commits(self, request: wire.GetCommits, caller: Caller) -> TableCommits:
         return self._owner.get_commits(request.table, request.start_version)
@@ -200,6 +213,14 @@ class Served:
 
     def drop(self, request: wire.OneTable, caller: Caller) -> TableCommits:
         return self._owner.drop(request.table)
+
+    def _check(self, call: Call, request: Any, caller: Caller) -> None:
+        named = tuple(call.tables(request))
+        for table in named:
+            self._places.check_name(table)
+        caller.check(call.needs(request), named)
+        for table in named:
+            self._places.check(table)
 
     def _check_turn(self, request: CommitRequest) -> None:
         """Before the owner writes a file that the caller sent: nobody shall have files put where no table is."""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import anyio
-from starlette.requests import Request
+from starlette.types import Receive
 
 from lakeseal.errors import InvalidArgument
 
@@ -50,24 +50,31 @@ class Buckets:
             self._levels.popitem(last=False)
 
 
-async def read_body(request: Request, limit: int) -> bytes | None:
-    """None if there is more than the limit; the rest is not read then."""
-    said = request.headers.get("content-length")
+async def read_body(receive: Receive, said: str | None, limit: int) -> bytes:
+    """`said` is the length that the request names. Of what is too large, the rest is not read."""
     if said is not None and said.isascii() and said.isdecimal() and int(said[:20]) > limit:
-        return None
+        raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
     with anyio.move_on_after(_BODY_SECONDS):
-        async for chunk in request.stream():
-            size += len(chunk)
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise InvalidArgument("The request ended before its body")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
             if size > limit:
-                return None
-            chunks.append(chunk)
-        return b"".join(chunks)
+                raise _too_large(limit)
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
     raise InvalidArgument(f"The request's body did not arrive within {_BODY_SECONDS} s")
 
 
-def too_large(limit: int) -> InvalidArgument:
-    return InvalidArgument(
+class TooLarge(InvalidArgument):
+    """Told as what it is a kind of, with a status of its own."""
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(
         f"A request may have {limit:,} bytes", hint="Large commits are written to _commits and ratified by name"
     )

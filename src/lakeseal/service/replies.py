@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import msgspec
 from starlette.responses import Response
 
 from lakeseal import errors
-from lakeseal.errors import LakesealError
+from lakeseal.errors import LakesealError, UnknownOutcome
+from lakeseal.service.limits import TooLarge
+from lakeseal.service.observed import Note
 from lakeseal.service.wire import ErrorReply
+
+_log = logging.getLogger(__name__)
 
 # The first that fits, so leaves come before their groups.
 _STATUS: tuple[tuple[type[LakesealError], int], ...] = (
+    (TooLarge, 413),
     (errors.InvalidInput, 400),
     (errors.NotAuthenticated, 401),
     (errors.OwnedElsewhere, 409),
@@ -46,3 +52,17 @@ def error_reply(
     if isinstance(error, errors.NotAuthenticated):
         reply.headers["WWW-Authenticate"] = f'{login} realm="lakeseal"'
     return reply
+
+
+def refused(raised: Exception, note: Note, *, decides: bool = False, login: str = "Bearer") -> Response:
+    """What a request is answered that ended with an exception; `decides`: it may have changed something before."""
+    if isinstance(raised, LakesealError):
+        note.kind, note.table = raised.kind, raised.table
+        return error_reply(raised, request_id=note.request_id, wait_s=note.wait_s, login=login)
+    _log.error(
+        "a request failed unexpectedly", exc_info=raised, extra={"request_id": note.request_id, "call": note.call}
+    )
+    failed = UnknownOutcome if decides else LakesealError
+    unexpected = failed(f"The service failed unexpectedly; its log has more under request {note.request_id}")
+    note.kind = unexpected.kind
+    return error_reply(unexpected, request_id=note.request_id, status=500)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,12 +15,14 @@ from lakeseal.errors import LakesealError
 from lakeseal.ledger import Ledger
 from lakeseal.owner import policies
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import BatchAnswer, Ratified, Taken, from_json
+from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, Taken, from_json
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.service import status
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.authentication import Authenticator
+from lakeseal.service.book_calls import BOOK_CALLS, ServedBooks
 from lakeseal.service.calls import CALLS, Call, Served
+from lakeseal.service.lane import Lane
 from lakeseal.service.limits import Buckets
 from lakeseal.service.metrics import Metrics
 from lakeseal.service.places import Places
@@ -31,6 +33,10 @@ _log = logging.getLogger(__name__)
 
 OTHER_CALLS = ("owner", "tables", "page", "health", "ready", "metrics", "other")
 _PUBLISHER = "lakeseal-publisher"
+_OF_BOOKS = frozenset(call.name for call in BOOK_CALLS)
+
+Done = tuple[bytes, Any]
+"""A reply as JSON, and as what it is."""
 
 OpenOwner = Callable[[Ledger, ServiceSettings, Places], LedgerOwner]
 
@@ -57,28 +63,50 @@ class Service:
         self.owner = make_owner(self.ledger, settings, self.places)
         self.authenticator = Authenticator(self.ledger, insecure=settings.insecure)
         self.buckets = Buckets(settings.rate, 2 * settings.rate)
-        names = (*(call.name for call in CALLS), *OTHER_CALLS)
+        names = (*(call.name for call in (*CALLS, *BOOK_CALLS)), *OTHER_CALLS)
         self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
         self._served = Served(self.owner, self.places)
+        self._books = ServedBooks(self.ledger)
+        self.lane = Lane(self.ratify_together)
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
         self._is_stopping = False
 
     def start(self) -> None:
+        self.lane.start()
         self._recovery.start()
 
     def stop(self) -> None:
         """The publisher ends after the table that is under way."""
         self._is_stopping = True
+        self.lane.stop()
         self._recovery.join()
         self._publisher.stop()
         self.ledger.close()
 
-    def perform(self, call: Call, body: bytes, caller: Caller) -> tuple[bytes, Any]:
-        """The reply as JSON, and as what it is."""
-        reply = self._served.perform(call, from_json(body, call.request), caller)
+    def perform(self, call: Call, body: bytes, caller: Caller) -> Done:
+        served = self._books if call.name in _OF_BOOKS else self._served
+        reply = served.perform(call, from_json(body, call.request), caller)
         return msgspec.json.encode(reply), reply
+
+    def ratify_together(self, asked: Sequence[tuple[bytes, Caller]]) -> list[Done | Exception | None]:
+        """As `perform`, for requests that came at the same time; None for those that have to be done by themselves."""
+        done: list[Done | Exception | None] = [None] * len(asked)
+        admitted: dict[int, CommitRequest] = {}
+        for place, (body, caller) in enumerate(asked):
+            try:
+                request = self._served.admit(from_json(body, Batch), caller)
+            except Exception as error:
+                done[place] = error
+            else:
+                if request is not None:
+                    admitted[place] = request
+        if admitted:
+            answers = self._served.ratify_together(list(admitted.values()))
+            for place, answer in zip(admitted, answers, strict=True):
+                done[place] = None if answer is None else (msgspec.json.encode(answer), answer)
+        return done
 
     def count(self, reply: Any) -> None:
         """What was ratified, and what came too late."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakeseal.storage.base import HasDirectories, LinksObjects, MovesObjects, ObjectMeta, Store
+from lakeseal.storage.base import HasDirectories, LinksObjects, MovesObjects, ObjectMeta, PlacesObjects, Store
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
@@ -15,6 +15,7 @@ __all__ = [
     "MovesObjects",
     "ObjectMeta",
     "ObjectStore",
+    "PlacesObjects",
     "Store",
     "StoreSpec",
     "WriteStream",

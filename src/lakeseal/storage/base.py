@@ -95,7 +95,16 @@ class LinksObjects(Protocol):
         """Objects at the first keys are also at the second ones, one after the other up to a second key that is taken;
         how many there are before it.
 
-        What is linked must be durable already, and is when this returns, under both names."""
+        What is linked is durable under its second name when this returns, however it came there."""
+
+
+@runtime_checkable
+class PlacesObjects(Protocol):
+    """A store that can show an object before it is durable, which is much cheaper than both at once."""
+
+    def place(self, key: str, data: bytes) -> bool:
+        """As `put_if_absent`, but after a power cut the object may be absent or cut short: for what can be put back
+        from elsewhere. A crash of the process leaves it whole."""
 
 
 @runtime_checkable

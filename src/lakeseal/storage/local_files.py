@@ -51,13 +51,14 @@ class NewFile:
             while rest:
                 rest = rest[os.write(self.fd, rest) :]
 
-    def publish(self, name: str, *, replace: bool) -> bool:
+    def publish(self, name: str, *, replace: bool, durable: bool = True) -> bool:
         """False if the name is taken (never with `replace`). An error after the file became visible is
-        `StorageUnavailable`: it is there, and may or may not survive a crash."""
+        `StorageUnavailable`: it is there, and may or may not survive a crash. Without `durable` it is only visible."""
         try:
-            os.fsync(self.fd)
+            if durable:
+                os.fsync(self.fd)
             visible = self._replace(name) if replace else self._link(name)
-            if visible:
+            if visible and durable:
                 try:
                     os.fsync(self._directory)
                 except OSError as error:
@@ -140,6 +141,14 @@ def open_directory(path: str) -> int:
 
 def sync_directory(path: str) -> None:
     descriptor = os.open(path, _OPEN_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
     finally:

@@ -75,6 +75,9 @@ class CrashingStore(FaultyStore):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return self._effects.around(lambda: super(CrashingStore, self).put_if_absent(key, data))
 
+    def place(self, key: str, data: bytes) -> bool:
+        return self._effects.around(lambda: super(CrashingStore, self).place(key, data))
+
     def delete(self, keys: Iterable[str]) -> None:
         named = tuple(keys)
         self._effects.around(lambda: super(CrashingStore, self).delete(named))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.errors import LakesealError, StorageUnavailable
-from lakeseal.storage.base import MovesObjects, ObjectMeta, Store
+from lakeseal.storage.base import MovesObjects, ObjectMeta, PlacesObjects, Store
 from lakeseal.storage.streams import WriteStream
 
 T = TypeVar("T")
@@ -103,6 +103,11 @@ class FaultyStore:
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return self._through("put_if_absent", (key,), lambda: self._store.put_if_absent(key, data))
+
+    def place(self, key: str, data: bytes) -> bool:
+        store = self._store
+        place = store.place if isinstance(store, PlacesObjects) else store.put_if_absent
+        return self._through("put_if_absent", (key,), lambda: place(key, data))
 
     def delete(self, keys: Iterable[str]) -> None:
         named = tuple(keys)

@@ -1,0 +1,75 @@
+"""The calls of the owner, taken before the app looks for a route: they come often, and are all handled alike.
+
+Every request goes the same way: who asks, whether that is too often, how much is sent, what it is, and only then the
+call itself. Commits are done in groups by the service's lane; everything else, and what the lane gives back, in a
+thread of its own. Whatever is raised becomes an `ErrorReply`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anyio import to_thread
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.owner.messages import BatchAnswer, TableCommits
+from lakeseal.service.authentication import bearer
+from lakeseal.service.book_calls import BOOK_CALLS
+from lakeseal.service.callers import caller_of, header
+from lakeseal.service.calls import CALLS, RATIFY, Call
+from lakeseal.service.limits import read_body
+from lakeseal.service.observed import Note
+from lakeseal.service.replies import refused
+from lakeseal.service.service import Service
+
+_CALLS = {call.path: call for call in (*CALLS, *BOOK_CALLS)}
+PATHS = frozenset(_CALLS)
+_JSON_HEADER = (b"content-type", b"application/json")
+
+
+class Calls:
+    """ASGI middleware, inside of `Observed`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = _CALLS.get(scope["path"]) if scope["type"] == "http" else None
+        if call is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        note = Note.of(scope)
+        note.call = call.name
+        try:
+            encoded = await _perform(scope["app"].state.service, call, scope, receive, note)
+        except Exception as error:
+            await refused(error, note, decides=call.decides)(scope, receive, send)
+            return
+        size = (b"content-length", b"%d" % len(encoded))
+        await send({"type": "http.response.start", "status": 200, "headers": [_JSON_HEADER, size]})
+        await send({"type": "http.response.body", "body": encoded})
+
+
+async def _perform(service: Service, call: Call, scope: Scope, receive: Receive, note: Note) -> bytes:
+    caller = await caller_of(service, scope, note, bearer(header(scope, b"authorization")))
+    if (header(scope, b"content-type") or "").partition(";")[0].strip().lower() != "application/json":
+        # Also keeps a web page from sending something here on behalf of whoever looks at it.
+        raise InvalidArgument("The request's content type is not application/json")
+    body = await read_body(receive, header(scope, b"content-length"), service.settings.max_body)
+    done = await service.lane.ask((body, caller)) if call is RATIFY else None
+    if done is None:
+        done = await to_thread.run_sync(service.perform, call, body, caller)
+    encoded, reply = done
+    service.count(reply)
+    note.table = _table_of(reply)
+    return encoded
+
+
+def _table_of(reply: Any) -> str | None:
+    match reply:
+        case TableCommits():
+            return reply.table
+        case BatchAnswer():
+            return ", ".join(one.table for one in reply.commits)
+    return None
