@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
 from lakeseal.errors import StorageUnavailable
 from lakeseal.ingest import Check, Dataset, KafkaSource, Pipeline, Retries, spreading
-from lakeseal.steps.fs_rename import FsRenameCommitStep
+from lakeseal.ingest.spark_jobs import SparkJobs
+from lakeseal.ledger import open as open_ledger
+from lakeseal.steps.connect import task_states
+from lakeseal.steps.context import StepSettings
+from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, checksum
+from lakeseal.steps.ledger_store import LedgerStepStore
+from lakeseal.steps.publishing import PublishReport, PublishRequest, TaskOutput, publish_share
+from lakeseal.steps.task_states import TaskState
+from lakeseal.steps.watermarks import WatermarkChange, Watermarks
 
 pytestmark = pytest.mark.spark
 
@@ -131,6 +142,45 @@ def test_steps_of_many_datasets_are_done_and_recovered_by_tasks(
     assert pipeline.open_sequences() == {}
 
 
+def test_tasks_publish_a_dataset_once_the_states_say_that_all_its_tasks_have_finished(lake: Any, spark: Any) -> None:
+    """The driver neither writes, nor looks at, a single sequence."""
+    place = str(lake.place)
+    with open_ledger(lake.ledger):
+        pass
+
+    def work(settings: StepSettings, request: str) -> str:
+        if request.startswith("{"):
+            return publish_share(settings, request)
+        dataset, task = request.split()
+        (Path(place) / "task-output" / dataset).mkdir(parents=True, exist_ok=True)
+        name = f"{dataset}/{task}.txt"
+        (Path(place) / "task-output" / name).write_text(request)
+        rename = Rename(name, name, len(request), checksum(request.encode()))
+        change = WatermarkChange(partition=task, expected=None, value=1)
+        output = TaskOutput(
+            source=f"{place}/task-output", target=f"{place}/job-output", files=(rename,), watermarks=(change,)
+        )
+        with settings.open() as context:
+            state = TaskState(task=int(task), tasks=2, output=output.to_json())
+            task_states(settings, context).report("p", dataset, "run", state)
+        return ""
+
+    publish = [PublishRequest(store="p", pipeline="p", run="run", datasets=(one,), pause_s=0.05) for one in "ab"]
+    requests = ["a 0", "b 0", "b 1", *(one.to_json() for one in publish[::-1]), "a 1"]
+    answers = SparkJobs(spark).in_shares("publish", work, StepSettings(ledger=lake.ledger), requests)
+    found = [one for answer in answers if answer for one in PublishReport.from_json(answer).datasets]
+    assert sorted((one.dataset, one.outcome.value, one.files) for one in found) == [
+        ("a", "published", 2),
+        ("b", "published", 2),
+    ]
+    assert sorted(str(file.relative_to(lake.place)) for file in lake.place.rglob("*.txt")) == [
+        f"job-output/{name}.txt" for name in ("a/0", "a/1", "b/0", "b/1")
+    ]
+    with open_ledger(lake.ledger) as ledger:
+        assert Watermarks(ledger).read("p", "a") == {"0": 1, "1": 1}
+        assert LedgerStepStore(ledger).statuses("p") == []
+
+
 KILLED = """
 name: killed
 ledger: {ledger}
@@ -188,3 +238,55 @@ def test_a_driver_killed_with_its_spark_costs_no_row(lake: Any, spark: Any, brok
 @pytest.mark.parametrize("number", range(20))
 def test_drivers_killed_at_random_moments_cost_no_row(lake: Any, spark: Any, broker: Any, number: int) -> None:
     kill_a_driver(lake, spark, broker, f"killed-driver-{number}", after=random.Random(number).uniform(0, 3))
+
+
+@pytest.mark.stress
+def test_workers_killed_at_random_moments_cost_no_row(lake: Any, spark: Any, broker: Any) -> None:
+    broker.create_topic("killed-workers", 2)
+    patient = Retries(times=10, first_pause_seconds=0.05)
+    kafka = KafkaSource(brokers=broker.address, topic="killed-workers", schema="id long")
+    query = "SELECT id, id % 3 AS third FROM input"
+    pipeline = lake.pipeline(
+        Dataset(name="t", source=lake.files(), target=lake.to_table("t"), transform=query, retries=patient),
+        Dataset(name="d", source=kafka, target=lake.to_directory("d"), retries=patient),
+        Dataset(name="k", source=kafka, target=lake.to_table("k", owner="none"), retries=patient),
+    )
+    random_moment = random.Random(7)
+    killed = 0
+    for round_ in range(60):
+        rows = range(round_ * 20, round_ * 20 + 20)
+        lake.land(f"{round_}.json", [{"id": n} for n in rows])
+        broker.produce("killed-workers", [b'{"id": %d}' % n for n in rows], partition=round_ % 2)
+        run = threading.Thread(target=pipeline.run, args=(spark,), kwargs={"check": False})
+        run.start()
+        time.sleep(random_moment.uniform(0, 0.6))
+        killed += kill_a_worker(random_moment)
+        run.join()
+    while pipeline.run(spark).state != "nothing_new":
+        continue
+    assert killed >= 30
+    for name in "tdk":
+        assert lake.ids(name) == Counter(range(1200))
+    assert sorted(mark.value["offset"] for mark in pipeline.watermarks("d")) == [600, 600]
+
+
+def kill_a_worker(chance: random.Random) -> bool:
+    """One of the Python processes in which tasks of this process's Spark run."""
+    workers = [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.is_running() and "pyspark" in " ".join(_command(child)) and child.ppid() != os.getpid()
+    ]
+    leaves = [one for one in workers if one.name().startswith("python") and not one.children()]
+    if not leaves:
+        return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        chance.choice(leaves).kill()
+        return True
+    return False
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return list(process.cmdline())
+    return []

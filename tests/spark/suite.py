@@ -9,7 +9,9 @@ as a script this module runs them on a session of its own and prints one JSON ob
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import io
 import json
 import logging
 import math
@@ -50,9 +52,12 @@ from lakeseal.errors import (
     UnsupportedExpression,
 )
 from lakeseal.formats.file_format import FORMATS
+from lakeseal.ingest import Check, Dataset, DirectoryTarget, FilesSource, Pipeline, TableTarget
+from lakeseal.ingest.spark_jobs import SparkJobs
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.runner import SparkRunner
+from lakeseal.steps.context import StepSettings
 from lakeseal.storage import StoreSpec
 from lakeseal.testing.cluster import parent_of
 from lakeseal.write import branch_write, write_command
@@ -641,6 +646,49 @@ def executors_log_what_happens_in_tasks_when_the_driver_asks_for_it(spark: Spark
     finally:
         logger.setLevel(logging.NOTSET)
     assert any(" DEBUG " in line for line in lines)
+
+
+@scenario
+def pipelines_transform_judge_and_publish_through_spark(spark: SparkSession, root: Path) -> None:
+    (root / "in").mkdir()
+    (root / "in" / "1.json").write_text('{"id": 1}\n{"id": 2}\n{"id": null}\n')
+    source = FilesSource(path=str(root / "in"), format="json", schema="id long")
+    rule = Check(rule="id IS NOT NULL", on_fail="error_table")
+    query = "SELECT id, id % 2 AS odd FROM input"
+    table, plain = TableTarget(uri=str(root / "t"), partition_by=("odd",)), DirectoryTarget(path=str(root / "d"))
+    pipeline = Pipeline(
+        name="suite",
+        ledger=f"sqlite:///{root}/ledger.db",
+        datasets=[
+            Dataset(name="t", source=source, target=table, transform=query, quality=(rule,)),
+            Dataset(name="d", source=source, target=plain),
+        ],
+    )
+    assert [one.rows for one in pipeline.run(spark).datasets] == [2, 3]
+    (root / "in" / "2.json").write_text('{"id": 3}\n')
+    assert [one.rows for one in pipeline.run(spark).datasets] == [1, 1]
+    assert pipeline.run(spark).state == "nothing_new"
+    assert ids(Table(root / "t", owner=pipeline.config.ledger)) == [1, 2, 3]
+    assert sum(spark.read.parquet(str(root / "d")).toPandas()["id"].isna()) == 1
+    # Shares of steps: what is secret in their settings reaches the tasks, and is nowhere in the job's plan.
+    settings, jobs = StepSettings(storage_options={"key": "geheim"}), SparkJobs(spark)
+
+    def say_option(settings: StepSettings, request: str) -> str:
+        return f"{request} {settings.storage_options['key']}"
+
+    assert sorted(jobs.in_shares("say", say_option, settings, ["a", "b"])) == ["a geheim", "b geheim"]
+    frame = jobs.shares("say", say_option, settings, ["a", "b"])
+    assert "geheim" not in plan_of(frame)
+    assert "geheim" not in str(frame.schema)
+
+
+def plan_of(frame: DataFrame) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        frame.explain("extended")
+        frame.explain("formatted")
+    assert "say" in said.getvalue()
+    return said.getvalue()
 
 
 def new_session(remote: str | None, conf: dict[str, str]) -> SparkSession:

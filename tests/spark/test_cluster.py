@@ -72,6 +72,7 @@ ON_EXECUTORS = (
 IN_ANY_SESSION = (
     "jobs_on_branches_write_in_every_format_and_mode",
     "the_data_source_reads_refs_and_writes_to_branches",
+    "pipelines_transform_judge_and_publish_through_spark",
 )
 TWICE = "a_task_that_runs_twice_at_a_time_counts_once"
 

@@ -61,13 +61,19 @@ class SparkJobs:
     def in_shares(
         self, name: str, do: Callable[[StepSettings, str], str], settings: StepSettings, requests: Sequence[str]
     ) -> list[str]:
-        frame = self._spark.createDataFrame(list(enumerate(requests)), "share int, request string")
-        parted = frame.repartitionById(len(requests), "share") if len(requests) > 1 else frame.coalesce(1)
         try:
-            rows = parted.mapInArrow(ShareTask(name, do, settings), "answer string").collect()
-        except Exception as error:  # as above
+            rows = self.shares(name, do, settings, requests).collect()
+        except Exception as error:  # as below
             raise failure(error) from error
         return [row.answer for row in rows]
+
+    def shares(
+        self, name: str, do: Callable[[StepSettings, str], str], settings: StepSettings, requests: Sequence[str]
+    ) -> DataFrame:
+        """What `in_shares` collects."""
+        frame = self._spark.createDataFrame(list(enumerate(requests)), "share int, request string")
+        parted = frame.repartitionById(len(requests), "share") if len(requests) > 1 else frame.coalesce(1)
+        return parted.mapInArrow(ShareTask(name, do, settings), "answer string")
 
 
 def _marked(frame: DataFrame, rules: Sequence[Check]) -> DataFrame:
