@@ -46,8 +46,8 @@ BOOK_CALLS = (
     _of("advance_watermarks", wire.AdvanceWatermarks, Answer, "Move watermarks of a dataset on, all of them or none"),
     _of("reset_watermarks", wire.ResetWatermarks, Answer, "Set a dataset's watermarks to anything"),
     _of("acquire_lease", wire.AcquireLease, Lease, "Get a pipeline's turn, under the next epoch"),
-    _of("renew_lease", Lease, Lease, "Keep it for its time from now on"),
-    _of("release_lease", Lease, Answer, "Give it back"),
+    _of("renew_lease", wire.HeldLease, Lease, "Keep it for its time from now on"),
+    _of("release_lease", wire.HeldLease, Answer, "Give it back"),
     _of("begin_run", wire.BeginRun, Answer, "Record a run; yes: an earlier one died"),
     _of("end_run", RunRecord, Answer, "Record what came of it"),
     _look("run_history", wire.RunHistory, tuple[RunRecord, ...], "The runs of a pipeline, newest first"),
@@ -100,13 +100,13 @@ class ServedBooks:
         _check_lease(asked.name)
         return self._leases.acquire(asked.name, holder=asked.holder, seconds=asked.seconds)
 
-    def renew_lease(self, lease: Lease) -> Lease:
-        _check_lease(lease.name)
-        return self._leases.renew(lease)
+    def renew_lease(self, asked: wire.HeldLease) -> Lease:
+        _check_lease(asked.name)
+        return self._leases.renew(asked.lease)
 
-    def release_lease(self, lease: Lease) -> Answer:
-        _check_lease(lease.name)
-        self._leases.release(lease)
+    def release_lease(self, asked: wire.HeldLease) -> Answer:
+        _check_lease(asked.name)
+        self._leases.release(asked.lease)
         return DONE
 
     def begin_run(self, asked: wire.BeginRun) -> Answer:

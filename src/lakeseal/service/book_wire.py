@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from lakeseal.service.wire import MAX_INT
+from lakeseal.steps.leases import Lease
 from lakeseal.steps.sequence import SequenceRecord
 from lakeseal.steps.store import SequenceState
 from lakeseal.steps.task_states import TaskState
@@ -50,6 +51,16 @@ class AcquireLease(Struct, frozen=True, kw_only=True):
     name: Name
     holder: Annotated[str, Meta(min_length=1, max_length=1000)]
     seconds: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
+
+
+class HeldLease(AcquireLease, frozen=True, kw_only=True):
+    """To renew it, or to give it back."""
+
+    epoch: Epoch
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(name=self.name, holder=self.holder, epoch=self.epoch, expires_ms=0, seconds=self.seconds)
 
 
 class BeginRun(Struct, frozen=True, kw_only=True):

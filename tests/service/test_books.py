@@ -1,0 +1,87 @@
+"""The books of a service's ledger: who may use them, and what is answered to nonsense. What they promise is tested
+in tests/steps, over every implementation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lakeseal.service.book_calls import BOOK_CALLS
+from lakeseal.service.calls import Call
+
+P, S = {"pipeline": "p"}, {"store": "s", "dataset": "d"}
+RECORD = {"payload": "", "count": 0, "checksum": ""}
+LEASE = {"name": "ingest p", "holder": "me", "seconds": 1}
+# A request that is well formed, for each call.
+ASKED: dict[str, dict[str, Any]] = {
+    "watermarks": P,
+    "advance_watermarks": {**P, "dataset": "d", "changes": [{"partition": "0", "expected": None, "value": 1}]},
+    "reset_watermarks": {**P, "dataset": "d", "values": {"0": 1}},
+    "acquire_lease": LEASE,
+    "renew_lease": {**LEASE, "epoch": 1},
+    "release_lease": {**LEASE, "epoch": 1},
+    "begin_run": {**P, "run_id": "r", "epoch": 1},
+    "end_run": {**P, "run_id": "r", "state": "published", "started_ms": 0},
+    "run_history": P,
+    "stores": {},
+    "store_exists": {"store": "s"},
+    "create_store": {"store": "s"},
+    "remove_store": {"store": "none"},
+    "sequences": S,
+    "get_sequence": S,
+    "claim_datasets": {"store": "s", "datasets": ["d"], "epoch": 1},
+    "put_sequence": {**S, "record": RECORD},
+    "note_sequence": {**S, "checksum": "c", "epoch": 1},
+    "remove_sequence": {**S, "checksum": "c", "epoch": 1},
+    "task_states": {**S, "run": "r"},
+    "report_task": {**S, "run": "r", "state": {"task": 0, "tasks": 1}},
+    "remove_task_states": {**S, "run": "r"},
+}
+
+
+def test_each_call_needs_its_role_for_all_tables(closed_service, data) -> None:
+    by_name = {call.name: call for call in BOOK_CALLS}
+    assert by_name.keys() == ASKED.keys()
+    reader, writer, elsewhere = (closed_service.token(grant) for grant in ("reader", "writer", f"admin:{data}"))
+    for name, asked in ASKED.items():
+        path = name.replace("_", "-")
+        assert closed_service.post(path, asked).status_code == 401
+        assert closed_service.post(path, asked, token=elsewhere).status_code == 403
+        assert closed_service.post(path, asked, token=reader).status_code == (403 if by_name[name].decides else 200)
+        answer = closed_service.post(path, asked, token=writer)
+        # An empty record is well formed and not whole.
+        assert answer.status_code == (422 if name == "put_sequence" else 200), (name, answer.text)
+
+
+def test_the_description_has_the_books(open_service) -> None:
+    described = open_service.get("/openapi.json").json()
+    for call in BOOK_CALLS:
+        schema = described["paths"][call.path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert schema["$ref"].rpartition("/")[2] in described["components"]["schemas"]
+
+
+numbers = st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.just(10**400))
+values = st.one_of(
+    st.none(), numbers, st.text(max_size=5), st.just("\x00"), st.just([]), st.just({}), st.just({"epoch": 10**30})
+)
+FIELDS = sorted({field for asked in ASKED.values() for field in asked} | {"turn", "reason", "tries", "limit", "detail"})
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.sampled_from(BOOK_CALLS), st.dictionaries(st.sampled_from(FIELDS), values, max_size=3))
+def test_nonsense_is_refused_and_harms_nothing(open_service, call: Call, wrong: dict[str, Any]) -> None:
+    answer: httpx.Response = open_service.post(call.path.removeprefix("/v1/"), {**ASKED[call.name], **wrong})
+    assert answer.status_code in (200, 400, 403, 404, 409, 422), answer.text
+    if answer.status_code != 200:
+        assert json.loads(answer.content)["error"]["kind"] not in ("lakeseal", "unknown-outcome")
+
+
+@pytest.mark.parametrize("name", ["publisher", "ingest", ""])
+def test_only_leases_of_pipelines_are_given(open_service, name: str) -> None:
+    answer = open_service.post("acquire-lease", {**LEASE, "name": name})
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "invalid-argument")
