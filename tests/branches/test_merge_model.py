@@ -48,6 +48,7 @@ shapes = st.sampled_from(
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to change a range, whatever its size."""
     monkeypatch.setattr(Editor, "few", 0 if request.param == "few edits" else 10_000)
+    monkeypatch.setattr(TreeWriter, "at_once", 1)  # threads would take most of the time
 
 
 class Bytes:
@@ -73,6 +74,7 @@ class Trees:
     def __init__(self, shape: Shape) -> None:
         self.store: Any = Bytes()
         self.files = TreeFiles(self.store, shape)
+        self.there: dict[str, Rows] = {}
 
     def of(self, files: Files) -> Rows:
         return self.edited((), Changes(puts=tuple(entry(*item) for item in files.items())))[0]
@@ -83,7 +85,9 @@ class Trees:
     def made(self, rows: Rows, stream: EditStream) -> tuple[Rows, Tally]:
         writer = TreeWriter(self.store, self.files)
         editor = Editor(self.files, writer, stream)
-        return self.files.root(writer.put_tree(editor.run(rows))), editor.tally
+        name = writer.put_tree(editor.run(rows))
+        self.there[name] = self.files.root(name)
+        return self.there[name], editor.tally
 
     def read(self, rows: Rows) -> Files:
         found = {one.path: value(one) for table in diff.listed(self.files, rows) for one in entries_of(table)}
@@ -191,7 +195,7 @@ def check_merge(
     if not conflicts:
         assert trees.read(trees.files.root(writer.put_tree(made))) == expected
     writer.close()
-    writer = TreeWriter(trees.store, trees.files)
+    writer = TreeWriter(trees.store, trees.files, trees.there)
     rows, editor = merge.merged(trees.files, writer, sides, plan, "source-wins")
     result = writer.put_tree(rows)
     assert trees.read(trees.files.root(result)) == expected
@@ -213,7 +217,7 @@ def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_h
     check_edit(shape, start, steps)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=250)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(shapes, files, edits, edits)
 def test_a_merge_equals_the_naive_one_of_dictionaries(
     shape: Shape,

@@ -10,7 +10,7 @@ through the server, which gets links to them. With a `local` block store, `LAKES
 
 It keeps the promises of `BranchStore`, with these differences:
 
-- Names of branches and tags are those that lakeFS allows. `Commit.entries` is 0: the server does not count. Times are
+- Names of branches and tags are those that lakeFS allows. `Commit.entries` is None: the server does not count. Times are
   in seconds. The server's identity of a file includes its metadata; diffs and merges here go by size and checksum.
 - Whoever writes past Lakeseal (a commit or merge by lakectl) is seen by every guarded move. But `reset` and
   `delete_branch` with `if_head` look first and act then, for the server has no condition for these.

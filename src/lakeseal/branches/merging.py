@@ -51,7 +51,7 @@ class Merging:
             # The destination has not moved since: it becomes what the source is.
             known = ground.done.get(self.source.id) if self.source.parents == (self.dest.id,) else None
             self._tally = known or _counted(diff.diff(ground.files, sides.dest, sides.source))
-            return self.source.tree, self.source.entries
+            return self.source.tree, entries_in(sides.source)
         self._plan = merge.plan(ground.files, sides, self._before_and_after, self._strategy)
 
         def edit(writer: TreeWriter) -> tuple[Iterator[Row], Editor]:

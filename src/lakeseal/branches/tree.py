@@ -16,7 +16,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -164,6 +164,9 @@ class TreeWriter:
     """Writing, for one operation. Files count only when a commit refers to them, so nothing is ever undone: what is
     left over is collected as garbage."""
 
+    at_once: ClassVar[int] = LOOK_AHEAD
+    """Files that are put side by side."""
+
     def __init__(self, store: Store, files: TreeFiles, there: Mapping[str, Rows] | None = None) -> None:
         """`there` are trees by name whose files will stay, as branches lead to them: what comes out as it is in one of
         them is not written again."""
@@ -223,10 +226,13 @@ class TreeWriter:
         held, self._held = self._held, lambda: self._store.put(key, data())
         if held is None:
             return
-        # All but the last go to threads, side by side.
+        if self.at_once == 1:
+            held()
+            return
+        # All but the last go to threads.
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(LOOK_AHEAD, thread_name_prefix="lakeseal-tree")
-        while len(self._pending) > 2 * LOOK_AHEAD:
+            self._pool = ThreadPoolExecutor(self.at_once, thread_name_prefix="lakeseal-tree")
+        while len(self._pending) > 2 * self.at_once:
             self._pending.pop(0).result()
         self._pending.append(self._pool.submit(held))
 

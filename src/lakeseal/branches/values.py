@@ -108,8 +108,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     """The id of the job that this is the work of: its commit on the job branch, and the merge of that."""
     directories: tuple[str, ...] = ()
     """Directories that this commit emptied before it put its entries."""
-    entries: int = 0
-    """How many files the tree holds."""
+    entries: int | None = None
+    """How many files the tree holds; None where the store does not count them."""
 
 
 RefKind = Literal["branch", "job", "tag", "commit"]

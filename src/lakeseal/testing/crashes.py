@@ -105,6 +105,9 @@ class CrashingLedger:
     def read(self, do: Callable[[Tx], T]) -> T:
         return self._ledger.read(do)
 
+    def advance(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        return self._effects.around(lambda: self._ledger.advance(*arguments, **named))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
