@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,21 @@ def test_a_person_gets_tables_and_one_line_per_run(clicks: str, capsys: pytest.C
     shown = capsys.readouterr().out
     assert "clicks: published, 2 rows" in shown
     assert "1.json" in shown
+
+
+def test_at_a_terminal_a_run_shows_how_far_each_dataset_is(
+    clicks: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["ingest", "run", clicks, "--no-spark"]) == 0
+    assert "events" in terminal.getvalue()
+    assert "published" in terminal.getvalue()
 
 
 def test_a_reset_is_asked_for_and_then_reads_again(clicks: str, capsys: pytest.CaptureFixture[str], lake: Any) -> None:

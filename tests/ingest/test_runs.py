@@ -102,7 +102,12 @@ def test_each_row_is_published_once_and_a_run_without_news_does_nothing(lake: An
     second = pipeline.run().dataset("a")
     assert (second.rows, list(second.after), second.before) == (1, ["2.json"], {"2.json": None})
     assert lake.ids() == Counter([1, 2, 3])
-    assert [run.state for run in pipeline.history()] == ["published", "nothing_new", "published"]
+    newest, *earlier = pipeline.history()
+    assert [run.state for run in earlier] == ["nothing_new", "published"]
+    assert newest.datasets == (second,)
+    assert second.bytes == len('{"id": 3}')
+    assert newest.started_ms <= (newest.ended_ms or 0)
+    assert second.steps == (0 if kind == "table" else 2)
 
 
 def test_rows_and_watermarks_of_all_datasets_are_one_commit(lake: Any) -> None:

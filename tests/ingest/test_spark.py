@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from lakeseal.cli import main
 from lakeseal.errors import StorageUnavailable
 from lakeseal.ingest import Check, Dataset, KafkaSource, Pipeline, Retries, spreading
 from lakeseal.ingest.spark_jobs import SparkJobs
@@ -89,6 +91,27 @@ def test_transforms_and_rules_of_sparks_own_run_before_anything_is_published(lak
     assert "oh" in (result.dataset("raises").error or {})["message"]
     assert {mark.dataset for mark in pipeline.watermarks()} == {"q", "f"}
     assert not [file for file in lake.place.rglob("_lakeseal_*/**/*") if file.is_file()]
+
+
+def test_the_command_line_takes_spark_where_there_is_something_new(
+    lake: Any, spark: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake.land("1.json", [{"id": 1}, {"id": 2}])
+    file = lake.place / "p.yaml"
+    file.write_text(
+        f"""
+name: p
+ledger: {lake.ledger}
+datasets:
+  - name: a
+    source: {{type: files, path: {lake.place}/landing, format: json, schema: "id long"}}
+    transform: "SELECT id, hash(id) AS h FROM input"
+    target: {{type: table, uri: {lake.place}/t}}
+"""
+    )
+    assert main(["ingest", "run", str(file), "--master", "local[2]", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["datasets"][0]["rows"] == 2
+    assert lake.ids() == Counter([1, 2])
 
 
 def test_a_worker_that_is_killed_costs_a_retry_and_no_row(lake: Any, spark: Any, tmp_path: Path) -> None:
