@@ -12,9 +12,24 @@ import pytest
 from lakeseal.branches import embedded
 from lakeseal.branches.embedded import EmbeddedBranchStore
 from lakeseal.branches.ranges import Shape
+from lakeseal.ledger import Ledger
+from lakeseal.ledger import open as open_ledger
 
 TINY = Shape(cut=4, longest=7, node_cut=3, node_longest=5)
 """So that a handful of files already makes several ranges, and some more make nodes."""
+
+
+@pytest.fixture(scope="session")
+def memory_ledger() -> Iterator[Ledger]:
+    """One for all repositories of the session, like the next: making one takes longer than most tests."""
+    with open_ledger("sqlite://") as book:
+        yield book
+
+
+@pytest.fixture(scope="session")
+def file_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with open_ledger(f"sqlite:///{tmp_path_factory.mktemp('ledger')}/ledger.db") as book:
+        yield book
 
 
 @pytest.fixture
@@ -30,9 +45,11 @@ def opened() -> Iterator[Callable[[EmbeddedBranchStore], EmbeddedBranchStore]]:
 
 
 @pytest.fixture
-def repo(opened: Callable[[EmbeddedBranchStore], EmbeddedBranchStore]) -> EmbeddedBranchStore:
+def repo(
+    opened: Callable[[EmbeddedBranchStore], EmbeddedBranchStore], memory_ledger: Ledger
+) -> EmbeddedBranchStore:
     """The quick one, in small pieces."""
-    return opened(embedded.create(f"memory://{uuid.uuid4().hex}/repo", ledger="sqlite://", shape=TINY))
+    return opened(embedded.create(f"memory://{uuid.uuid4().hex}/repo", ledger=memory_ledger, shape=TINY))
 
 
 @pytest.fixture

@@ -25,9 +25,10 @@ class TestEmbedded(BranchStoreContract):
     ) -> BranchStore:
         match request.param:
             case "memory":
-                return opened(embedded.create(f"memory://{uuid.uuid4().hex}/repo", ledger="sqlite://", shape=TINY))
+                ledger = request.getfixturevalue("memory_ledger")
+                return opened(embedded.create(f"memory://{uuid.uuid4().hex}/repo", ledger=ledger, shape=TINY))
             case "local and sqlite":
-                return opened(embedded.create(tmp_path / "repo"))
+                return opened(embedded.create(tmp_path / "repo", ledger=request.getfixturevalue("file_ledger")))
         s3 = request.getfixturevalue("s3")
         url = request.getfixturevalue("postgres_url")
         uri = s3.uri(uuid.uuid4().hex)

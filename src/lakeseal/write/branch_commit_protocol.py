@@ -17,22 +17,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol
-from uuid import uuid4
 
-import msgspec
 from msgspec import Struct
 
-from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, Unsupported
-from lakeseal.write.file_commit_protocol import (
-    Json,
-    TaskCommitMessage,
-    TaskContext,
-    TaskFile,
-    WrittenFile,
-    check_written,
-    one_per_split,
-)
+from lakeseal.write.attempt_files import AttemptFiles, checksum_of, entries, from_entry
+from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext, TaskFile, WrittenFile, one_per_split
 
 logger = logging.getLogger("lakeseal.write.BranchCommitProtocol")
 
@@ -68,10 +58,7 @@ class BranchCommitProtocol:
         self.job_id = job_id
         self._data_prefix = data_prefix
         self._job = job
-        self._directory = ""
-        self._named: dict[str, str] = {}
-        self._times: dict[tuple[str, str], int] = {}
-        self._ended: TaskContext | None = None
+        self._attempt: AttemptFiles | None = None
 
     def __repr__(self) -> str:
         return f"BranchCommitProtocol({self.job_id}, {self.path})"
@@ -81,21 +68,15 @@ class BranchCommitProtocol:
         logger.debug("%r: job set up", self)
 
     def setup_task(self, task: TaskContext) -> None:
-        # Attempts of a task that are unaware of each other may have the same number: a stage that is run again counts
-        # from 0, and so does a restarted driver.
-        self._directory = f"{task.split:05d}-{task.attempt}-{uuid4().hex[:12]}"
-        self._named, self._times, self._ended = {}, {}, None
+        self._attempt = AttemptFiles(task, self.job_id)
         logger.debug("%r: task %d set up (attempt %d)", self, task.split, task.attempt)
 
     def new_task_file(self, task: TaskContext, dir: str | None, ext: str) -> TaskFile:
-        if not self._directory:
-            self.setup_task(task)
-        nth = self._times.get((dir or "", ext), 0)
-        self._times[dir or "", ext] = nth + 1
-        name = f"part-{task.split:05d}-{self.job_id}{f'-{nth}' if nth else ''}{ext}"
-        key = f"{self._data_prefix}/{self._directory}/{len(self._named):05d}{ext}"
-        self._named[key] = f"{dir}/{name}" if dir else name
-        return TaskFile(key=key, path=f"{self.path}/{self._named[key]}")
+        attempt = self._files(task)
+        path = attempt.new_path(dir, ext)
+        key = f"{self._data_prefix}/{attempt.id}/{len(attempt.paths):05d}{ext}"
+        attempt.paths[key] = path
+        return TaskFile(key=key, path=f"{self.path}/{path}")
 
     def new_task_file_abs_path(self, task: TaskContext, absolute_dir: str, ext: str) -> TaskFile:
         raise Unsupported(
@@ -103,24 +84,19 @@ class BranchCommitProtocol:
         )
 
     def commit_task(self, task: TaskContext, written: Sequence[WrittenFile]) -> TaskCommitMessage:
-        if self._ended is not None:
-            raise InvalidArgument(
-                f"Task {task.split} (attempt {task.attempt}) was committed or aborted before",
-                hint="Commit an attempt once; set up another attempt to write again",
-            )
-        by_key = check_written(task, self._named, written)
-        links = [self._link(path, by_key[key]) for key, path in self._named.items() if key in by_key]
-        self._ended = task
+        attempt = self._files(task)
+        links = [self._link(path, file) for path, file in attempt.written(task, written)]
+        attempt.end()
         logger.debug("%r: task %d commits %d files (attempt %d)", self, task.split, len(links), task.attempt)
-        return TaskCommitMessage(protocol=self.kind, task=task, entries=tuple(map(_entry, links)))
+        return TaskCommitMessage(protocol=self.kind, task=task, entries=entries(links))
 
     def commit_job(self, messages: Iterable[TaskCommitMessage]) -> None:
-        links = [link(entry) for message in one_per_split(messages, self.kind) for entry in message.entries]
+        links = [from_entry(entry, Link) for message in one_per_split(messages, self.kind) for entry in message.entries]
         self._driver.commit(links)
 
     def abort_task(self, task: TaskContext) -> None:
         """Forgets the attempt's files: objects that no commit refers to are collected with the job."""
-        self._named, self._ended = {}, task
+        self._files(task).end()
         logger.debug("%r: task %d aborted (attempt %d)", self, task.split, task.attempt)
 
     def abort_job(self) -> None:
@@ -128,28 +104,17 @@ class BranchCommitProtocol:
         logger.debug("%r: job aborted", self)
 
     def _link(self, path: str, file: WrittenFile) -> Link:
-        if file.checksum is None:
-            raise InvalidArgument("A file was written without a checksum, by which it is known", file=path)
         inside = file.key.removeprefix(f"{self._data_prefix}/")
-        return Link(path=path, object=inside, size=file.size, checksum=file.checksum, rows=file.num_records)
+        return Link(path=path, object=inside, size=file.size, checksum=checksum_of(file, path), rows=file.num_records)
+
+    def _files(self, task: TaskContext) -> AttemptFiles:
+        if self._attempt is None:
+            self.setup_task(task)
+            assert self._attempt is not None
+        return self._attempt
 
     @property
     def _driver(self) -> JobOnBranch:
         if self._job is None:
             raise InvalidArgument(f"{self!r} is a task's: only the driver begins, commits and aborts the job")
         return self._job
-
-
-def _entry(value: Link) -> Json:
-    entry: Json = msgspec.to_builtins(value)
-    return entry
-
-
-def link(entry: Json) -> Link:
-    try:
-        return typed_json.convert(entry, Link)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument(
-            f"A task's message holds a malformed link: {error}",
-            hint="Driver and tasks must run the same version of Lakeseal",
-        ) from error

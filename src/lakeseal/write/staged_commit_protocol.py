@@ -22,12 +22,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar, Protocol
-from uuid import uuid4
 
-import msgspec
 from msgspec import Struct
 
-from lakeseal import typed_json
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Unsupported
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, move, recorded_checksum
@@ -35,15 +32,8 @@ from lakeseal.steps.sequence import CommitSequence, Leftover
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.store import CommitStepStore
 from lakeseal.storage import HasDirectories, Store, StoreSpec
-from lakeseal.write.file_commit_protocol import (
-    Json,
-    TaskCommitMessage,
-    TaskContext,
-    TaskFile,
-    WrittenFile,
-    check_written,
-    one_per_split,
-)
+from lakeseal.write.attempt_files import AttemptFiles, checksum_of, entries, from_entry
+from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext, TaskFile, WrittenFile, one_per_split
 
 logger = logging.getLogger("lakeseal.write.StagedCommitProtocol")
 
@@ -105,10 +95,7 @@ class StagedCommitProtocol:
         self.job_id = job_id
         self._job = job
         self._opened: Store | None = None
-        self._attempt = ""
-        self._named: dict[str, tuple[str, str]] = {}
-        self._times: dict[tuple[str, str], int] = {}
-        self._ended = False
+        self._attempt: AttemptFiles | None = None
         self._is_handed_over = False
 
     def __repr__(self) -> str:
@@ -123,21 +110,15 @@ class StagedCommitProtocol:
         logger.debug("%r: job set up", self)
 
     def setup_task(self, task: TaskContext) -> None:
-        # Attempts that are unaware of each other may have the same number, so a number alone would not be enough.
-        self._attempt = f"{task.split:05d}-{task.attempt}-{uuid4().hex[:12]}"
-        self._named, self._times, self._ended = {}, {}, False
+        self._attempt = AttemptFiles(task, self.job_id)
         logger.debug("%r: task %d set up (attempt %d)", self, task.split, task.attempt)
 
     def new_task_file(self, task: TaskContext, dir: str | None, ext: str) -> TaskFile:
-        if not self._attempt:
-            self.setup_task(task)
-        nth = self._times.get((dir or "", ext), 0)
-        self._times[dir or "", ext] = nth + 1
-        name = f"part-{task.split:05d}-{self.job_id}{f'-{nth}' if nth else ''}{ext}"
-        inside = f"{dir}/{name}" if dir else name
-        key = f"{self._directory}staging/{self._attempt}/{inside}"
-        self._named[key] = (f"{self._directory}task-output/{self._attempt}/{inside}", f"{self._prefix}{inside}")
-        return TaskFile(key=key, path=f"{self._spec.uri}/{self._prefix}{inside}")
+        attempt = self._files(task)
+        path = attempt.new_path(dir, ext)
+        key = f"{self._directory}staging/{attempt.id}/{path}"
+        attempt.paths[key] = path
+        return TaskFile(key=key, path=f"{self._spec.uri}/{self._prefix}{path}")
 
     def new_task_file_abs_path(self, task: TaskContext, absolute_dir: str, ext: str) -> TaskFile:
         raise Unsupported(
@@ -145,18 +126,13 @@ class StagedCommitProtocol:
         )
 
     def commit_task(self, task: TaskContext, written: Sequence[WrittenFile]) -> TaskCommitMessage:
-        if self._ended:
-            raise InvalidArgument(
-                f"Task {task.split} (attempt {task.attempt}) was committed or aborted before",
-                hint="Commit an attempt once; set up another attempt to write again",
-            )
-        by_key = check_written(task, self._named, written)
-        used = {key: places for key, places in self._named.items() if key in by_key}
-        files = [_staged(by_key[key], *places) for key, places in used.items()]
-        move(self._store, self._store, [(key, places[0]) for key, places in used.items()], _MOVES_AT_ONCE)
-        self._ended = True
+        attempt = self._files(task)
+        used = [(self._task_output(attempt, path), path, file) for path, file in attempt.written(task, written)]
+        files = [_staged(file, output, f"{self._prefix}{path}") for output, path, file in used]
+        move(self._store, self._store, [(file.key, output) for output, _, file in used], _MOVES_AT_ONCE)
+        attempt.end()
         logger.debug("%r: task %d commits %d files (attempt %d)", self, task.split, len(files), task.attempt)
-        return TaskCommitMessage(protocol=self.kind, task=task, entries=tuple(map(_entry, files)))
+        return TaskCommitMessage(protocol=self.kind, task=task, entries=entries(files))
 
     def steps(self, messages: Iterable[TaskCommitMessage]) -> list[CommitStep]:
         """What makes the files of these tasks visible; nothing if there are none."""
@@ -167,7 +143,8 @@ class StagedCommitProtocol:
         return [FsRenameCommitStep(source=self._spec.uri, target=self._spec.uri, files=renames)]
 
     def files(self, messages: Iterable[TaskCommitMessage]) -> list[StagedFile]:
-        return [_file(entry) for message in one_per_split(messages, self.kind) for entry in message.entries]
+        counted = one_per_split(messages, self.kind)
+        return [from_entry(entry, StagedFile) for message in counted for entry in message.entries]
 
     def commit_job(self, messages: Iterable[TaskCommitMessage]) -> None:
         steps = self.steps(messages)
@@ -185,10 +162,11 @@ class StagedCommitProtocol:
         logger.debug("%r: job committed", self)
 
     def abort_task(self, task: TaskContext) -> None:
-        self._ended = True
+        attempt = self._files(task)
+        attempt.end()
         with suppress(LakesealError):  # what went wrong first is what the user needs to know
-            self._store.delete([key for key, (moved, _) in self._named.items() for key in (key, moved)])
-        self._named = {}
+            outputs = [self._task_output(attempt, path) for path in attempt.paths.values()]
+            self._store.delete([*attempt.paths, *outputs])
         logger.debug("%r: task %d aborted (attempt %d)", self, task.split, task.attempt)
 
     def abort_job(self) -> None:
@@ -196,6 +174,15 @@ class StagedCommitProtocol:
             with suppress(LakesealError):
                 self._clean_up()
         logger.debug("%r: job aborted", self)
+
+    def _files(self, task: TaskContext) -> AttemptFiles:
+        if self._attempt is None:
+            self.setup_task(task)
+            assert self._attempt is not None
+        return self._attempt
+
+    def _task_output(self, attempt: AttemptFiles, path: str) -> str:
+        return f"{self._directory}task-output/{attempt.id}/{path}"
 
     def _clean_up(self) -> None:
         keys = [meta.key for meta in self._store.list(self._directory, recursive=True)]
@@ -216,22 +203,5 @@ class StagedCommitProtocol:
 
 
 def _staged(file: WrittenFile, source: str, target: str) -> StagedFile:
-    if file.checksum is None:
-        raise InvalidArgument("A file was written without a checksum, by which it is known", file=target)
-    checksum = recorded_checksum(file.checksum)
+    checksum = recorded_checksum(checksum_of(file, target))
     return StagedFile(source=source, target=target, size=file.size, checksum=checksum, rows=file.num_records)
-
-
-def _entry(value: StagedFile) -> Json:
-    entry: Json = msgspec.to_builtins(value)
-    return entry
-
-
-def _file(entry: Json) -> StagedFile:
-    try:
-        return typed_json.convert(entry, StagedFile)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument(
-            f"A task's message holds a malformed file: {error}",
-            hint="Driver and tasks must run the same version of Lakeseal",
-        ) from error
