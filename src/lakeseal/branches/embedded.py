@@ -13,20 +13,20 @@ import builtins
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from lakeseal.branches import checks as rules
 from lakeseal.branches import collector, config, diff, jobs
+from lakeseal.branches.common_store import CommonBranchStore, MergeRequest, landed
 from lakeseal.branches.ground import Ground
 from lakeseal.branches.heads import BRANCH, Head, Heads, now_ms
 from lakeseal.branches.history import History
 from lakeseal.branches.moves import Moves
 from lakeseal.branches.paths import DATA, check_own_name, check_path, directory, end_of
 from lakeseal.branches.ranges import Shape
-from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH, Check
+from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH
 from lakeseal.branches.tree import Kept, TreeFiles, TreeWriter
 from lakeseal.branches.values import (
     Change,
@@ -39,7 +39,6 @@ from lakeseal.branches.values import (
     MergeResult,
     Protection,
     Ref,
-    Strategy,
     changes_of,
     entries_of,
 )
@@ -47,7 +46,6 @@ from lakeseal.errors import (
     AlreadyExists,
     BranchProtected,
     Collected,
-    HeadChanged,
     InvalidArgument,
     ObjectNotFound,
     RefNotFound,
@@ -135,7 +133,7 @@ def _ground(spec: StoreSpec, store: Store, found: config.Config, heads: Heads) -
     )
 
 
-class EmbeddedBranchStore:
+class EmbeddedBranchStore(CommonBranchStore):
     """`store.BranchStore`. Made by `create` and `open`."""
 
     def __init__(self, ground: Ground, ledger: Ledger, *, owns_ledger: bool) -> None:
@@ -158,6 +156,10 @@ class EmbeddedBranchStore:
 
     def __repr__(self) -> str:
         return f"EmbeddedBranchStore({self.uri!r})"
+
+    @property
+    def _history(self) -> History:
+        return self._ground.history
 
     # Refs
 
@@ -212,19 +214,6 @@ class EmbeddedBranchStore:
         rules.rules_from_json(protection.rules)
         return self._ground.heads.protect(branch, protection).ref
 
-    # History
-
-    def commit_info(self, ref: str) -> Commit:
-        return self._ground.commit(ref)
-
-    def log(self, ref: str, *, limit: int | None = None, first_parent: bool = False) -> Iterator[Commit]:
-        start = self._ground.look(ref).ref.commit
-        return islice(self._ground.history.log(start, first_parent=first_parent), limit)
-
-    def merge_base(self, a: str, b: str) -> str | None:
-        base = self._ground.history.diverge(self.head(a), self.head(b)).base
-        return None if base is None else base.id
-
     # Files
 
     def stat(self, ref: str, path: str) -> Entry:
@@ -240,14 +229,6 @@ class EmbeddedBranchStore:
     def entry_tables(self, ref: str, directory: str = "") -> Iterator[pa.Table]:
         low, high = _bounds(directory)
         return diff.listed(self._ground.files, self._ground.rows(self._ground.commit(ref)), low, high)
-
-    def read(self, ref: str, path: str) -> bytes:
-        with self.open(ref, path) as file:
-            data: bytes = file.read()
-            return data
-
-    def open(self, ref: str, path: str) -> pa.NativeFile:
-        return self.open_entry(self.stat(ref, path))
 
     def open_entry(self, entry: Entry) -> pa.NativeFile:
         return self._ground.open(entry)
@@ -305,50 +286,8 @@ class EmbeddedBranchStore:
             assert isinstance(done, Commit)
             return done
 
-    def merge(
-        self,
-        source: str,
-        dest: str,
-        *,
-        strategy: Strategy | None = None,
-        if_head: str | None = None,
-        message: str = "",
-        metadata: Mapping[str, str] | None = None,
-        checks: Sequence[Check] = (),
-    ) -> MergeResult:
-        outcome = self._moves.merge(
-            source,
-            dest,
-            strategy=strategy,
-            if_head=if_head,
-            message=message,
-            metadata=metadata or {},
-            checks=checks,
-        )
-        if isinstance(outcome, HeadMoved):
-            raise _head_changed(outcome)
-        return outcome
-
-    def merge_if(
-        self,
-        source: str,
-        dest: str,
-        expected_head: str,
-        *,
-        strategy: Strategy | None = None,
-        message: str = "",
-        metadata: Mapping[str, str] | None = None,
-        checks: Sequence[Check] = (),
-    ) -> MergeResult | HeadMoved:
-        return self._moves.merge(
-            source,
-            dest,
-            strategy=strategy,
-            if_head=expected_head,
-            message=message,
-            metadata=metadata or {},
-            checks=checks,
-        )
+    def _merge(self, request: MergeRequest) -> MergeResult | HeadMoved:
+        return self._moves.merge(request)
 
     def revert(self, branch: str, commit: str, *, parent: int = 1, message: str = "") -> Commit:
         return self._moves.revert(branch, commit, parent=parent, message=message)
@@ -357,10 +296,7 @@ class EmbeddedBranchStore:
         return self._moves.cherry_pick(branch, commit, parent=parent, message=message)
 
     def reset(self, branch: str, ref: str, *, if_head: str | None = None) -> Ref:
-        outcome = self._moves.reset(branch, ref, if_head=if_head)
-        if isinstance(outcome, HeadMoved):
-            raise _head_changed(outcome)
-        return outcome
+        return landed(self._moves.reset(branch, ref, if_head=if_head))
 
     # Jobs
 
@@ -402,8 +338,4 @@ def _number(fence: str) -> int:
 
 def _check_head(head: Head, if_head: str | None) -> None:
     if if_head is not None and head.commit != if_head:
-        raise _head_changed(HeadMoved(branch=head.name, expected=if_head, actual=head.commit))
-
-
-def _head_changed(moved: HeadMoved) -> HeadChanged:
-    return HeadChanged(f"the branch {moved.branch!r} is at {moved.actual}, not at {moved.expected}")
+        landed(HeadMoved(branch=head.name, expected=if_head, actual=head.commit))

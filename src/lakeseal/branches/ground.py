@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 
 import pyarrow as pa
 from msgspec import Struct
@@ -11,11 +10,11 @@ from msgspec import Struct
 from lakeseal.branches.editor import Tally
 from lakeseal.branches.heads import Head, Heads, Standing
 from lakeseal.branches.history import History
+from lakeseal.branches.objects import open_object
 from lakeseal.branches.tree import Kept, Rows, TreeFiles
 from lakeseal.branches.values import Commit, Entry, Ref
-from lakeseal.errors import BrokenTree, HistoryExpired, ObjectNotFound, RefNotFound, UnsafePath
-from lakeseal.storage import Store, StoreSpec, resolve
-from lakeseal.storage.location import parse
+from lakeseal.errors import BrokenTree, HistoryExpired, ObjectNotFound, RefNotFound
+from lakeseal.storage import Store, StoreSpec
 
 _back = re.compile(r"(.+?)~(\d{1,6})\Z", re.DOTALL)
 
@@ -82,19 +81,7 @@ class Ground(Struct, frozen=True, kw_only=True):
         return self.rows(self.history.get(commit.parents[parent - 1]))
 
     def open(self, entry: Entry) -> pa.NativeFile:
-        """The content of an entry, in this store or elsewhere."""
-        try:
-            if "://" not in entry.address:
-                return self.store.open_read(entry.address)
-            # A repository in a bucket must not make its readers open files of their own machine.
-            if parse(entry.address).kind != parse(self.store.uri).kind:
-                raise UnsafePath("an entry's object is on another kind of store", file=entry.address)
-            store, key = resolve(quote(entry.address, safe="/:@"), self.spec.storage_options)
-            return store.open_read(key)
-        except ObjectNotFound as error:
-            raise ObjectNotFound(
-                f"the object of {entry.path!r} is gone", file=entry.address, hint="It was collected, or never written"
-            ) from error
+        return open_object(self.store, self.spec, entry)
 
     def lasting(self, looked: Looked) -> Commit:
         """The commit, if a new reference to it would last: a branch or tag has it, or it is in the history of one and

@@ -10,8 +10,8 @@ through the server, which gets links to them. With a `local` block store, `LAKES
 
 It keeps the promises of `BranchStore`, with these differences:
 
-- Names of branches and tags are those that lakeFS allows. `Commit.entries` is None: the server does not count. Times are
-  in seconds. The server's identity of a file includes its metadata; diffs and merges here go by size and checksum.
+- Names of branches and tags are those that lakeFS allows. `Commit.entries` is None: the server does not count. Times
+  are in seconds. The server's identity of a file includes its metadata; diffs and merges here go by size and checksum.
 - Whoever writes past Lakeseal (a commit or merge by lakectl) is seen by every guarded move. But `reset` and
   `delete_branch` with `if_head` look first and act then, for the server has no condition for these.
 - A merge that has more to do than the server's own (see `lakefs_merging`) has a commit of Lakeseal's as second parent,
@@ -26,21 +26,22 @@ import builtins
 import hashlib
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping
 
 import lakefs_sdk
 import pyarrow as pa
 
 from lakeseal.branches import checks as rules
 from lakeseal.branches import lakefs_jobs
+from lakeseal.branches.common_store import CommonBranchStore, MergeRequest, landed
+from lakeseal.branches.history import History
 from lakeseal.branches.lakefs_ground import JOB_PREFIX, SCRATCH_PREFIX, LakeFSGround, change_tables, entry_tables
 from lakeseal.branches.lakefs_merging import LakeFSMerges
 from lakeseal.branches.lakefs_moves import LakeFSMoves, check_text
 from lakeseal.branches.lakefs_options import Options
 from lakeseal.branches.lakefs_server import Answered, Server
 from lakeseal.branches.paths import DATA, check_own_name, check_path, directory
-from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH, Check
+from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH
 from lakeseal.branches.values import (
     Change,
     Changes,
@@ -52,11 +53,9 @@ from lakeseal.branches.values import (
     MergeResult,
     Protection,
     Ref,
-    Strategy,
 )
 from lakeseal.errors import (
     AlreadyExists,
-    HeadChanged,
     InvalidArgument,
     ObjectNotFound,
     RefNotFound,
@@ -90,7 +89,7 @@ def open(uri: str, *, storage_options: Mapping[str, str] | None = None) -> LakeF
     return LakeFSBranchStore(LakeFSGround(Server(uri, Options.of(storage_options))))
 
 
-class LakeFSBranchStore:
+class LakeFSBranchStore(CommonBranchStore):
     """`store.BranchStore`. Made by `create` and `open`."""
 
     def __init__(self, ground: LakeFSGround) -> None:
@@ -112,6 +111,10 @@ class LakeFSBranchStore:
 
     def __repr__(self) -> str:
         return f"LakeFSBranchStore({self.uri!r})"
+
+    @property
+    def _history(self) -> History:
+        return self._ground.history
 
     # Refs
 
@@ -145,7 +148,7 @@ class LakeFSBranchStore:
             raise InvalidArgument(f"the branch {DEFAULT_BRANCH} stays", hint="Reset it, or delete the repository")
         head = self._ground.head(name)
         if if_head is not None and head != if_head:
-            raise _head_changed(HeadMoved(branch=name, expected=if_head, actual=head))
+            landed(HeadMoved(branch=name, expected=if_head, actual=head))
         self._moves.refuse_protected(name, "delete")
         if not self._server.drop_branch(name):
             raise RefNotFound(f"{name!r} is no branch", table=self.uri)
@@ -173,19 +176,6 @@ class LakeFSBranchStore:
         self._ground.keep_rules(branch, protection.rules)
         return self._with_protection(found)
 
-    # History
-
-    def commit_info(self, ref: str) -> Commit:
-        return self._ground.commit(ref)
-
-    def log(self, ref: str, *, limit: int | None = None, first_parent: bool = False) -> Iterator[Commit]:
-        start = self._ground.look(ref).commit
-        return islice(self._ground.history.log(start, first_parent=first_parent), limit)
-
-    def merge_base(self, a: str, b: str) -> str | None:
-        base = self._ground.history.diverge(self.head(a), self.head(b)).base
-        return None if base is None else base.id
-
     # Files
 
     def stat(self, ref: str, path: str) -> Entry:
@@ -201,14 +191,6 @@ class LakeFSBranchStore:
 
     def entry_tables(self, ref: str, directory: str = "") -> Iterator[pa.Table]:
         return entry_tables(self.list(ref, directory))
-
-    def read(self, ref: str, path: str) -> bytes:
-        with self.open(ref, path) as file:
-            data: bytes = file.read()
-            return data
-
-    def open(self, ref: str, path: str) -> pa.NativeFile:
-        return self.open_entry(self.stat(ref, path))
 
     def open_entry(self, entry: Entry) -> pa.NativeFile:
         return self._ground.open(entry)
@@ -258,50 +240,8 @@ class LakeFSBranchStore:
         assert isinstance(done, Commit)
         return done
 
-    def merge(
-        self,
-        source: str,
-        dest: str,
-        *,
-        strategy: Strategy | None = None,
-        if_head: str | None = None,
-        message: str = "",
-        metadata: Mapping[str, str] | None = None,
-        checks: Sequence[Check] = (),
-    ) -> MergeResult:
-        outcome = self._merges.merge(
-            source,
-            dest,
-            strategy=strategy,
-            if_head=if_head,
-            message=check_text(message),
-            metadata=metadata or {},
-            checks=checks,
-        )
-        if isinstance(outcome, HeadMoved):
-            raise _head_changed(outcome)
-        return outcome
-
-    def merge_if(
-        self,
-        source: str,
-        dest: str,
-        expected_head: str,
-        *,
-        strategy: Strategy | None = None,
-        message: str = "",
-        metadata: Mapping[str, str] | None = None,
-        checks: Sequence[Check] = (),
-    ) -> MergeResult | HeadMoved:
-        return self._merges.merge(
-            source,
-            dest,
-            strategy=strategy,
-            if_head=expected_head,
-            message=check_text(message),
-            metadata=metadata or {},
-            checks=checks,
-        )
+    def _merge(self, request: MergeRequest) -> MergeResult | HeadMoved:
+        return self._merges.merge(request)
 
     def revert(self, branch: str, commit: str, *, parent: int = 1, message: str = "") -> Commit:
         return self._moves.revert(branch, commit, parent=parent, message=check_text(message))
@@ -310,10 +250,7 @@ class LakeFSBranchStore:
         return self._moves.cherry_pick(branch, commit, parent=parent, message=check_text(message))
 
     def reset(self, branch: str, ref: str, *, if_head: str | None = None) -> Ref:
-        outcome = self._moves.reset(branch, ref, if_head=if_head)
-        if isinstance(outcome, HeadMoved):
-            raise _head_changed(outcome)
-        return outcome
+        return landed(self._moves.reset(branch, ref, if_head=if_head))
 
     # Jobs
 
@@ -368,7 +305,3 @@ def _check_name(name: str, what: str, allowed: re.Pattern[str]) -> None:
 
 def _taken(name: str, uri: str) -> AlreadyExists:
     return AlreadyExists(f"there is a branch or tag {name!r}", table=uri)
-
-
-def _head_changed(moved: HeadMoved) -> HeadChanged:
-    return HeadChanged(f"the branch {moved.branch!r} is at {moved.actual}, not at {moved.expected}")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import lakefs_sdk
 import msgspec
@@ -18,11 +17,11 @@ import pyarrow as pa
 
 from lakeseal.branches.history import History
 from lakeseal.branches.lakefs_server import Server, ServerCommit
+from lakeseal.branches.objects import open_object
 from lakeseal.branches.tree import Kept
 from lakeseal.branches.values import CHANGES, ENTRIES, Change, ChangeKind, Entry, Protection, Ref, entry_table
-from lakeseal.errors import ObjectNotFound, RefNotFound, UnsafePath
-from lakeseal.storage import Store, StoreSpec, resolve
-from lakeseal.storage.location import parse
+from lakeseal.errors import RefNotFound
+from lakeseal.storage import Store, StoreSpec
 
 JOB_PREFIX = "lakeseal-job-"
 SCRATCH_PREFIX = "lakeseal-scratch-"
@@ -170,18 +169,7 @@ class LakeFSGround:
         return self.server.side_by_side(lambda path: self.entry(commit_id, path), paths)
 
     def open(self, entry: Entry) -> pa.NativeFile:
-        try:
-            if "://" not in entry.address:
-                return self.store.open_read(entry.address)
-            # A repository must not make its readers open files of their own machine.
-            if parse(entry.address).kind != parse(self.objects.uri).kind:
-                raise UnsafePath("an entry's object is on another kind of store", file=entry.address)
-            store, key = resolve(quote(entry.address, safe="/:@"), self.objects.storage_options)
-            return store.open_read(key)
-        except ObjectNotFound as error:
-            raise ObjectNotFound(
-                f"the object of {entry.path!r} is gone", file=entry.address, hint="It was collected, or never written"
-            ) from error
+        return open_object(self.store, self.objects, entry)
 
 
 def _batched(items: Iterable[T], count: int) -> Iterator[list[T]]:

@@ -20,8 +20,9 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.branches import checks as rules
+from lakeseal.branches.common_store import MergeRequest
 from lakeseal.branches.lakefs_ground import LakeFSGround, change_tables, same
-from lakeseal.branches.lakefs_moves import LakeFSMoves, own, pauses
+from lakeseal.branches.lakefs_moves import LakeFSMoves, check_text, own, pauses
 from lakeseal.branches.lakefs_server import ASIDE, JOB
 from lakeseal.branches.merging import conflict
 from lakeseal.branches.paths import check_path, directory, outermost
@@ -37,7 +38,7 @@ from lakeseal.branches.values import (
     Ref,
     Strategy,
 )
-from lakeseal.errors import InvalidArgument, ObjectNotFound
+from lakeseal.errors import ObjectNotFound
 
 
 class Plan(Struct, kw_only=True):
@@ -55,26 +56,15 @@ class LakeFSMerges:
         self._ground = ground
         self._moves = moves
 
-    def merge(
-        self,
-        source: str,
-        dest: str,
-        *,
-        strategy: Strategy | None,
-        if_head: str | None,
-        message: str,
-        metadata: Mapping[str, str],
-        checks: Sequence[Check],
-    ) -> MergeResult | HeadMoved:
-        if strategy not in (None, "source-wins", "dest-wins"):
-            raise InvalidArgument(f"{strategy!r} is no strategy", hint="Use source-wins or dest-wins, or none")
-        noted = own(metadata)
+    def merge(self, request: MergeRequest) -> MergeResult | HeadMoved:
+        source, dest, if_head = request.source, request.dest, request.if_head
+        message, noted = check_text(request.message) or request.default_message, own(request.metadata)
         for pause in pauses():
             head = self._ground.head(dest)
             if if_head is not None and head != if_head:
                 return HeadMoved(branch=dest, expected=if_head, actual=head)
-            attempt = _Attempt(self._ground, self._moves, self._ground.look(source), dest, head, strategy)
-            outcome = attempt.run(message or f"Merge {source} into {dest}", noted, checks)
+            attempt = _Attempt(self._ground, self._moves, self._ground.look(source), dest, head, request.strategy)
+            outcome = attempt.run(message, noted, request.checks)
             if isinstance(outcome, MergeResult) or if_head is not None:
                 return outcome
             time.sleep(pause)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
 from lakeseal.branches import checks as rules
 from lakeseal.branches import diff, merge
+from lakeseal.branches.common_store import MergeRequest
 from lakeseal.branches.editor import Editor, Tally
 from lakeseal.branches.edits import EditStream, from_diff, prepared, reversed_diff
 from lakeseal.branches.ground import Ground
 from lakeseal.branches.heads import Head, Standing, Verdict, now_ms
 from lakeseal.branches.merging import Merging, Proposal, conflict, write_tree
 from lakeseal.branches.paths import directory, outermost
-from lakeseal.branches.store import Check
 from lakeseal.branches.tree import Row, Rows, TreeWriter
-from lakeseal.branches.values import Changes, Commit, HeadMoved, MergeResult, Ref, Strategy
+from lakeseal.branches.values import Changes, Commit, HeadMoved, MergeResult, Ref
 from lakeseal.errors import (
     BranchProtected,
     Collected,
@@ -77,19 +77,9 @@ class Moves:
 
         return self._moved(branch, build)
 
-    def merge(
-        self,
-        source: str,
-        dest: str,
-        *,
-        strategy: Strategy | None,
-        if_head: str | None,
-        message: str,
-        metadata: Mapping[str, str],
-        checks: Sequence[Check],
-    ) -> MergeResult | HeadMoved:
-        if strategy not in (None, "source-wins", "dest-wins"):
-            raise InvalidArgument(f"{strategy!r} is no strategy", hint="Use source-wins or dest-wins, or none")
+    def merge(self, request: MergeRequest) -> MergeResult | HeadMoved:
+        source, dest, if_head = request.source, request.dest, request.if_head
+        metadata = dict(request.metadata)
         result: MergeResult | None = None
 
         def build(head: Head, standing: Standing) -> Commit | HeadMoved:
@@ -100,21 +90,21 @@ class Moves:
             top = self._ground.lasting(looked)
             job = top.job if looked.ref.kind == "job" else ""
             onto = self._ground.history.get(head.commit)
-            merging = Merging(self._ground, source=top, dest=onto, strategy=strategy, by_job=bool(job))
+            merging = Merging(self._ground, source=top, dest=onto, strategy=request.strategy, by_job=bool(job))
             if merging.nothing_to_do:
                 result = MergeResult(commit=head.commit, base=top.id, nothing_to_do=True)
                 return merging.dest
             tree, entries = merging.tree(f"the merge of {source!r} into {dest!r}")
-            asked = [*rules.rules_from_json(head.protection.rules), *checks]
+            asked = [*rules.rules_from_json(head.protection.rules), *request.checks]
             if asked:
                 after = self._ground.files.root(tree)
-                rules.run(asked, Proposal(self._ground, looked.ref, head.ref, top, dict(metadata), after))
+                rules.run(asked, Proposal(self._ground, looked.ref, head.ref, top, metadata, after))
             made = self._ground.history.put(
                 parents=[merging.dest, top],
                 tree=tree,
                 entries=entries,
-                message=message or f"Merge {source} into {dest}",
-                metadata=dict(metadata),
+                message=request.message or request.default_message,
+                metadata=metadata,
                 now_ms=now_ms(),
                 job=job,
             )
