@@ -45,9 +45,7 @@ def opened() -> Iterator[Callable[[EmbeddedBranchStore], EmbeddedBranchStore]]:
 
 
 @pytest.fixture
-def repo(
-    opened: Callable[[EmbeddedBranchStore], EmbeddedBranchStore], memory_ledger: Ledger
-) -> EmbeddedBranchStore:
+def repo(opened: Callable[[EmbeddedBranchStore], EmbeddedBranchStore], memory_ledger: Ledger) -> EmbeddedBranchStore:
     """The quick one, in small pieces."""
     return opened(embedded.create(f"memory://{uuid.uuid4().hex}/repo", ledger=memory_ledger, shape=TINY))
 

@@ -6,11 +6,7 @@ Prints the number of crashes; what is wrong is an exception. A process of its ow
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +18,8 @@ from lakeseal.branches.values import Changes, Job
 from lakeseal.errors import AlreadyExists, HistoryExpired, RepositoryNotFound
 from lakeseal.storage import open_store
 from lakeseal.testing.branch_contract import content, run_job, write
-from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects, When
+from lakeseal.testing.crash_runs import crash_everywhere
+from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects
 
 SHAPE = Shape(cut=3, longest=5, node_cut=2, node_longest=2)
 
@@ -162,55 +159,16 @@ def whole(repo: EmbeddedBranchStore, expired: bool) -> None:
         content(repo, job.branch)
 
 
-def forked(do: Callable[[], object]) -> int:
-    """The exit status of a child that does it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            do()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
 def main(ledger_url: str, directory: str, nth: str) -> None:
-    root = Path(directory)
-    empty = root / "empty.db"
-    assert forked(lambda: ledger.open(f"sqlite:///{empty}").close()) == 0
-
-    def place(name: str) -> tuple[str, Path]:
-        home = root / name
-        home.mkdir()
-        if ledger_url != "sqlite":
-            return ledger_url, home
-        shutil.copy(empty, home / "ledger.db")  # migrating one each time would take most of the time
-        return f"sqlite:///{home}/ledger.db", home
-
-    url, home = place("whole")
-    count_file = home / "count"
-
-    def uninterrupted() -> None:
-        script = Script(url, home, Effects())
-        script.run()
-        count_file.write_text(str(script.effects.count))
-
-    assert forked(uninterrupted) == 0
-    assert forked(lambda: survive(url, home)) == 0
-    crashes = 0
-    count = int(count_file.read_text())
-    for at in range(1, count + 1, int(nth)):
-        for when in When:
-            url, home = place(f"{at}-{when.name}")
-            status = forked(lambda: Script(url, home, Effects(at, when)).run())  # noqa: B023
-            if status == 0 and at > count - 5:
-                continue  # what is old history to the last collection depends on the clock, and so does what it deletes
-            assert os.WIFSIGNALED(status), f"effect {at} was not reached"
-            assert os.WTERMSIG(status) == signal.SIGKILL
-            assert forked(lambda: survive(url, home)) == 0, f"killed {when.name} effect {at}"  # noqa: B023
-            crashes += 1
-            shutil.rmtree(home)
+    crashes = crash_everywhere(
+        Path(directory),
+        ledger_url,
+        int(nth),
+        lambda url, home, effects: Script(url, home, effects).run(),
+        survive,
+        # What is old history to the last collection depends on the clock, and so does what it deletes.
+        may_end=lambda left: left < 5,
+    )
     print(crashes)
 
 

@@ -8,12 +8,7 @@ Prints the number of crashes; what is wrong is an exception. A process of its ow
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import sys
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 from lakeseal import ledger
@@ -32,6 +27,7 @@ from lakeseal.owner.routing import Route, Router
 from lakeseal.owner.transaction import Transaction
 from lakeseal.service.client import HttpOwner
 from lakeseal.storage import Store, open_store
+from lakeseal.testing.crash_runs import crash_everywhere
 from lakeseal.testing.crashes import CrashingLedger, CrashingOwner, CrashingStore, Effects, When
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import WRITE, add, metadata, newest
@@ -134,56 +130,18 @@ def survive(url: str, directory: Path) -> None:
         check_history(store, acknowledged)
 
 
-def forked(do: Callable[[], None]) -> int:
-    """The exit status of a child that does it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            do()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
 def main(ledger_url: str, directory: str, nth: str) -> None:
-    root = Path(directory)
-
-    empty = root / "empty.db"
-    assert forked(lambda: ledger.open(f"sqlite:///{empty}").close()) == 0
-
-    def place(name: str) -> tuple[str, Path]:
-        home = root / name
-        home.mkdir()
-        if ledger_url != "sqlite":
-            return ledger_url, home
-        shutil.copy(empty, home / "ledger.db")  # migrating one each time would take most of the time
-        return f"sqlite:///{home}/ledger.db", home
-
-    url, home = place("whole")
-    count_file = home / "count"
-
-    def whole() -> None:
-        script = Script(url, home, Effects())
-        script.run()
-        count_file.write_text(str(script.effects.count))
-
-    assert forked(whole) == 0
-    assert forked(lambda: survive(url, home)) == 0
-    crashes = 0
-    for at in range(1, int(count_file.read_text()) + 1, int(nth)):
-        for when in When:
-            if when is When.INSIDE and ledger_url.startswith("http"):
-                continue
-            url, home = place(f"{at}-{when.name}")
-            status = forked(lambda: Script(url, home, Effects(at, when)).run())  # noqa: B023
-            if status == 0 and ledger_url.startswith("http"):
-                continue  # the service's publisher was faster, and left the client less to do
-            assert os.WIFSIGNALED(status), f"effect {at} was not reached"
-            assert os.WTERMSIG(status) == signal.SIGKILL
-            assert forked(lambda: survive(url, home)) == 0, f"killed {when.name} effect {at}"  # noqa: B023
-            crashes += 1
+    at_a_service = ledger_url.startswith("http")
+    crashes = crash_everywhere(
+        Path(directory),
+        ledger_url,
+        int(nth),
+        lambda url, home, effects: Script(url, home, effects).run(),
+        survive,
+        moments=[when for when in When if not (at_a_service and when is When.INSIDE)],
+        # The service's publisher may be faster, and leave the client less to do.
+        may_end=lambda left: at_a_service,
+    )
     print(crashes)
 
 
