@@ -3,10 +3,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
+import typer
 
+from lakeseal.cli.app import HOMES
 from lakeseal.cli.options import parse_store_options
 from lakeseal.errors import LakesealError
 
@@ -48,3 +51,17 @@ def test_a_reader_of_the_output_may_leave_early(sales: str) -> None:
 def test_store_options_are_split_at_the_first_equals_sign() -> None:
     assert parse_store_options(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     assert parse_store_options(None) is None
+
+
+def test_every_command_of_a_module_is_found_and_no_other_module_is_loaded_for_it() -> None:
+    for module, commands in HOMES.items():
+        there = typer.main.get_group(import_module(f"lakeseal.cli.{module}").commands).commands
+        assert tuple(there) == commands
+    asked = "import sys; from lakeseal.cli import main; main(['read', '--help']); print(*sys.modules, sep='\\n')"
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+    assert "lakeseal.cli.read" in loaded
+    assert {"lakeseal.cli.ingest", "lakeseal.cli.steps", "lakeseal.ingest", "pyspark"}.isdisjoint(loaded)
+
+
+def test_a_command_that_is_mistyped_is_told_what_it_may_mean(lakeseal: Run) -> None:
+    assert "history" in lakeseal("histor").err

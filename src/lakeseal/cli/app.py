@@ -1,27 +1,60 @@
-"""The commands put together, and what happens to errors."""
+"""The commands put together, and what happens to errors. A command's module is loaded when the command is asked for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from lakeseal.cli import branch, change, demo, doctor, ingest, owner, read, serve, steps, upkeep, write
 from lakeseal.cli.output import Output
 from lakeseal.errors import LakesealError
 
+HOMES = {
+    "demo": ("demo",),
+    "read": ("read", "history", "files", "schema", "describe"),
+    "write": ("create", "write", "convert"),
+    "change": ("delete", "update", "changes"),
+    "upkeep": ("optimize", "vacuum", "restore", "clone"),
+    "branch": ("branch",),
+    "owner": ("owner",),
+    "ingest": ("ingest",),
+    "steps": ("steps",),
+    "serve": ("serve",),
+    "doctor": ("doctor",),
+}
+"""Module → its commands, in the order in which the help shows them."""
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [command for commands in HOMES.values() for command in commands]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        home = next((module for module, commands in HOMES.items() if cmd_name in commands), None)
+        if home is not None:
+            self.commands.update(typer.main.get_group(import_module(f"lakeseal.cli.{home}").commands).commands)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.list_commands(ctx):
+            for name in self.list_commands(ctx):
+                self.get_command(ctx, name)  # what was meant may be among them
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="lakeseal",
+    cls=_Commands,
     help="Atomic, exactly-once publishing of what Spark writes.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (demo, read, write, change, upkeep, branch, owner, ingest, steps, serve, doctor):
-    app.add_typer(group.commands)
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lakeseal.cli.output import Output
-from lakeseal.steps.context import is_service
+from lakeseal.owner.connect import is_service
 from lakeseal.table import Table
 
 

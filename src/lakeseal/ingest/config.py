@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.source import Source
 from lakeseal.ledger import parse as parse_ledger
-from lakeseal.steps.context import is_service
+from lakeseal.owner.connect import is_service
 
 Delivery = Literal["exactly_once", "at_least_once"]
 CommitPolicy = Literal["full", "successful", "partial"]

@@ -80,6 +80,11 @@ _memory: dict[str, LedgerOwner] = {}
 _open: weakref.WeakValueDictionary[bytes, LedgerOwner] = weakref.WeakValueDictionary()
 
 
+def is_service(url: str) -> bool:
+    """Whether this is the address of a service, and not of a ledger."""
+    return url.partition("://")[0].lower() in _PROVIDERS
+
+
 def connect(owner: str | OwnerConfig | OwnerEndpoint, **options: Any) -> OwnerEndpoint:
     """`options` are further fields of `OwnerConfig`. An owner that is connected already is returned as it is."""
     if not isinstance(owner, str | OwnerConfig):

@@ -17,18 +17,11 @@ from lakeseal import ledger as ledgers
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 from lakeseal.ledger import Ledger
-from lakeseal.owner.connect import OwnerConfig, Owners, connect
+from lakeseal.owner.connect import OwnerConfig, Owners, connect, is_service
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.steps.books import Books, LedgerBooks, books_of
 from lakeseal.steps.turn import Turn
 from lakeseal.storage import Store, StoreSpec
-
-_SERVICES = ("http://", "https://")
-
-
-def is_service(url: str) -> bool:
-    """Whether this is the address of a service, and not of a ledger."""
-    return url.lower().startswith(_SERVICES)
 
 
 class StepContext:
