@@ -132,26 +132,27 @@ class Editor:
     def _spliced(self, there: pa.Table, edits: pa.Table) -> pa.Table:
         """The same for few edits in a long range, which is copied in pieces."""
         paths = there["path"]
-        places = [ranges.count_below(paths, path) for path in edits["path"].to_pylist()]
+        places = ranges.counts_below(paths, edits["path"].to_pylist())
         inside = pa.array([place if place < len(there) else None for place in places], pa.int64())
         found = pc.equal(pc.fill_null(paths.take(inside), ""), edits["path"])
         old = there.take(pc.if_else(found, inside, None))
         fits = self._fits(old, edits)
         is_put = pc.is_valid(edits["address"])
-        pieces, start = [], 0
-        rows = zip(places, found.to_pylist(), fits.to_pylist(), is_put.to_pylist(), strict=True)
-        puts = _puts(edits)
-        number = 0
-        for place, is_there, fit, put in rows:
-            if fit:
-                pieces.append(there.slice(start, place - start))
-                start = place + is_there
-                if put:
-                    pieces.append(puts.slice(number, 1))
-            number += put
         done, before = edits.filter(fits), old.filter(fits)
-        self._count(before.filter(pc.is_valid(before["path"])), _puts(done))
-        return pa.concat_tables([*pieces, there.slice(start)]).combine_chunks()
+        puts = _puts(done)
+        self._count(before.filter(pc.is_valid(before["path"])), puts)
+        pieces, start, first, number = [], 0, 0, 0
+        # Puts that come to one place are one piece.
+        for place, is_there, fit, put in zip(
+            places, found.to_pylist(), fits.to_pylist(), is_put.to_pylist(), strict=True
+        ):
+            if fit:
+                if place > start:
+                    pieces += [puts.slice(first, number - first), there.slice(start, place - start)]
+                    first = number
+                start = place + is_there
+                number += put
+        return pa.concat_tables([*pieces, puts.slice(first), there.slice(start)]).combine_chunks()
 
     def _outside(self, there: pa.Table) -> pa.Table:
         """Without what lies in directories that are emptied."""

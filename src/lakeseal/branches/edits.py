@@ -47,6 +47,8 @@ class EditStream:
     def __init__(self, tables: Iterable[pa.Table], emptied: Sequence[Interval] = ()) -> None:
         self._tables: Iterator[pa.Table] = iter(tables)
         self._head: pa.Table | None = None
+        self._next = ""
+        """The head's first path, which every range of a tree is compared with."""
         self.emptied = tuple(emptied)
         self._lows = [low for low, _ in self.emptied]
 
@@ -76,10 +78,9 @@ class EditStream:
             count = ranges.count_below(head["path"], upper, or_equal=True)
             if count:
                 taken.append(head.slice(0, count))
-            if count < len(head):
-                self._head = head.slice(count)
+            self._set(head.slice(count) if count < len(head) else None)
+            if self._head is not None:
                 break
-            self._head = None
         return pa.concat_tables(taken).combine_chunks() if taken else EDITS.empty_table()
 
     def known_touched(self, uppers: Sequence[str | None]) -> list[bool]:
@@ -96,15 +97,20 @@ class EditStream:
         return touched
 
     def _next_is_at_most(self, upper: str | None) -> bool:
-        head = self._peek()
-        return head is not None and (upper is None or head["path"][0].as_py() <= upper)
+        return self._peek() is not None and (upper is None or self._next <= upper)
 
     def _peek(self) -> pa.Table | None:
-        while self._head is None or not len(self._head):
-            self._head = next(self._tables, None)
-            if self._head is None:
+        while self._head is None:
+            table = next(self._tables, None)
+            if table is None:
                 return None
+            self._set(table)
         return self._head
+
+    def _set(self, head: pa.Table | None) -> None:
+        self._head = head if head is not None and len(head) else None
+        if self._head is not None:
+            self._next = self._head["path"][0].as_py()
 
 
 class Prepared(Struct, frozen=True, kw_only=True):

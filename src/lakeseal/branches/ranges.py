@@ -120,6 +120,18 @@ def count_below(paths: pa.ChunkedArray | pa.Array, key: str | None, *, or_equal:
     return low
 
 
+def counts_below(paths: pa.ChunkedArray | pa.Array, keys: Sequence[str]) -> list[int]:
+    """The same for each of several sorted keys, of which many may lie between the same two paths."""
+    counts: list[int] = []
+    at, bound = 0, paths[0].as_py() if len(paths) else None
+    for key in keys:
+        if bound is not None and bound < key:
+            at = count_below(paths, key)
+            bound = paths[at].as_py() if at < len(paths) else None
+        counts.append(at)
+    return counts
+
+
 def within(entries: pa.Table, low: str, high: str | None) -> pa.Table:
     """The rows of a table sorted by path with `low` ≤ path < `high`."""
     if not len(entries):
