@@ -23,7 +23,9 @@ from msgspec import Meta, Struct
 from lakeseal.branches.values import ENTRIES
 from lakeseal.errors import BrokenTree
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+# A range is too short for several threads to gain more than they cost.
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_READING = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 _AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -79,7 +81,7 @@ def decode(data: bytes, id_: str, file: str) -> pa.Table:
     if _seal(body, id_) != data[len(body) :]:
         raise BrokenTree("a range does not hold the entries that its name says", file=file)
     try:
-        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        table = pa.ipc.open_stream(pa.py_buffer(body), options=_READING).read_all()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BrokenTree(f"a range can't be read: {error}", file=file) from error
     if table.schema != ENTRIES:
