@@ -276,3 +276,23 @@ def test_what_columns_have_no_place_for_is_text() -> None:
     text = unknown_text(add("a", unknown={"x": 1}, deletion_vector=vector(unknown={"y": 2})))
     assert text is not None
     assert msgspec.json.decode(text) == {"x": 1, "deletionVector": {"y": 2}}
+
+
+class TestCompacted:
+    """One action per key in any order; where a writer left more, the first is the newest."""
+
+    def compacted(self, *actions: Action) -> LogCommit:
+        return LogCommit(version=5, file="0.5.compacted.json", data=codec.encode(actions))
+
+    def test_the_first_action_of_a_key_wins(self) -> None:
+        first = SetTransaction(app_id="a", version=2)
+        actions = [remove("x"), add("y"), first, add("x"), remove("y"), SetTransaction(app_id="a", version=1)]
+        state = replay(None, [self.compacted(*actions)])
+        assert paths(state) == ["y"]
+        assert state.txns == {"a": first}
+
+    def test_a_broken_line_is_counted_from_the_top(self) -> None:
+        good = self.compacted(add("x"), add("y"))
+        broken = msgspec.structs.replace(good, data=good.data + b'{"add":1}\n' + good.data)
+        with pytest.raises(BrokenCommit, match="Line 3"):
+            replay(None, [broken])

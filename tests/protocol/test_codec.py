@@ -124,3 +124,10 @@ def test_an_oversize_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_json_cannot_hold_is_refused_when_written(value: object) -> None:
     with pytest.raises(InvalidArgument):
         encode([CommitInfo(user_metadata=value)])
+
+
+def test_what_is_unknown_beside_an_action_is_kept_and_does_not_hide_it() -> None:
+    line = b'{"txn":{"appId":"a","version":1},"alongside":["b",2]}\n'
+    known, unknown = decode(line)
+    assert known == SetTransaction(app_id="a", version=1)
+    assert unknown == UnknownAction(name="alongside", value=["b", 2])

@@ -129,8 +129,7 @@ class DataReader:
         )
         self._values: dict[tuple[str, str | None], pa.Scalar] = {}
         self._plan: _Plan | None = None
-        # Many small reads are what a remote store is slow at; a local disk is not, and needs no copy of its bytes.
-        self._pre_buffer = not store.uri.startswith("file:")
+        self.is_local = store.uri.startswith("file:")
         fields = [plain_field(f) for f in (*self._wanted, *spec.extra_columns.fields)]
         if spec.position_column is not None:
             fields.append(pa.field(spec.position_column, pa.int64()))
@@ -154,7 +153,7 @@ class DataReader:
                         yield changed
 
         rows = data_files(files) if isinstance(files, pa.Table) else files
-        return in_order(_groups(rows), batches, workers=workers)
+        return in_order(grouped(rows), batches, workers=workers)
 
     def read_file(self, file: DataFile, *, row_groups: RowGroups | None = None) -> Iterator[pa.RecordBatch]:
         try:
@@ -218,7 +217,8 @@ class DataReader:
         return pq.ParquetFile(
             opened,
             coerce_int96_timestamp_unit="us",
-            pre_buffer=self._pre_buffer,
+            # Many small reads are what a remote store is slow at; a local disk is not, and needs no copy of its bytes.
+            pre_buffer=not self.is_local,
             page_checksum_verification=True,
         )
 
@@ -272,13 +272,13 @@ class DataReader:
         return BrokenDataFile(f"A data file cannot be read: {error}", table=self._store.uri, file=file.path)
 
 
-def _groups(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+def grouped(files: Iterable[DataFile], most: int = _GROUP_FILES) -> Iterator[list[DataFile]]:
     """Files in their order; small ones together, since handing them over one by one costs as much as reading them."""
     group: list[DataFile] = []
     size = 0
     for file in files:
         of_file = _GROUP_BYTES if file.size is None else file.size
-        if group and (size + of_file > _GROUP_BYTES or len(group) == _GROUP_FILES):
+        if group and (size + of_file > _GROUP_BYTES or len(group) == most):
             yield group
             group, size = [], 0
         group.append(file)

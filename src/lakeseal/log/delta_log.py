@@ -134,7 +134,7 @@ class DeltaLog:
                 end = data.find(b"\n", start)
                 end = len(data) if end < 0 else end
                 if b'"commitInfo"' in data[start : min(end, start + _LINE_HEAD)]:
-                    action = codec.decode_line(data[start:end], number)
+                    action = codec.decode_line(data[start:end], number)[0]
                     if isinstance(action, CommitInfo):
                         return action
                 start, number = end + 1, number + 1

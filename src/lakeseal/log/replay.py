@@ -4,12 +4,15 @@ Pure but for the bytes that the caller feeds. Commits are decoded in one C call 
 unknown fields; a chunk that has some, or is broken, goes through the exact codec, which keeps them or says which line
 is wrong. Structs live only until the next flush into columns, so memory follows the columns, not Python objects.
 
-The last action per file key, per appId and per domain wins; protocol and metadata are the last ones seen (F5).
+The last action per file key, per appId and per domain wins; protocol and metadata are the last ones seen (F5). In a
+compacted file it is the first: such a file is to hold one action per key, but there are writers that only put commits
+together, newest first, because that is how others read them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -66,6 +69,9 @@ class LogCommit(Struct, frozen=True, kw_only=True):
     version: int
     file: str
     data: bytes
+
+    def is_compacted(self) -> bool:
+        return self.file.endswith(".compacted.json")
 
 
 class _Vector(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
@@ -143,7 +149,7 @@ class _Line(Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields
         if len(found) != 1 or found[0][1] == _NULL:
             raise msgspec.ValidationError("a line holds no action, or two")
         name, raw = found[0]
-        return None if name == "cdc" else codec.decode_line(b'{"%b":%b}' % (_OTHERS[name], raw))
+        return None if name == "cdc" else codec.decode_line(b'{"%b":%b}' % (_OTHERS[name], raw))[0]
 
 
 _decoder = typed_json.decoder(_Line)
@@ -170,13 +176,16 @@ class _Replayer:
 
     def feed(self, commit: LogCommit) -> None:
         self._version, self._commit_info = commit.version, None
-        first_line = 1
-        for chunk in _chunks(commit.data):
+        data, line, step = commit.data, 1, 1
+        if commit.is_compacted():
+            lines = data.split(b"\n")
+            data, line, step = b"\n".join(reversed(lines)), len(lines), -1
+        for chunk in _chunks(data):
             try:
                 self._feed_fast(chunk)
             except (BrokenCommit, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                self._feed_exact(chunk, first_line)
-            first_line += chunk.count(b"\n")
+                self._feed_exact(chunk, line, step)
+            line += step * chunk.count(b"\n")
             if len(self._tail.adds.actions) + len(self._tail.removes.actions) >= _FLUSH_ROWS:
                 self._tail.flush()
 
@@ -197,10 +206,11 @@ class _Replayer:
         for action in actions:
             self._note(action)
 
-    def _feed_exact(self, chunk: bytes, first_line: int) -> None:
-        for number, line in enumerate(chunk.split(b"\n"), first_line):
+    def _feed_exact(self, chunk: bytes, first_line: int, step: int) -> None:
+        for number, line in zip(count(first_line, step), chunk.split(b"\n"), strict=False):
             if line and not line.isspace():
-                self._note(codec.decode_line(line, number))
+                for action in codec.decode_line(line, number):
+                    self._note(action)
                 self._tail.lines += 1
 
     def _note(self, action: Action) -> None:

@@ -116,7 +116,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             )
             if raw is not None
         ]
-        return cls.of_actions(decode_line(b'{"%b":%b}' % (name.encode(), bytes(raw))) for name, raw in raws)
+        return cls.of_actions(decode_line(b'{"%b":%b}' % (name.encode(), bytes(raw)))[0] for name, raw in raws)
 
     @classmethod
     def of_actions(cls, actions: Iterable[Action]) -> Content:

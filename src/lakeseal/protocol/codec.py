@@ -1,7 +1,8 @@
 """Lines of the log ↔ actions, exactly.
 
-`decode` keeps what it does not know and refuses what it cannot trust: every line is one JSON object with one action;
-keys with null are as good as absent, blank lines are skipped, and nothing else is forgiven (cut-off lines, a key given
+`decode` keeps what it does not know and refuses what it cannot trust: every line is one JSON object with one action
+(or one that is known beside others that are not); keys with null are as good as absent, blank lines are skipped, and
+nothing else is forgiven (cut-off lines, a key given
 twice, wrong types, numbers beyond 64 bits in known fields, a byte-order mark, nesting beyond `MAX_DEPTH`, a line beyond
 `MAX_LINE_BYTES`). What is refused raises `BrokenCommit` with the number of the line, counted from 1. An empty file has
 no actions.
@@ -28,28 +29,31 @@ _BOM = b"\xef\xbb\xbf"
 
 def decode(data: bytes) -> list[Action]:
     return [
-        decode_line(line, number)
+        action
         for number, line in enumerate(data.split(b"\n"), start=1)
         if line and not line.isspace()
+        for action in decode_line(line, number)
     ]
 
 
-def decode_line(line: bytes, number: int = 1) -> Action:
-    """The action of one line; `number` is the line's place in its file, for errors."""
+def decode_line(line: bytes, number: int = 1) -> list[Action]:
+    """The action of one line, and after it what stands beside it; `number` is the line's place in its file."""
     value = _parse(line.strip(), number)
     if not isinstance(value, dict):
         raise _broken(number, "is not a JSON object")
-    present = [(key, content) for key, content in value.items() if content is not None]
-    if len(present) != 1:
-        raise _broken(number, "holds no action" if not present else f"holds {len(present)} actions")
-    key, content = present[0]
-    cls = BY_KEY.get(key)
-    if cls is None:
-        return UnknownAction(name=key, value=content)
+    present = {key: content for key, content in value.items() if content is not None}
+    known = [key for key in present if key in BY_KEY]
+    if not present or len(known) > 1 or (not known and len(present) > 1):
+        raise _broken(number, f"holds {len(present)} actions" if present else "holds no action")
+    actions: list[Action] = [_known(key, present[key], number) for key in known]
+    return actions + [UnknownAction(name=key, value=present[key]) for key in present if key not in BY_KEY]
+
+
+def _known(key: str, content: Any, number: int) -> Action:
     if not isinstance(content, dict):
         raise _broken(number, f"holds an action {key!r} that is not an object")
     try:
-        return cls.from_json(content)
+        return BY_KEY[key].from_json(content)
     except msgspec.ValidationError as error:
         raise _broken(number, f"holds an action {key!r} that is malformed: {error}") from error
 
