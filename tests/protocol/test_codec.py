@@ -59,7 +59,6 @@ def test_integers_beyond_64_bits_survive_where_nobody_interprets_them() -> None:
         b"{}",
         b'{"add":null}',
         TXN[:-1] + b',"commitInfo":{}}',
-        TXN[:-1] + b',"later":1}',
         b'{"txn":{"appId":"a","version":1},"txn":{"appId":"b","version":2}}',
         b'{"txn":{"appId":"a","appId":"b","version":1}}',
         b'{"commitInfo":{"a":[{"b":1,"b":2}]}}',
