@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lakeseal import ledger
 from lakeseal.branches import embedded
 from lakeseal.branches.embedded import EmbeddedBranchStore
 from lakeseal.branches.ranges import Shape
+from lakeseal.branches.tree import TreeWriter
 from lakeseal.branches.values import Changes, Entry
 from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, RefNotFound, UnsafePath
+from lakeseal.ledger import Ledger
 from lakeseal.storage import open_store
 from lakeseal.testing.branch_contract import checksum, content, run_job, write
 from lakeseal.testing.crashes import CrashingStore, Effects
@@ -273,23 +274,25 @@ def do_everything(repo: EmbeddedBranchStore) -> None:
     repo.revert("main", "main~1")
 
 
-def test_a_collection_in_the_middle_of_anything_harms_nothing() -> None:
+def test_a_collection_in_the_middle_of_anything_harms_nothing(
+    memory_ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After each single write, somebody else collects all that looks like garbage."""
+    monkeypatch.setattr(TreeWriter, "at_once", 1)  # so that the nth write is always the same one
     expected = {"a": b"1", "b": b"2", "c": b"3"} | {f"out/{n}": b"one" for n in range(6)}
     at, reached = 0, True
     while reached:
         at += 1
         uri = f"memory://{uuid.uuid4().hex}/repo"
-        with ledger.open("sqlite://") as book:
-            other = embedded.create(uri, ledger=book, shape=TINY)
-            effects = Interrupting(at, other.gc)
-            store: Any = CrashingStore(open_store(uri), effects)
-            do_everything(embedded.open(uri, ledger=book, store=store))
-            whole(other)
-            assert content(other, "main") == expected, at
-            other.gc(job_grace_ms=0)
-            whole(other)
-            reached = effects.count >= at
+        other = embedded.create(uri, ledger=memory_ledger, shape=TINY)
+        effects = Interrupting(at, other.gc)
+        store: Any = CrashingStore(open_store(uri), effects)
+        do_everything(embedded.open(uri, ledger=memory_ledger, store=store))
+        whole(other)
+        assert content(other, "main") == expected, at
+        other.gc(job_grace_ms=0)
+        whole(other)
+        reached = effects.count >= at
     assert at > 20
 
 

@@ -43,4 +43,9 @@ def run_job(
 
 
 def content(repo: BranchStore, ref: str, directory: str = "") -> dict[str, bytes]:
-    return {entry.path: repo.read(ref, entry.path) for entry in repo.list(ref, directory)}
+    """All files of one commit: the ref is looked up once."""
+    found = {}
+    for entry in repo.list(ref, directory):
+        with repo.open_entry(entry) as file:
+            found[entry.path] = file.read()
+    return found
