@@ -166,6 +166,7 @@ def main(ledger_url: str, directory: str, nth: str) -> None:
         int(nth),
         lambda url, home, effects: Script(url, home, effects).run(),
         survive,
+        distinct=True,
         # What is old history to the last collection depends on the clock, and so does what it deletes.
         may_end=lambda left: left < 5,
     )

@@ -23,7 +23,7 @@ def crash_everywhere(url: str, folder: Path, every: int) -> int:
 
 
 def test_whoever_dies_at_any_write_leaves_the_old_or_the_new_and_others_go_on(tmp_path: Path) -> None:
-    assert crash_everywhere("sqlite", tmp_path, 14) > 12
+    assert crash_everywhere("sqlite", tmp_path, 8) > 10
 
 
 def test_the_same_with_heads_in_postgresql(postgres_url: str, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_the_same_with_heads_in_postgresql(postgres_url: str, tmp_path: Path) ->
 
 @pytest.mark.stress
 def test_whoever_dies_at_each_single_write_leaves_the_old_or_the_new(tmp_path: Path) -> None:
-    assert crash_everywhere("sqlite", tmp_path, 1) > 150
+    assert crash_everywhere("sqlite", tmp_path, 1) > 100
 
 
 @pytest.mark.parametrize(

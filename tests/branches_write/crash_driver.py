@@ -55,4 +55,5 @@ def check(url: str, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(crash_everywhere(Path(sys.argv[1]), SQLITE, int(sys.argv[2]), write_new, check, prepare=prepare))
+    root, nth = Path(sys.argv[1]), int(sys.argv[2])
+    print(crash_everywhere(root, SQLITE, nth, write_new, check, prepare=prepare, distinct=True))

@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
+
 from lakeseal import ledger
 from lakeseal.testing.crashes import Effects, When
 
@@ -33,12 +35,15 @@ def crash_everywhere(
     *,
     prepare: Survivor | None = None,
     moments: Iterable[When] = tuple(When),
+    distinct: bool = False,
     may_end: Callable[[int], bool] = lambda left: False,
 ) -> int:
     """How often it was killed. The ledger is at a URL, or `SQLITE`: then each run has one of its own.
 
-    `prepare` runs once, before all; every run starts with a copy of its directory. `may_end` says whether a script
-    that was to be killed at so many effects before its last may come to its end, where their number is not fixed.
+    `prepare` runs once, before all; every run starts with a copy of its directory. With `distinct`, moments that come
+    to the same are left out: before an effect as after the last one, and inside a write to a store. `may_end` says
+    whether a script that was to be killed at so many effects before its last may come to its end, where their number
+    is not fixed.
     """
     template, whole, count = root / "template", root / "whole", root / "count"
     template.mkdir()
@@ -55,15 +60,18 @@ def crash_everywhere(
     def uninterrupted() -> None:
         effects = Effects()
         script(url_in(whole), whole, effects)
-        count.write_text(str(effects.count))
+        count.write_bytes(msgspec.json.encode((effects.count, effects.transactions)))
 
     assert in_child(make) == 0
     shutil.copytree(template, whole)
     assert in_child(uninterrupted) == 0
     assert in_child(lambda: survivor(url_in(whole), whole)) == 0
-    effects, crashes = int(count.read_text()), 0
+    effects, transactions = msgspec.json.decode(count.read_bytes(), type=tuple[int, set[int]])
+    crashes = 0
     for at in range(1, effects + 1, every):
         for when in moments:
+            if distinct and (when is When.BEFORE or (when is When.INSIDE and at not in transactions)):
+                continue
             home = root / f"{at}-{when.name}"
             shutil.copytree(template, home)
             ended = in_child(lambda: script(url_in(home), home, Effects(at, when)))  # noqa: B023

@@ -35,6 +35,8 @@ class When(Enum):
 class Effects:
     def __init__(self, at: int | None = None, when: When = When.AFTER) -> None:
         self.count = 0
+        self.transactions: set[int] = set()
+        """Which of the effects were a ledger's."""
         self._at = at
         self._when = when
 
@@ -49,6 +51,7 @@ class Effects:
         return result
 
     def around_transaction(self, write: Callable[[Callable[[Tx], T]], T], do: Callable[[Tx], T]) -> T:
+        self.transactions.add(self.count + 1)
         if self.count + 1 != self._at or self._when is not When.INSIDE:
             return self.around(lambda: write(do))
 
