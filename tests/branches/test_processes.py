@@ -36,17 +36,23 @@ def test_whoever_dies_at_each_single_write_leaves_the_old_or_the_new(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("ledger", "rounds"), [("sqlite", 2), ("postgresql", 2), pytest.param("sqlite", 50, marks=pytest.mark.stress)]
+    ("ledger", "processes", "rounds"),
+    [("sqlite", 2, 2), ("postgresql", 2, 2), pytest.param("sqlite", 4, 50, marks=pytest.mark.stress)],
 )
 def test_of_overwriters_in_many_processes_one_is_left_and_each_acknowledged_one_is_in_the_log(
-    ledger: str, rounds: int, request: pytest.FixtureRequest, tmp_path: Path
+    ledger: str, processes: int, rounds: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db" if ledger == "sqlite" else str(request.getfixturevalue("postgres_url"))
     repo = embedded.create(tmp_path / "repo", ledger=url)
     command = [sys.executable, "-W", "error", str(HERE / "overwriter.py"), url, str(tmp_path / "repo")]
     writers = [
-        subprocess.Popen([*command, str(n), str(rounds), "4"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for n in range(4)
+        subprocess.Popen(
+            [*command, str(n), str(rounds), str(16 // processes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(processes)
     ]
     try:
         acknowledged: set[str] = set()
@@ -64,7 +70,7 @@ def test_of_overwriters_in_many_processes_one_is_left_and_each_acknowledged_one_
     finally:
         for writer in writers:
             writer.communicate(timeout=60)
-    assert [writer.returncode for writer in writers] == [0] * 4
+    assert [writer.returncode for writer in writers] == [0] * processes
     assert len(acknowledged) == 16 * rounds
     assert {commit.job for commit in repo.log("main") if commit.job} == acknowledged
     repo.close()

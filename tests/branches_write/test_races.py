@@ -61,7 +61,7 @@ def race(repo_path: Path, ledger: str, rounds: int, writers: int = WRITERS) -> N
 def test_sixteen_overwriters_of_one_path_leave_one_jobs_files_each_round(tmp_path: Path) -> None:
     ledger = f"sqlite:///{tmp_path}/ledger.db"
     Repository.create(tmp_path / "repo", ledger=ledger)
-    race(tmp_path / "repo", ledger, rounds=4)
+    race(tmp_path / "repo", ledger, rounds=3)
 
 
 @pytest.mark.stress

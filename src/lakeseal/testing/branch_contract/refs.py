@@ -79,8 +79,8 @@ class RefsContract:
         assert repo.resolve("main~1").commit == first.id
         assert repo.resolve("main~0").commit == second.id
 
-    @pytest.mark.parametrize("ref", ["", "nothing", "main~99", "0" * 64, "deadbeef99", "main~x", "é"])
-    def test_an_unknown_ref_is_told_as_such(self, repo: BranchStore, ref: str) -> None:
-        for use in (repo.resolve, lambda ref: repo.diff("main", ref), lambda ref: repo.merge(ref, "main")):
-            with pytest.raises(RefNotFound):
-                use(ref)
+    def test_an_unknown_ref_is_told_as_such(self, repo: BranchStore) -> None:
+        for ref in ("", "nothing", "main~99", "0" * 64, "deadbeef99", "main~x", "é"):
+            for use in (repo.resolve, lambda ref: repo.diff("main", ref), lambda ref: repo.merge(ref, "main")):
+                with pytest.raises(RefNotFound):
+                    use(ref)
