@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from lakeseal.branches.checks import MaxRemoved, rule_to_json
 from lakeseal.branches.lakefs import LakeFSBranchStore
 from lakeseal.branches.lakefs_options import Options
 from lakeseal.branches.store import BranchStore, Changes, Commit, HeadMoved, MergeResult, Protection
+from lakeseal.cli import main
 from lakeseal.errors import (
     AlreadyExists,
     BranchDirty,
@@ -326,6 +328,18 @@ def test_rows_are_appended_and_overwritten_by_jobs(repo: LakeFSBranchStore, lake
     again = [tables.write(ORDERS, "main", "again", job_id="mine") for _ in range(2)]
     assert again[1].skipped
     tables.store.close()
+
+
+def test_the_log_shows_no_number_of_files_for_the_server_does_not_count(
+    repo: LakeFSBranchStore, lakefs_server: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    repo.put("main", "a", b"1")
+    options = [word for name, value in lakefs_server.items() for word in ("--option", f"{name}={value}")]
+
+    assert main(["branch", "log", repo.uri, "main", "--limit", "1", "--json", *options]) == 0
+
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["message"], shown["files"]) == ("Put a", None)
 
 
 def test_of_racing_overwriters_one_jobs_rows_are_left_and_every_job_is_in_the_log(
