@@ -8,15 +8,16 @@ at a task. Where an attempt writes is its own: `id` is in no other attempt's key
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 from uuid import uuid4
 
 import msgspec
 
 from lakeseal import typed_json
-from lakeseal.errors import InvalidArgument
-from lakeseal.write.file_commit_protocol import Json, TaskContext, WrittenFile, check_written
+from lakeseal.errors import InvalidArgument, Unsupported
+from lakeseal.write.file_commit_protocol import Json, TaskContext, TaskFile, WrittenFile, check_written
 
 T = TypeVar("T")
 
@@ -50,6 +51,29 @@ class AttemptFiles:
 
     def end(self) -> None:
         self._ended = True
+
+
+class NamesByAttempt:
+    """What protocols that name files so have in common."""
+
+    logger: ClassVar[logging.Logger]
+    job_id: str
+    _attempt: AttemptFiles | None
+
+    def setup_task(self, task: TaskContext) -> None:
+        self._attempt = AttemptFiles(task, self.job_id)
+        self.logger.debug("%r: task %d set up (attempt %d)", self, task.split, task.attempt)
+
+    def new_task_file_abs_path(self, task: TaskContext, absolute_dir: str, ext: str) -> TaskFile:
+        raise Unsupported(
+            f"{self!r} does not support adding files with an absolute path", hint="Write below the job's output path"
+        )
+
+    def _files(self, task: TaskContext) -> AttemptFiles:
+        if self._attempt is None:
+            self.setup_task(task)
+            assert self._attempt is not None
+        return self._attempt
 
 
 def checksum_of(file: WrittenFile, path: str) -> str:

@@ -20,8 +20,8 @@ from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
-from lakeseal.errors import InvalidArgument, Unsupported
-from lakeseal.write.attempt_files import AttemptFiles, checksum_of, entries, from_entry
+from lakeseal.errors import InvalidArgument
+from lakeseal.write.attempt_files import NamesByAttempt, checksum_of, entries, from_entry
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext, TaskFile, WrittenFile, one_per_split
 
 logger = logging.getLogger("lakeseal.write.BranchCommitProtocol")
@@ -48,9 +48,10 @@ class JobOnBranch(Protocol):
     def abort(self) -> None: ...
 
 
-class BranchCommitProtocol:
+class BranchCommitProtocol(NamesByAttempt):
     kind: ClassVar[str] = "branch"
     needs_checksums: ClassVar[bool] = True
+    logger: ClassVar[logging.Logger] = logger
 
     def __init__(self, *, path: str, job_id: str, data_prefix: str = "", job: JobOnBranch | None = None) -> None:
         """`path` is the output directory on the branch. Tasks need the job's `data_prefix`, the driver its `job`."""
@@ -58,7 +59,7 @@ class BranchCommitProtocol:
         self.job_id = job_id
         self._data_prefix = data_prefix
         self._job = job
-        self._attempt: AttemptFiles | None = None
+        self._attempt = None
 
     def __repr__(self) -> str:
         return f"BranchCommitProtocol({self.job_id}, {self.path})"
@@ -67,21 +68,12 @@ class BranchCommitProtocol:
         self._driver.begin()
         logger.debug("%r: job set up", self)
 
-    def setup_task(self, task: TaskContext) -> None:
-        self._attempt = AttemptFiles(task, self.job_id)
-        logger.debug("%r: task %d set up (attempt %d)", self, task.split, task.attempt)
-
     def new_task_file(self, task: TaskContext, dir: str | None, ext: str) -> TaskFile:
         attempt = self._files(task)
         path = attempt.new_path(dir, ext)
         key = f"{self._data_prefix}/{attempt.id}/{len(attempt.paths):05d}{ext}"
         attempt.paths[key] = path
         return TaskFile(key=key, path=f"{self.path}/{path}")
-
-    def new_task_file_abs_path(self, task: TaskContext, absolute_dir: str, ext: str) -> TaskFile:
-        raise Unsupported(
-            f"{self!r} does not support adding files with an absolute path", hint="Write below the job's output path"
-        )
 
     def commit_task(self, task: TaskContext, written: Sequence[WrittenFile]) -> TaskCommitMessage:
         attempt = self._files(task)
@@ -106,12 +98,6 @@ class BranchCommitProtocol:
     def _link(self, path: str, file: WrittenFile) -> Link:
         inside = file.key.removeprefix(f"{self._data_prefix}/")
         return Link(path=path, object=inside, size=file.size, checksum=checksum_of(file, path), rows=file.num_records)
-
-    def _files(self, task: TaskContext) -> AttemptFiles:
-        if self._attempt is None:
-            self.setup_task(task)
-            assert self._attempt is not None
-        return self._attempt
 
     @property
     def _driver(self) -> JobOnBranch:

@@ -25,14 +25,14 @@ from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
-from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Unsupported
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, move, recorded_checksum
 from lakeseal.steps.sequence import CommitSequence, Leftover
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.store import CommitStepStore
 from lakeseal.storage import HasDirectories, Store, StoreSpec
-from lakeseal.write.attempt_files import AttemptFiles, checksum_of, entries, from_entry
+from lakeseal.write.attempt_files import AttemptFiles, NamesByAttempt, checksum_of, entries, from_entry
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext, TaskFile, WrittenFile, one_per_split
 
 logger = logging.getLogger("lakeseal.write.StagedCommitProtocol")
@@ -83,9 +83,10 @@ class SequenceJob:
         builder.build().commit(self._steps, self._context)
 
 
-class StagedCommitProtocol:
+class StagedCommitProtocol(NamesByAttempt):
     kind: ClassVar[str] = "staged"
     needs_checksums: ClassVar[bool] = True
+    logger: ClassVar[logging.Logger] = logger
 
     def __init__(self, *, store: StoreSpec, path: str, job_id: str, job: StagedJob | None = None) -> None:
         """`path` is the job output's directory in the store, "" for its root. Only a driver that commits by itself
@@ -95,7 +96,7 @@ class StagedCommitProtocol:
         self.job_id = job_id
         self._job = job
         self._opened: Store | None = None
-        self._attempt: AttemptFiles | None = None
+        self._attempt = None
         self._is_handed_over = False
 
     def __repr__(self) -> str:
@@ -109,21 +110,12 @@ class StagedCommitProtocol:
     def setup_job(self) -> None:
         logger.debug("%r: job set up", self)
 
-    def setup_task(self, task: TaskContext) -> None:
-        self._attempt = AttemptFiles(task, self.job_id)
-        logger.debug("%r: task %d set up (attempt %d)", self, task.split, task.attempt)
-
     def new_task_file(self, task: TaskContext, dir: str | None, ext: str) -> TaskFile:
         attempt = self._files(task)
         path = attempt.new_path(dir, ext)
         key = f"{self._directory}staging/{attempt.id}/{path}"
         attempt.paths[key] = path
         return TaskFile(key=key, path=f"{self._spec.uri}/{self._prefix}{path}")
-
-    def new_task_file_abs_path(self, task: TaskContext, absolute_dir: str, ext: str) -> TaskFile:
-        raise Unsupported(
-            f"{self!r} does not support adding files with an absolute path", hint="Write below the job's output path"
-        )
 
     def commit_task(self, task: TaskContext, written: Sequence[WrittenFile]) -> TaskCommitMessage:
         attempt = self._files(task)
@@ -174,12 +166,6 @@ class StagedCommitProtocol:
             with suppress(LakesealError):
                 self._clean_up()
         logger.debug("%r: job aborted", self)
-
-    def _files(self, task: TaskContext) -> AttemptFiles:
-        if self._attempt is None:
-            self.setup_task(task)
-            assert self._attempt is not None
-        return self._attempt
 
     def _task_output(self, attempt: AttemptFiles, path: str) -> str:
         return f"{self._directory}task-output/{attempt.id}/{path}"
