@@ -92,6 +92,23 @@ def test_without_partitions_all_rows_are_in_one_file_in_their_order(tmp_path: Pa
     assert re.fullmatch(r"part-00000-[0-9a-f-]{36}-c000\.snappy\.parquet", file.key)
 
 
+def test_rows_that_are_written_while_others_come_keep_their_order(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(20_000), "s": [str(n % 7) for n in range(20_000)]})
+    (file,) = write(tmp_path, rows, buffer_bytes=80_000)
+    assert read(tmp_path, file).equals(rows)
+    assert pq.ParquetFile(tmp_path / file.key).num_row_groups > 5
+
+
+def test_what_fails_while_others_come_is_raised_and_leaves_no_file(tmp_path: Path) -> None:
+    made = writer(tmp_path, from_arrow(pa.schema({"id": pa.int64()})), buffer_bytes=8000)
+    with pytest.raises(pa.ArrowException):
+        for column in (range(1000), range(1000), ["no number"] * 1000):
+            made.write(pa.RecordBatch.from_pydict({"id": list(column)}))
+        made.finish()
+    made.abort()
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
 def test_each_partition_gets_one_file_without_the_partition_columns(tmp_path: Path) -> None:
     rows = pa.table({"id": range(5000), "p": [n % 3 for n in range(5000)], "q": ["ab"[n % 2] for n in range(5000)]})
     files = write(tmp_path, rows, ["q", "p"])

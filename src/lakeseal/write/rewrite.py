@@ -11,6 +11,7 @@ A `Rewrite` is JSON, as a `WriteJobSpec` is, and may be given to a runner wherev
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ import pyarrow.compute as pc
 
 from lakeseal import expr
 from lakeseal.expr.values import truths
-from lakeseal.log.data import DEFAULT_BATCH_ROWS, DataFile
+from lakeseal.log.data import DEFAULT_BATCH_ROWS, DEFAULT_WORKERS, DataFile, grouped
+from lakeseal.log.read_ahead import in_order
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.schema import STRING, StructField, StructType
 from lakeseal.storage import StoreSpec
@@ -29,6 +31,11 @@ from lakeseal.write.zorder import ordered
 
 _ENOUGH_ROWS = DEFAULT_BATCH_ROWS // 2
 _ENOUGH_BYTES = 8 * 2**20
+# As many as it takes to fill a batch: whoever reads them puts their rows together, too.
+_GROUP_FILES = 64
+# As many tasks as most machines have cores, unless files would be small.
+_TASKS = 8
+_LEAST_SPLIT_BYTES = 16 * 2**20
 
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -57,11 +64,10 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
         only_updated: bool = False,
         changes: bool = False,
         now: datetime.datetime | None = None,
-        split_bytes: int = SPLIT_BYTES,
     ) -> Rewrite:
         return cls(
             **described(snapshot, store),
-            splits=splits(files, split_bytes),
+            splits=splits(files, _split_bytes(snapshot, files)),
             delete_where=delete_where,
             update_where=update_where,
             assignments=assignments,
@@ -82,9 +88,18 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
         table = self.table
         return StructType((*table.fields, StructField(CHANGE_TYPE, STRING))) if self.changes else table
 
-    def batches(self, split: int) -> Iterator[pa.RecordBatch]:
-        """The rows that a split's task writes."""
-        batches = coalesced(self.reader().read(self.splits[split], transform=self._transform()))
+    def batches(self, split: int, *, tasks: int = 1) -> Iterator[pa.RecordBatch]:
+        """The rows that a split's task writes; `tasks` is how many share this process."""
+        reader, transform = self.reader(), self._transform()
+        # A file that is open takes memory. It is worth that where it takes a core, or waits for a network.
+        workers = min(DEFAULT_WORKERS, os.cpu_count() or 1) if reader.is_local else DEFAULT_WORKERS
+
+        def rows(files: list[DataFile]) -> Iterator[pa.RecordBatch]:
+            read = (batch for file in files for batch in reader.read_file(file))
+            return coalesced(read if transform is None else map(transform, read))
+
+        groups = grouped(self.splits[split], most=_GROUP_FILES)
+        batches = coalesced(in_order(groups, rows, workers=max(1, workers // tasks)))
         return ordered(batches, self.zorder_by) if self.zorder_by else batches
 
     def _transform(self) -> Transform | None:
@@ -120,18 +135,27 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
         return transform
 
 
+def _split_bytes(snapshot: Snapshot, files: pa.Table) -> int:
+    if snapshot.partition_columns:
+        # Each task has a file for each of its partitions.
+        return SPLIT_BYTES
+    return min(SPLIT_BYTES, max(_LEAST_SPLIT_BYTES, (pc.sum(files["size"]).as_py() or 0) // _TASKS))
+
+
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are not small, since whatever is done to a batch has its price."""
+    """The same rows in batches that are neither small nor empty, since whatever is done to a batch has its price."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
+        if not batch.num_rows:
+            continue
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES:
             yield held[0] if len(held) == 1 else pa.concat_batches(held)
             held, rows, size = [], 0, 0
-    if held:
+    if rows:
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 

@@ -81,18 +81,19 @@ class _RewriteInput:
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
         _refuse(in_plan)
         failed = threading.Event()
+        splits = range(len(self._rewrite.splits))
+        tasks = max(1, min(self._threads, len(splits)))
 
         def run(split: int) -> TaskCommitMessage:
             task = TaskContext(job_id=spec.job_id, split=split, task_attempt_id=split)
             try:
-                message = run_task(spec, task, _unless(failed, self._rewrite.batches(split)))
+                message = run_task(spec, task, _unless(failed, self._rewrite.batches(split, tasks=tasks)))
             except BaseException:
                 failed.set()
                 raise
             self._progress.advance(len(self._rewrite.splits[split]))
             return message
 
-        splits = range(len(self._rewrite.splits))
         if len(splits) < 2 or self._threads == 1:
             return [run(split) for split in splits]
         with ThreadPoolExecutor(self._threads, thread_name_prefix="lakeseal-task") as executor:

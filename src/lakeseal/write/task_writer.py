@@ -7,7 +7,7 @@ Rows are kept until they fill a buffer. Then they are grouped by partition, and 
   from all its pieces.
 
 So a partition gets one file per task (more if files are rolled), a task holds about twice its buffer, and few
-partitions cost no detour over the disk.
+partitions cost no detour over the disk. Without partitions, a quarter of the buffer is written while another one fills.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lakeseal.write.partition_split import PartitionSplit
 from lakeseal.write.rolling_files import Limits, OpenFile, RollingFiles, Shrinking
 from lakeseal.write.spill import Spill
 from lakeseal.write.uploads import FileSink, Uploads
+from lakeseal.write.write_behind import WriteBehind
 
 BUFFER_BYTES = 128 * 2**20
 MAX_OPEN = 32
@@ -73,6 +74,9 @@ class TaskWriter:
         self._format = format
         self._limits = limits
         self._buffer_bytes = buffer_bytes
+        # The more rows are grouped at once, the more there are of each partition.
+        self._full_bytes = buffer_bytes if split else buffer_bytes // 4
+        self._behind = WriteBehind()
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
         self._shrinking = Shrinking()
@@ -86,11 +90,13 @@ class TaskWriter:
         for piece in _pieces(batch, self._buffer_bytes // 2):
             self._buffer.append(piece)
             self._buffered += piece.nbytes
-            if self._buffered >= self._buffer_bytes:
+            if self._buffered >= self._full_bytes:
                 self._flush()
 
     def finish(self) -> list[WrittenFile]:
-        last = self._groups()
+        self._behind.settle()
+        self._behind.close()
+        last = self._groups(self._taken())
         for directory in dict.fromkeys([*self._open, *self._spill.partitions, *last]):
             files = self._open.get(directory) or self._new_files(directory)
             for pieces in _up_to(chain(self._spill.take(directory), last.pop(directory, ())), self._buffer_bytes // 2):
@@ -103,6 +109,7 @@ class TaskWriter:
 
     def abort(self) -> None:
         """Leave no file behind, as far as the store lets us; the error that led here is the one to report."""
+        self._behind.close()
         for files in self._open.values():
             with contextlib.suppress(LakesealError):
                 files.abort()
@@ -112,8 +119,21 @@ class TaskWriter:
             self._uploads.store.delete(self._begun)
 
     def _flush(self) -> None:
+        if self._split:
+            self._put(self._taken())
+        else:
+            self._behind.submit(self._put, self._taken())
+
+    def _taken(self) -> list[pa.RecordBatch]:
+        """The rows of the buffer, which is empty afterwards."""
+        batches, self._buffer, self._buffered = self._buffer, [], 0
+        return [batch for batch in batches if batch.num_rows]
+
+    def _put(self, batches: list[pa.RecordBatch]) -> None:
         to_spill: list[tuple[str, pa.RecordBatch]] = []
-        groups = self._groups()
+        groups = self._groups(batches)
+        # Only the groups hold the rows from here on, and each of them no longer than it takes to write.
+        batches.clear()
         for directory in sorted(groups, key=lambda d: -sum(piece.num_rows for piece in groups[d])):
             pieces = groups.pop(directory)
             if directory in self._open or self._worth_a_file(pieces):
@@ -129,10 +149,8 @@ class TaskWriter:
             return True
         return len(self._open) < MAX_OPEN and sum(piece.nbytes for piece in pieces) >= _MIN_OPEN_BYTES
 
-    def _groups(self) -> dict[str, list[pa.RecordBatch]]:
-        """The rows of the buffer by partition directory, as files have them; the buffer is empty afterwards."""
-        batches, self._buffer, self._buffered = self._buffer, [], 0
-        batches = [batch for batch in batches if batch.num_rows]
+    def _groups(self, batches: list[pa.RecordBatch]) -> dict[str, list[pa.RecordBatch]]:
+        """The rows by partition directory, as files have them."""
         if not batches:
             return {}
         if not self._split:
