@@ -85,6 +85,7 @@ class Proxy:
         parts = urlsplit(server)
         self._target = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
         self._armed: str | None = None
+        self._at = b"COMMIT\0"
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lines: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
@@ -92,9 +93,10 @@ class Proxy:
         port = self._listener.getsockname()[1]
         self.url = f"postgresql://postgres:hidden@127.0.0.1:{port}{parts.path}?sslmode=disable&gssencmode=disable"
 
-    def cut(self, when: str) -> None:
+    def cut(self, when: str, at: bytes = b"COMMIT\0") -> None:
+        """`at`: what the client says then."""
         assert when in ("before", "after")
-        self._armed = when
+        self._armed, self._at = when, at
 
     def close(self) -> None:
         with suppress(OSError):
@@ -122,7 +124,7 @@ class Proxy:
 
     def _to_server(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
         for data in self._received(client):
-            if self._armed and b"COMMIT\0" in data:
+            if self._armed and self._at in data:
                 when, self._armed = self._armed, None
                 if when == "before":
                     break

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from functools import partial
 
 from lakeseal.cli import main
 from lakeseal.ledger import Ledger
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import Batch, BatchAnswer
+from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, Taken
 from lakeseal.service import server
 from lakeseal.service.places import Places
 from lakeseal.service.settings import ServiceSettings
@@ -27,6 +28,11 @@ from lakeseal.testing.faults import Fault, FaultyStore, How
 class DiesAfterRatifying(LedgerOwner):
     def ratify(self, batch: Batch, **options: object) -> BatchAnswer:
         super().ratify(batch, **options)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    def ratify_together(self, requests: Sequence[CommitRequest]) -> tuple[Ratified | Taken | None, ...]:
+        super().ratify_together(requests)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 

@@ -15,7 +15,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -72,6 +72,16 @@ class Backend(Protocol):
     def after_fork_in_parent(self) -> None: ...
 
     def after_fork_in_child(self) -> None: ...
+
+
+@runtime_checkable
+class Advances(Protocol):
+    """A backend that can do what `advance` describes in one statement, which is a transaction by itself."""
+
+    def advance(self, connection: sa.Connection, statement: str, values: dict[str, Any]) -> dict[str, Any]: ...
+
+    def alone(self) -> AbstractContextManager[sa.Connection]:
+        """A connection on which each statement is committed by itself."""
 
 
 _open: weakref.WeakSet[Backend] = weakref.WeakSet()

@@ -23,14 +23,16 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakeseal.errors import InvalidArgument, UnknownOutcome
-from lakeseal.ledger.engine import Backend, Kind
+from lakeseal.ledger.advance import Advance, by_rows, statement_of
+from lakeseal.ledger.engine import Advances, Backend, Kind
 from lakeseal.ledger.migrate import migrate
 from lakeseal.ledger.postgres import PostgresBackend
 from lakeseal.ledger.sqlite import SqliteBackend
@@ -70,6 +72,7 @@ class Ledger:
 
     def __init__(self, backend: Backend, *, patience: float) -> None:
         self._backend = backend
+        self._advances = backend if isinstance(backend, Advances) else None
         self._patience = patience
         self._closed = False
         self._thread = threading.local()
@@ -90,6 +93,14 @@ class Ledger:
     def read(self, do: Callable[[Tx], T]) -> T:
         """Runs `do` on one snapshot of the ledger."""
         return self._patiently(lambda: self._once(do, Kind.READ), again_if_unknown=True)
+
+    def advance(self, table: sa.Table, into: sa.Table, advances: Sequence[Advance], *, tell: str) -> dict[str, Any]:
+        """See `advance`: one transaction. The names of those that moved, with the value of the column `tell`."""
+        if self._advances is None:
+            return self.write(lambda tx: by_rows(tx, table, into, advances, tell))
+        backend, made = self._advances, statement_of(table, into, advances[0], tell)
+        values = made.parameters(advances)
+        return self._patiently(lambda: self._alone(backend, made.text, values), again_if_unknown=False)
 
     def close(self) -> None:
         if not self._closed:
@@ -130,6 +141,25 @@ class Ledger:
             time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    def _alone(self, backend: Advances, text: str, values: dict[str, Any]) -> dict[str, Any]:
+        if self._closed:
+            raise InvalidArgument(f"the ledger {self.url} is closed")
+        asked = False
+        try:
+            with backend.alone() as connection:
+                asked = True
+                told = backend.advance(connection, text, values)
+                asked = False
+                return told
+        except SQLAlchemyError as error:
+            raise self._meaning(error, committing=asked) from error
+
+    def _meaning(self, error: SQLAlchemyError, *, committing: bool) -> Exception:
+        fault = self._backend.fault(error)
+        if committing and fault.ambiguous:
+            return UnknownOutcome(f"no answer to a commit: {fault.error.message}")
+        return Again(fault.error) if fault.retry else fault.error
+
     def _once(self, do: Callable[[Tx], T], kind: Kind) -> T:
         if self._closed:
             raise InvalidArgument(f"the ledger {self.url} is closed")
@@ -147,12 +177,7 @@ class Ledger:
                 committing = False
                 return result
         except SQLAlchemyError as error:
-            fault = self._backend.fault(error)
-            if committing and fault.ambiguous and kind is Kind.WRITE:
-                raise UnknownOutcome(f"no answer to a commit: {fault.error.message}") from error
-            if fault.retry:
-                raise Again(fault.error) from error
-            raise fault.error from error
+            raise self._meaning(error, committing=committing and kind is Kind.WRITE) from error
         finally:
             self._thread.inside = False
 

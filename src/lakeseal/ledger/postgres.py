@@ -91,6 +91,14 @@ class PostgresBackend:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             yield connection
 
+    @contextmanager
+    def alone(self) -> Iterator[sa.Connection]:
+        with self._alone.connect() as connection:
+            yield connection
+
+    def advance(self, connection: sa.Connection, statement: str, values: dict[str, Any]) -> dict[str, Any]:
+        return {row.name: row.told for row in connection.exec_driver_sql(statement, values)}
+
     def fault(self, error: Exception) -> Fault:
         original = error.orig if isinstance(error, DBAPIError) else error
         state = getattr(original, "sqlstate", None) or ""
@@ -120,6 +128,7 @@ class PostgresBackend:
 
     def close(self) -> None:
         self._engine.dispose()
+        self._alone.dispose()
 
     def before_fork(self) -> None:
         pass
@@ -129,28 +138,32 @@ class PostgresBackend:
 
     def after_fork_in_child(self) -> None:
         # Kept, so that nothing closes the parent's sockets from here.
-        self._abandoned.append(self._engine)
+        self._abandoned += [self._engine, self._alone]
         self._start()
 
     def _start(self) -> None:
         url = sa.make_url(self.url.connect)
         options = {name: value for name, value in _CONNECTING.items() if name not in url.query}
+        common = {
+            "connect_args": options,
+            "pool_timeout": self._patience,
+            "pool_use_lifo": True,
+            "use_native_hstore": False,
+            "hide_parameters": True,
+        }
         try:
             self._engine = sa.create_engine(
-                url,
-                connect_args=options,
-                isolation_level="READ COMMITTED",
-                pool_size=8,
-                max_overflow=8,
-                pool_timeout=self._patience,
-                pool_use_lifo=True,
-                use_native_hstore=False,
-                hide_parameters=True,
+                url, isolation_level="READ COMMITTED", pool_size=8, max_overflow=8, **common
+            )
+            # Connections of their own: changing one to and fro costs as much as the statement.
+            self._alone = sa.create_engine(
+                url, isolation_level="AUTOCOMMIT", pool_size=1, max_overflow=8, pool_reset_on_return=None, **common
             )
         except ModuleNotFoundError:
             hint = "pip install 'lakeseal[server]'"
             raise Unsupported(f"the ledger {self.url} needs the package psycopg", hint=hint) from None
-        sa.event.listen(self._engine, "connect", self._prepare_session)
+        for engine in (self._engine, self._alone):
+            sa.event.listen(engine, "connect", self._prepare_session)
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def _prepare_session(self, connection: Any, _record: Any) -> None:

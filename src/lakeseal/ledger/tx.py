@@ -92,21 +92,6 @@ class Tx:
         """Whether there was such a row."""
         return self.compare_and_set(table, key, {}, values)
 
-    def update_all(self, table: sa.Table, rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
-        """For each of the pairs the values of the row with the key; all with the same columns."""
-        self._writable()
-        match: statements.Match = ()
-        columns: tuple[str, ...] = ()
-        parameters = []
-        for key, values in rows:
-            match, asked = self._match(table, key)
-            new = self._columns(table, values)
-            columns = tuple(new)
-            parameters.append(asked | {f"new_{name}": value for name, value in new.items()})
-        if parameters:
-            statement = statements.update(table, match, columns)
-            self._run(lambda connection: connection.execute(statement, parameters))
-
     def compare_and_set(
         self, table: sa.Table, key: Mapping[str, Any], expected: Mapping[str, Any], values: Mapping[str, Any]
     ) -> bool:

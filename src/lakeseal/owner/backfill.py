@@ -7,7 +7,7 @@ somebody has written past the owner. `publish_up_to` does so version by version,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -29,6 +29,7 @@ from lakeseal.storage.base import LinksObjects, Store
 
 if TYPE_CHECKING:
     from lakeseal.owner.book import Book
+    from lakeseal.owner.rows import StoredCommit
 
 _PUBLISHED_AT_ONCE = 100
 
@@ -93,7 +94,7 @@ def publish_up_to(book: Book, store: Store, table: str, version: int | None = No
                 hint="The ledger was damaged or restored from an old backup",
             )
         done = 0
-        while (done := done + _linked(store, [one.commit for one in due[done:]])) < len(due):
+        while (done := done + _linked(store, due[done:])) < len(due):
             publish(store, due[done].commit, due[done].inline)
             done += 1
         book.mark(table, due[-1].commit.version, epoch=row.epoch)
@@ -101,17 +102,35 @@ def publish_up_to(book: Book, store: Store, table: str, version: int | None = No
             return
 
 
-def _linked(store: Store, commits: Sequence[TrackedCommit]) -> int:
+def _linked(store: Store, stored: Sequence[StoredCommit]) -> int:
     """How many of the commits, from the first on, are published by giving their staged files a second name: where the
-    store can, that costs one sync for all of them. The next one is not as expected, and left to `publish`."""
-    if not commits or not isinstance(store, LinksObjects):
+    store can, that costs one sync of the directory for all of them. The next one is not as expected, and left to
+    `publish`."""
+    if not stored or not isinstance(store, LinksObjects):
         return 0
     try:
-        whole = [store.head(one.key).size == one.size for one in commits]
-        ready = commits[: (*whole, False).index(False)]
-        return store.link([(one.key, commit_path(one.version)) for one in ready])
+        whole = [_is_whole(store, one) for one in stored]
+        ready = stored[: (*whole, False).index(False)]
+        return store.link([(one.commit.key, commit_path(one.commit.version)) for one in ready])
     except StorageError:
         return 0
+
+
+def _is_whole(store: Store, stored: StoredCommit) -> bool:
+    try:
+        if stored.inline is None:
+            return store.head(stored.commit.key).size == stored.commit.size
+        # It was not synced when it was written, and a power cut may have come since.
+        return store.get(stored.commit.key) == stored.inline
+    except ObjectNotFound:
+        return False
+
+
+def mend(store: Store, stored: Iterable[StoredCommit]) -> None:
+    """Puts back what a power cut took of files in `_commits` whose bytes the ledger has."""
+    for one in stored:
+        if one.inline is not None and not one.backfilled and not _is_whole(store, one):
+            store.put(one.commit.key, one.inline)
 
 
 class LoggedCommit(Struct, frozen=True, kw_only=True):

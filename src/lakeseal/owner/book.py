@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from lakeseal.errors import LakesealError
 from lakeseal.ledger import Ledger, Tx
-from lakeseal.owner import enablement, group, ownership, ratification, rows
+from lakeseal.owner import enablement, ownership, ratification, rows
 from lakeseal.owner.backfill import LoggedCommit
 from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken
 from lakeseal.owner.ownership import Ownership, State, Verdict
@@ -20,12 +19,6 @@ class _Unchanged(Exception):
     def __init__(self, decision: Decision) -> None:
         super().__init__()
         self.decision = decision
-
-
-class _NoneRatified(Exception):
-    def __init__(self, decided: group.Decided) -> None:
-        super().__init__()
-        self.decided = decided
 
 
 class Book:
@@ -115,27 +108,6 @@ class Book:
             return self.ledger.write(do, idempotent=True)
         except _Unchanged as unchanged:
             return unchanged.decision
-
-    def decide_together(
-        self, requests: Sequence[CommitRequest], place: Callable[[CommitRequest], None]
-    ) -> group.Decided:
-        """See `group.decide`. Where the transaction fails as a whole, nobody is answered; if its outcome is unknown,
-        its requests learn it by asking again."""
-
-        def do(tx: Tx) -> group.Decided:
-            decided = group.decide(
-                tx, requests, now=self._clock(), most_unbackfilled=self._most_unbackfilled, place=place
-            )
-            if not any(isinstance(answer, Ratified) for answer in decided.answers):
-                raise _NoneRatified(decided)
-            return decided
-
-        try:
-            return self.ledger.write(do)
-        except _NoneRatified as none:
-            return none.decided
-        except LakesealError:
-            return group.undecided(requests)
 
     def answered(self, request: CommitRequest) -> Ratified | Taken | None:
         return self.ledger.read(lambda tx: ratification.answered(tx, request))

@@ -5,91 +5,129 @@ else a request may meet (a conflict with an earlier commit, a release, a gap, a 
 written, a transaction that comes again) gets no answer here, and its caller asks for it by itself, where all of that
 is decided. So nothing that is wrong with one request can become another's answer.
 
-Requests are decided in the order in which they came, so that two of one table can follow each other, and each by
-`ownership.ratify` on the row as the one before it left it. Rows are locked in the order of the tables' names, as
-everywhere.
+The tables' rows are remembered from one group to the next. Requests are decided on them in the order in which they
+came, each by `ownership.ratify` on the row as the one before it left it, and then each table moves by compare-and-set:
+only if its row in the ledger still is, in everything that `ratify` looks at, what was decided on. A table that another
+process has moved meanwhile stays as it is, its requests get no answer, and its row is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakeseal.errors import LakesealError
-from lakeseal.ledger import Tx
+from lakeseal.ledger import Ledger
 from lakeseal.owner import ownership, rows
 from lakeseal.owner.messages import CommitRequest, Ratified, Taken
 from lakeseal.owner.ownership import Ownership, Verdict
+from lakeseal.owner.rows import TableRow
+
+Place = Callable[[CommitRequest], None]
+
+_MOST_REMEMBERED = 100_000
 
 
 class Decided(Struct, frozen=True, kw_only=True):
     answers: tuple[Ratified | Taken | None, ...]
     """In the order of the requests; None for those that have to be asked for by themselves."""
-    latest: dict[str, int] = {}
-    """How far the tables are that were met."""
+    overtaken: tuple[str, ...] = ()
+    """Tables that somebody else has moved meanwhile."""
     is_full: bool = False
-    """One of them has a whole batch that waits for its backfill."""
+    """A table has a whole batch that waits for its backfill."""
 
 
-def undecided(requests: Sequence[CommitRequest]) -> Decided:
-    return Decided(answers=(None,) * len(requests))
+class Group:
+    """`decide` is for one thread at a time."""
 
+    def __init__(self, ledger: Ledger, *, most_unbackfilled: int, clock: Callable[[], int]) -> None:
+        self._ledger = ledger
+        self._most_unbackfilled = most_unbackfilled
+        self._clock = clock
+        self._rows: dict[str, TableRow] = {}
 
-def decide(
-    tx: Tx,
-    requests: Sequence[CommitRequest],
-    *,
-    now: int,
-    most_unbackfilled: int,
-    place: Callable[[CommitRequest], None],
-) -> Decided:
-    """`place` puts the file of a commit that will be ratified where it belongs, while its table is locked."""
-    found = rows.read_tables(tx, {request.table for request in requests})
-    current = {table: row.ownership for table, row in found.items()}
-    winners: dict[tuple[str, int], CommitRequest] = {}
-    answers: list[Ratified | Taken | None] = []
-    for request in requests:
-        row = current.get(request.table, _UNKNOWN)
-        after = ownership.ratify(row, request.version, epoch=request.epoch, timestamp=request.in_commit_timestamp)
-        winner = winners.get((request.table, request.version))
-        if after is Verdict.TAKEN and winner is not None and winner.txn_id != request.txn_id:
-            answers.append(Taken(table=request.table, version=request.version))
-        elif (
-            isinstance(after, Ownership)
-            and after.latest - after.backfilled <= most_unbackfilled
-            and _put(place, request)
+    def forget(self, table: str) -> None:
+        """Its row has changed; for any thread."""
+        self._rows.pop(table, None)
+
+    def decide(self, requests: Sequence[CommitRequest], place: Place) -> Decided:
+        """`place` puts the file of a commit that will be ratified where it belongs."""
+        try:
+            return self._decide(requests, place)
+        except LakesealError:
+            # If the outcome is unknown, the requests learn it by asking again.
+            for request in requests:
+                self.forget(request.table)
+            return Decided(answers=(None,) * len(requests))
+
+    def _decide(self, requests: Sequence[CommitRequest], place: Place) -> Decided:
+        before = self._remembered({request.table for request in requests})
+        after = {table: row.ownership for table, row in before.items()}
+        won: dict[str, list[CommitRequest]] = {}
+        answers = [self._answer(after, request, won, place) for request in requests]
+        if not won:
+            return Decided(answers=tuple(answers))
+        now = self._clock()
+        moved = rows.advanced(
+            self._ledger,
+            [rows.advance(before[table].ownership, after[table], commits, now=now) for table, commits in won.items()],
+        )
+        is_full = False
+        for table in won:
+            if table in moved:
+                row = replace(before[table], ownership=replace(after[table], backfilled=moved[table]))
+                self._rows[table] = row
+                is_full = is_full or row.ownership.latest - row.ownership.backfilled >= row.batch_size
+            else:
+                self.forget(table)
+        overtaken = tuple(table for table in won if table not in moved)
+        return Decided(
+            answers=tuple(None if a is None or a.table in overtaken else a for a in answers),
+            overtaken=overtaken,
+            is_full=is_full,
+        )
+
+    def _answer(
+        self,
+        current: dict[str, Ownership],
+        request: CommitRequest,
+        won: dict[str, list[CommitRequest]],
+        place: Place,
+    ) -> Ratified | Taken | None:
+        table, version = request.table, request.version
+        row = current.get(table, _UNKNOWN)
+        after = ownership.ratify(row, version, epoch=request.epoch, timestamp=request.in_commit_timestamp)
+        if after is Verdict.TAKEN and any(
+            winner.version == version and winner.txn_id != request.txn_id for winner in won.get(table, ())
         ):
-            current[request.table] = after
-            winners[request.table, request.version] = request
-            answers.append(_ratified(request))
-        else:
-            answers.append(None)
-    rows.insert_commits(tx, winners.values(), now=now)
-    rows.write_latest_of(tx, {table: current[table] for table, _ in winners}, now=now)
-    return Decided(
-        answers=tuple(answers),
-        latest={table: row.latest for table, row in current.items()},
-        is_full=any(current[t].latest - current[t].backfilled >= row.batch_size for t, row in found.items()),
-    )
+            return Taken(table=table, version=version)
+        if isinstance(after, Verdict) or after.latest - after.backfilled > self._most_unbackfilled:
+            if after is not Verdict.TAKEN and table not in won:
+                # What is remembered may be old.
+                self.forget(table)
+            return None
+        try:
+            place(request)
+        except LakesealError:
+            # It will fail again where its caller is told why, or succeed there.
+            return None
+        current[table] = after
+        won.setdefault(table, []).append(request)
+        return Ratified(table=table, version=version, key=request.key, in_commit_timestamp=request.in_commit_timestamp)
 
-
-def _put(place: Callable[[CommitRequest], None], request: CommitRequest) -> bool:
-    try:
-        place(request)
-    except LakesealError:
-        # It will fail again where its caller is told why, or succeed there.
-        return False
-    return True
-
-
-def _ratified(request: CommitRequest) -> Ratified:
-    return Ratified(
-        table=request.table,
-        version=request.version,
-        key=request.key,
-        in_commit_timestamp=request.in_commit_timestamp,
-    )
+    def _remembered(self, tables: set[str]) -> Mapping[str, TableRow]:
+        # Taken out once: another thread may have one forgotten meanwhile.
+        known = {table: row for table in tables if (row := self._rows.get(table)) is not None}
+        missing = tables - known.keys()
+        if missing:
+            found = self._ledger.read(lambda tx: rows.read_tables(tx, missing))
+            if len(self._rows) > _MOST_REMEMBERED:
+                self._rows.clear()
+            self._rows |= found
+            known |= found
+        return known
 
 
 _UNKNOWN = Ownership()

@@ -38,8 +38,9 @@ from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner import ownership
 from lakeseal.owner.admission import Gate
-from lakeseal.owner.backfill import look, publish_up_to, tidy
+from lakeseal.owner.backfill import look, mend, publish_up_to, tidy
 from lakeseal.owner.book import Book
+from lakeseal.owner.group import Group
 from lakeseal.owner.messages import (
     Answer,
     Batch,
@@ -57,7 +58,7 @@ from lakeseal.owner.traffic import Traffic
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
-from lakeseal.storage.base import PlacesObjects, Store
+from lakeseal.storage.base import Store
 
 _log = logging.getLogger(__name__)
 
@@ -110,8 +111,10 @@ class LedgerOwner:
         self.batch_size = batch_size
         self.inline_bytes = inline_bytes
         self.book = Book(ledger, batch_size=batch_size, most_unbackfilled=most_unbackfilled, clock=clock)
+        self._group = Group(ledger, most_unbackfilled=most_unbackfilled, clock=clock)
         self._open = stores
         self._attached: dict[str, Store] = {}
+        self._looked_at: set[str] = set()
         self._principal = principal
         self._most_unbackfilled = most_unbackfilled
         self._backfills = backfills
@@ -140,10 +143,10 @@ class LedgerOwner:
         return found
 
     def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
-        return self.book.told([table], start_version)[0]
+        return self._mended(self.book.told([table], start_version)[0])
 
     def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
-        return self.book.told(tables)
+        return tuple(map(self._mended, self.book.told(tables)))
 
     def ratify(self, batch: Batch, *, principal: str | None = None, also: Sequence[Also] = ()) -> BatchAnswer:
         """`also` runs in the same ledger transaction, and not again when an answer is only repeated."""
@@ -179,14 +182,16 @@ class LedgerOwner:
             else:
                 raise OwnerBusy("The table changed hands again and again", table=batch.commits[0].table)
             self._traffic.note(decision.answer)
+            for table in named:
+                self._group.forget(table)
         self._backfill_after(batch, decision)
         return decision.answer
 
     def ratify_together(self, requests: Sequence[CommitRequest]) -> tuple[Ratified | Taken | None, ...]:
         """Commits of clients that know nothing of each other, each admitted by `admit`, in one ledger transaction. None
         is no answer: ask `ratify`. For owners whose tables a publisher backfills."""
-        decided = self.book.decide_together(requests, self._place)
-        self._traffic.note_all(decided)
+        decided = self._group.decide(requests, self._place)
+        self._traffic.note_overtaken(decided.overtaken)
         if decided.is_full:
             self.when_full()
         return decided.answers
@@ -194,8 +199,9 @@ class LedgerOwner:
     def admit(self, request: CommitRequest, *, principal: str | None = None) -> bool:
         """Whether the commit may be among those that are ratified together; raises where it may not be ratified at all.
         Files that take long to write would keep the others waiting."""
-        store = self.store(request.table)
-        if request.data is not None and not isinstance(store, PlacesObjects):
+        if request.data is not None and not hasattr(self.store(request.table), "place"):
+            return False
+        if self._traffic.is_contended(request.table):
             return False
         return self._check(request, principal or self._principal) is None
 
@@ -308,6 +314,20 @@ class LedgerOwner:
                 raise
             return answer
         return None
+
+    def _mended(self, told: TableCommits) -> TableCommits:
+        """The files of small commits are not synced before their backfill. Whoever can see that a power cut took one
+        has started after it: so each process looks once, before it tells anybody of a table's files."""
+        if not told.commits or told.table in self._looked_at:
+            return told
+        try:
+            store = self.store(told.table)
+            if hasattr(store, "place"):
+                mend(store, self.book.stored(told.table, told.backfilled + 1, limit=self._most_unbackfilled))
+            self._looked_at.add(told.table)
+        except LakesealError as error:
+            _log.warning("the files of %s that wait for their backfill could not be looked at: %s", told.table, error)
+        return told
 
     def _late(self, batch: Batch) -> BatchAnswer | None:
         """The answer to one commit that has probably come too late, without a lock: those who have not come too late

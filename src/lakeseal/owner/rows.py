@@ -5,13 +5,13 @@ A table's row stands for its commits: writers lock it first (`read_table` in a w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from msgspec import Struct
 
-from lakeseal.ledger import Row, Tx, key
+from lakeseal.ledger import Advance, Ledger, Row, Tx, key
 from lakeseal.ledger.schema import commits, tables
 from lakeseal.owner.messages import CommitRequest, TrackedCommit
 from lakeseal.owner.ownership import Ownership, State
@@ -78,7 +78,6 @@ def read_table(tx: Tx, table: str) -> TableRow | None:
 
 
 def read_tables(tx: Tx, named: Iterable[str]) -> dict[str, TableRow]:
-    """Locked in the order of their names, as everybody does who locks several."""
     return {row.table_id: TableRow.from_row(row) for row in tx.get_all(tables, "table_id", named)}
 
 
@@ -95,10 +94,6 @@ def write_latest(tx: Tx, table: str, ownership: Ownership, *, now: int) -> None:
     tx.update(tables, {"table_id": table}, _latest(ownership, now))
 
 
-def write_latest_of(tx: Tx, changed: Mapping[str, Ownership], *, now: int) -> None:
-    tx.update_all(tables, [({"table_id": table}, _latest(own, now)) for table, own in changed.items()])
-
-
 def _latest(ownership: Ownership, now: int) -> dict[str, Any]:
     return {
         "latest_version": ownership.latest,
@@ -108,17 +103,11 @@ def _latest(ownership: Ownership, now: int) -> dict[str, Any]:
 
 
 def insert_commit(tx: Tx, request: CommitRequest, *, now: int) -> bool:
-    return tx.insert(commits, **_commit(request, now))
-
-
-def insert_commits(tx: Tx, requests: Iterable[CommitRequest], *, now: int) -> None:
-    """All of them, or `AlreadyExists`."""
-    tx.insert_many(commits, [_commit(request, now) for request in requests])
+    return tx.insert(commits, table_id=request.table, **_commit(request, now))
 
 
 def _commit(request: CommitRequest, now: int) -> dict[str, Any]:
     return {
-        "table_id": request.table,
         "version": request.version,
         "txn_id": request.txn_id,
         "file": request.file,
@@ -129,6 +118,26 @@ def _commit(request: CommitRequest, now: int) -> dict[str, Any]:
         "backfilled": False,
         "backfilled_at": None,
     }
+
+
+def advance(before: Ownership, after: Ownership, requests: Sequence[CommitRequest], *, now: int) -> Advance:
+    """A table that goes on by these commits, if its row still is what they were decided on."""
+    return Advance(
+        name=requests[0].table,
+        expected={
+            "state": before.state.value,
+            "epoch": before.epoch,
+            "latest_version": before.latest,
+            "latest_timestamp": before.latest_timestamp,
+        },
+        values=_latest(after, now),
+        rows=[_commit(request, now) for request in requests],
+    )
+
+
+def advanced(ledger: Ledger, advances: Sequence[Advance]) -> dict[str, int]:
+    """The tables that went on, and how far they are backfilled."""
+    return ledger.advance(tables, commits, advances, tell="backfilled_version")
 
 
 def commit_of(tx: Tx, table: str, txn_id: str) -> StoredCommit | None:

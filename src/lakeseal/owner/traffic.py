@@ -11,10 +11,9 @@ None of this decides anything: it only saves work.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from lakeseal.owner.group import Decided
 from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, Taken
 
 _WINS_TO_FORGET = 16
@@ -40,10 +39,12 @@ class Traffic:
         """Whether this process knows that the version is taken, perhaps by this very request."""
         return request.version <= self._latest.get(request.table, -1)
 
-    def note_all(self, decided: Decided) -> None:
-        """Of commits that were ratified together, without their tables' turns."""
-        for table, latest in decided.latest.items():
-            self._latest[table] = max(latest, self._latest.get(table, -1))
+    def is_contended(self, table: str) -> bool:
+        return table in self._contended
+
+    def note_overtaken(self, tables: Iterable[str]) -> None:
+        """Another process was faster there."""
+        self._contended |= dict.fromkeys(tables, _WINS_TO_FORGET)
 
     def note(self, answer: BatchAnswer) -> None:
         """To be called within the turn."""

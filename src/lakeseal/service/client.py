@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import os
 import random
-import ssl
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import msgspec
@@ -43,12 +42,12 @@ from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
 from lakeseal.service.settings import is_loopback
+from lakeseal.service.transport import Answer, NoAnswer, NotConnected, Transport, open_transport, untrusted
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList, TableStatus
 from lakeseal.storage.base import Store
 
 ALLOW_HTTP_VARIABLE = "LAKESEAL_ALLOW_HTTP"
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-_LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=64, keepalive_expiry=20.0)
 _PATIENCE_S = 10.0
 _LONGEST_WAIT_S = 2.0
 
@@ -74,7 +73,7 @@ class HttpOwner:
         self._timeout = timeout
         self._patience_s = patience_s
         self._lock = threading.Lock()
-        self._clients: dict[int, httpx.Client] = {}
+        self._clients: dict[int, Transport] = {}
         self._info: OwnerInfo | None = None
         # Nobody closes an owner that a table was opened with.
         self._close = weakref.finalize(self, _close, self._clients, self._lock)
@@ -229,65 +228,56 @@ class HttpOwner:
         query: dict[str, str] | None = None,
     ) -> T:
         """`UnknownOutcome` whenever the service may have got the request and its own answer did not come."""
+        target = path if query is None else f"{path}?{urlencode(query)}"
         try:
-            answer = self._client().request(
-                method,
-                self._url + path,
-                params=query,
-                content=None if asked is None else msgspec.json.encode(asked),
-                headers=_JSON if asked is not None else None,
-            )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            answer = self._client().ask(method, target, None if asked is None else msgspec.json.encode(asked))
+        except NotConnected as error:
             raise self._unreachable(error) from error
-        except httpx.HTTPError as error:
-            raise UnknownOutcome(f"No answer came from the service at {self._url}: {_said(error)}") from error
-        except httpx.InvalidURL as error:
-            raise InvalidUri(f"{self._url!r} is no address of a service: {error}", hint="Write https://host") from None
-        if answer.status_code == 200:
+        except NoAnswer as error:
+            raise UnknownOutcome(f"No answer came from the service at {self._url}: {error}") from error
+        if answer.status == 200:
             try:
                 return typed_json.decode(answer.content, reply)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise UnknownOutcome(f"What answered at {self._url} is not a Lakeseal service: {error}") from None
         raise self._error(answer)
 
-    def _error(self, answer: httpx.Response) -> LakesealError:
+    def _error(self, answer: Answer) -> LakesealError:
         try:
             said = typed_json.decode(answer.content, ErrorReply)
             error = error_from_json(said.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
             return self._foreign(answer)
         if isinstance(error, OwnerBusy):
-            after = answer.headers.get("Retry-After", "")
+            after = answer.retry_after
             error.retry_after_s = float(after) if after.isascii() and after.isdecimal() else 1.0
         return error
 
-    def _foreign(self, answer: httpx.Response) -> LakesealError:
+    def _foreign(self, answer: Answer) -> LakesealError:
         """Somebody between us and the service, or in its place."""
-        if 300 <= answer.status_code < 400:
+        if 300 <= answer.status < 400:
             return InvalidUri(
                 f"The service at {self._url} answers with a redirect, and redirects are not followed",
                 hint="Configure the address where the service really is",
             )
-        text = f"Not the service at {self._url} answered, but something in between, with status {answer.status_code}"
-        if answer.status_code < 500:
+        text = f"Not the service at {self._url} answered, but something in between, with status {answer.status}"
+        if answer.status < 500:
             return StorageError(text, hint="Check the owner's address")
         return UnknownOutcome(text)
 
-    def _unreachable(self, error: Exception) -> StorageError:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                return StorageError(
-                    f"The certificate of the service at {self._url} is not trusted: {cause.verify_message}",
-                    hint="Set SSL_CERT_FILE to the certificates of your own authority",
-                )
-            cause = cause.__cause__ or cause.__context__
+    def _unreachable(self, error: NotConnected) -> StorageError:
+        certificate = untrusted(error)
+        if certificate is not None:
+            return StorageError(
+                f"The certificate of the service at {self._url} is not trusted: {certificate.verify_message}",
+                hint="Set SSL_CERT_FILE to the certificates of your own authority",
+            )
         return StorageUnavailable(
-            f"The service at {self._url} cannot be reached: {_said(error)}",
+            f"The service at {self._url} cannot be reached: {error}",
             hint="Check that it runs, and the owner's address",
         )
 
-    def _client(self) -> httpx.Client:
+    def _client(self) -> Transport:
         # A connection that two processes share would mix up their answers.
         process = os.getpid()
         client = self._clients.get(process)
@@ -298,25 +288,15 @@ class HttpOwner:
                     headers = {"User-Agent": f"lakeseal/{version('lakeseal')}"}
                     if self._token is not None:
                         headers["Authorization"] = f"Bearer {self._token}"
-                    client = self._clients[process] = httpx.Client(
-                        headers=headers,
-                        timeout=self._timeout,
-                        limits=_LIMITS,
-                        follow_redirects=False,
-                        # Loading certificates takes longer than a request, and plain http has none.
-                        verify=httpx.create_ssl_context() if self._url.startswith("https:") else False,
-                        # Proxies of the environment lead away from this machine.
-                        trust_env=not is_loopback(urlsplit(self._url).hostname or ""),
-                    )
+                    client = self._clients[process] = open_transport(self._url, headers, self._timeout)
         return client
 
 
-_JSON = {"Content-Type": "application/json"}
 _connected: weakref.WeakValueDictionary[tuple[str, str | None, str | None], HttpOwner] = weakref.WeakValueDictionary()
 _connected_lock = threading.Lock()
 
 
-def _close(clients: dict[int, httpx.Client], lock: threading.Lock) -> None:
+def _close(clients: dict[int, Transport], lock: threading.Lock) -> None:
     with lock:
         client = clients.pop(os.getpid(), None)
     if client is not None:
@@ -343,10 +323,6 @@ def _checked(url: str, token: str | None) -> str:
                 hint=f"Use https://, or set {ALLOW_HTTP_VARIABLE}=1 if the network between is yours alone",
             )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 register("http", HttpOwner.from_config)

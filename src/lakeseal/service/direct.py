@@ -1,4 +1,4 @@
-"""The calls of the owner, taken before the app looks for a route: they come often, and are all handled alike.
+"""The calls that a service takes, past the app's routes: they come often, and are all handled alike.
 
 Every request goes the same way: who asks, whether that is too often, how much is sent, what it is, and only then the
 call itself. Commits are done in groups by the service's lane; everything else, and what the lane gives back, in a
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from anyio import to_thread
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.owner.messages import BatchAnswer, TableCommits
@@ -28,27 +28,18 @@ PATHS = frozenset(_CALLS)
 _JSON_HEADER = (b"content-type", b"application/json")
 
 
-class Calls:
-    """ASGI middleware, inside of `Observed`."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = _CALLS.get(scope["path"]) if scope["type"] == "http" else None
-        if call is None or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        note = Note.of(scope)
-        note.call = call.name
-        try:
-            encoded = await _perform(scope["app"].state.service, call, scope, receive, note)
-        except Exception as error:
-            await refused(error, note, decides=call.decides)(scope, receive, send)
-            return
-        size = (b"content-length", b"%d" % len(encoded))
-        await send({"type": "http.response.start", "status": 200, "headers": [_JSON_HEADER, size]})
-        await send({"type": "http.response.body", "body": encoded})
+async def perform(scope: Scope, receive: Receive, send: Send) -> None:
+    """An ASGI app for POST requests to `PATHS`, inside of `Observed`."""
+    call, note = _CALLS[scope["path"]], Note.of(scope)
+    note.call = call.name
+    try:
+        encoded = await _perform(scope["app"].state.service, call, scope, receive, note)
+    except Exception as error:
+        await refused(error, note, decides=call.decides)(scope, receive, send)
+        return
+    size = (b"content-length", b"%d" % len(encoded))
+    await send({"type": "http.response.start", "status": 200, "headers": [_JSON_HEADER, size]})
+    await send({"type": "http.response.body", "body": encoded})
 
 
 async def _perform(service: Service, call: Call, scope: Scope, receive: Receive, note: Note) -> bytes:

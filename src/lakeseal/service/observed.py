@@ -7,7 +7,6 @@ import re
 import time
 import uuid
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakeseal.service.wire import REQUEST_ID
@@ -15,6 +14,8 @@ from lakeseal.service.wire import REQUEST_ID
 _log = logging.getLogger("lakeseal.service.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY = "lakeseal.note"
+_NAME = REQUEST_ID.lower().encode()
+_ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _QUIET = ("health", "ready", "metrics")
 
 
@@ -47,17 +48,14 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        said = Headers(scope=scope).get(REQUEST_ID, "")
+        said = next((str(value, "latin-1") for name, value in scope["headers"] if name == _NAME), "")
         note = scope[_KEY] = Note(said if _ID.fullmatch(said) else uuid.uuid4().hex)
         start = time.perf_counter()
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 note.status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers[REQUEST_ID] = note.request_id
-                headers["Cache-Control"] = "no-store"
-                headers["X-Content-Type-Options"] = "nosniff"
+                message["headers"] = [*message["headers"], *_ALWAYS, (_NAME, note.request_id.encode())]
             await send(message)
 
         try:

@@ -14,9 +14,10 @@ from lakeseal.errors import InvalidUri, NotAllowed
 from lakeseal.owner.policies import is_below
 from lakeseal.service.access import prefix_of
 from lakeseal.storage import Store, open_store
-from lakeseal.storage.location import parse
+from lakeseal.storage.location import Location, parse
 
 _DOTS = (".", "..")
+_MOST_KNOWN = 10_000
 
 
 class Places:
@@ -24,9 +25,37 @@ class Places:
         """`storage_options` are for object stores."""
         self._roots = tuple(_real_root(root) for root in roots)
         self._options = dict(storage_options or {})
+        self._known: dict[str, Location] = {}
 
     def check_name(self, table: str) -> None:
         """By its text alone."""
+        self._location(table)
+
+    def check(self, table: str) -> None:
+        """And by what is there now."""
+        location = self._location(table)
+        if location.kind == "file" and not _is_real(location.path):
+            raise NotAllowed(
+                "The path of the table goes through a symbolic link",
+                table=table,
+                hint="Name the table by its real path",
+            )
+
+    def open(self, table: str) -> Store:
+        """For the owner's own work, which may find a table in its ledger that is not to be served here."""
+        self.check(table)
+        return open_store(table, None if parse(table).kind == "file" else self._options)
+
+    def _location(self, table: str) -> Location:
+        found = self._known.get(table)
+        if found is None:
+            found = self._checked(table)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[table] = found
+        return found
+
+    def _checked(self, table: str) -> Location:
         location = parse(table)
         if location.kind == "memory":
             raise InvalidUri("A table in the memory of another process cannot be served", table=table)
@@ -40,22 +69,21 @@ class Places:
             raise NotAllowed(
                 "The service does not work on tables in this place", table=table, hint="See --root of lakeseal serve"
             )
+        return location
 
-    def check(self, table: str) -> None:
-        """And by what is there now."""
-        self.check_name(table)
-        location = parse(table)
-        if location.kind == "file" and os.path.realpath(location.path) != location.path:
-            raise NotAllowed(
-                "The path of the table goes through a symbolic link",
-                table=table,
-                hint="Name the table by its real path",
-            )
 
-    def open(self, table: str) -> Store:
-        """For the owner's own work, which may find a table in its ledger that is not to be served here."""
-        self.check(table)
-        return open_store(table, None if parse(table).kind == "file" else self._options)
+def _is_real(path: str) -> bool:
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, AttributeError):
+        return os.path.realpath(path) == path
+    try:
+        # The kernel knows where the path has led, and tells in one step what would be one for each segment.
+        return os.readlink(f"/proc/self/fd/{opened}") == path or os.path.realpath(path) == path
+    except OSError:
+        return os.path.realpath(path) == path
+    finally:
+        os.close(opened)
 
 
 def _real_root(text: str) -> str:
