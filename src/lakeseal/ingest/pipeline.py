@@ -29,6 +29,7 @@ from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.steps.books import Books, books_of
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.watermarks import Watermark
@@ -80,7 +81,13 @@ class Pipeline:
         books = books_of(owner)
         with HeldTurn(books.leases, config.name, run_id, config.lease_seconds) as held:
             is_after_death = books.runs.begin(config.name, run_id, held.epoch)
-            context = StepContext(books=books, owners=Owners(owner), turn=held.turn, open_store=_opener(config))
+            context = StepContext(
+                ledger=owner.ledger if isinstance(owner, LedgerOwner) else None,
+                books=books,
+                owners=Owners(owner),
+                turn=held.turn,
+                open_store=_opener(config),
+            )
             run = Run(
                 config,
                 run_id=run_id,

@@ -35,7 +35,7 @@ from lakeseal.ingest.staging import TableStage
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.messages import LedgerRecord
-from lakeseal.owner.transaction import Transaction, TransactionResult
+from lakeseal.owner.transaction import Transaction
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
 from lakeseal.steps.leases import held as is_held
@@ -65,9 +65,7 @@ class Publication:
         """Each of them has a state afterwards. `Fenced` is raised as it is."""
         for one in staged:
             one.stages = [stage for stage in one.stages if not stage.is_empty]
-        together = [one for one in staged if one.is_joint]
-        apart = [one for one in staged if not one.is_joint]
-        self._joint(together)
+        apart = self._joint([one for one in staged if one.is_joint]) + [one for one in staged if not one.is_joint]
         exactly_once = self._config.delivery == "exactly_once"
         left = self._in_shares(apart) if exactly_once and len(apart) >= spreading.FROM else apart
         if left:
@@ -77,9 +75,10 @@ class Publication:
         if exactly_once:
             self._try_again([one for one in apart if one.state == "failed" and one.steps])
 
-    def _joint(self, datasets: Sequence[DatasetRun]) -> None:
+    def _joint(self, datasets: Sequence[DatasetRun]) -> list[DatasetRun]:
+        """Those that are left over: their watermarks have no commit to ride along with."""
         left = list(datasets)
-        while left:
+        while any(one.stages for one in left):
             transaction = Transaction(self._owner, hooks=HOOKS)
             records = [is_held(self._held.turn)]
             refused = next((one for one in left if not self._state(one, transaction, records)), None)
@@ -87,7 +86,7 @@ class Publication:
                 left.remove(refused)
                 continue
             try:
-                result = self._commit(left, transaction, records)
+                result = transaction.commit(records=records)
             except Exception as error:
                 told = ours(error)
                 culprit = None
@@ -102,7 +101,8 @@ class Publication:
                     if isinstance(stage, TableStage) and stage.table in result.tables:
                         one.version = result.tables[stage.table].version
                 one.end("published")
-            return
+            return []
+        return left
 
     def _state(self, one: DatasetRun, transaction: Transaction, records: list[LedgerRecord]) -> bool:
         try:
@@ -114,18 +114,6 @@ class Publication:
             one.fail(error)
             return False
         return True
-
-    def _commit(
-        self, datasets: Sequence[DatasetRun], transaction: Transaction, records: Sequence[LedgerRecord]
-    ) -> TransactionResult:
-        if any(one.stages for one in datasets):
-            return transaction.commit(records=records)
-        for one in datasets:
-            self._advance(one)
-        return TransactionResult(tables={})
-
-    def _advance(self, one: DatasetRun) -> None:
-        self._context.books.watermarks.advance(self._config.name, one.name, one.changes, turn=self._held.turn)
 
     def _in_shares(self, apart: Sequence[DatasetRun]) -> list[DatasetRun]:
         """By tasks, as far as they can; those that are left over."""
@@ -158,7 +146,8 @@ class Publication:
             sequence = self._sequence(one)
             one.steps = 0 if sequence is None else len(sequence.steps)
             if sequence is None:
-                self._advance(one)
+                watermarks = self._context.books.watermarks
+                watermarks.advance(self._config.name, one.name, one.changes, turn=self._held.turn)
             elif self._config.delivery == "exactly_once":
                 sequence.commit(self._steps, self._context)
             else:
