@@ -1,6 +1,6 @@
-"""One of several writers: makes random changes to a table and says in each commit what it did.
+"""One of several writers: makes random changes to tables and says in each commit what it did.
 
-python worker.py <uri> <seed> <commits>
+python worker.py <seed> <commits> <uri>…
 """
 
 from __future__ import annotations
@@ -100,4 +100,5 @@ def main(uri: str, seed: int, commits: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    for uri in sys.argv[3:]:
+        main(uri, int(sys.argv[1]), int(sys.argv[2]))
