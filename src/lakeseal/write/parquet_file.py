@@ -28,6 +28,7 @@ ROW_GROUP_BYTES = 128 * 2**20
 
 _SAMPLE = 2048
 _DICTIONARY_BYTES = 2**20
+_STREAM_BUFFER = 2**18
 _MIN_REPETITION = 4
 
 _CODECS: Mapping[str, tuple[str, str]] = {
@@ -119,8 +120,10 @@ class ParquetFile:
         self.modified_ms = 0
         self._sink = sink
         self._footers: list[pq.FileMetaData] = []
+        # The writer hands over each page, and its header, by a call; in Python that would cost more than copying them.
+        self._stream = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), _STREAM_BUFFER)
         self._writer = pq.ParquetWriter(
-            sink,
+            self._stream,
             schema,
             compression=_CODECS[compression.codec][0],
             use_dictionary=dictionary or False,
@@ -144,15 +147,17 @@ class ParquetFile:
     def write(self, rows: pa.Table) -> None:
         groups = -(-rows.num_rows // ROW_GROUP_ROWS)
         self._writer.write_table(rows, row_group_size=-(-rows.num_rows // groups))
+        self._stream.flush()
         self.rows += rows.num_rows
 
     def close(self) -> pq.FileMetaData:
         self._writer.close()
+        self._stream.flush()
         self.modified_ms = time.time_ns() // 1_000_000
         self._sink.publish()
         return self._footers[0]
 
     def abort(self) -> None:
         self._sink.abort()
-        # The writer would write its footer when it is forgotten; there is no file to write it to any more.
+        # The writer would write its footer when it is forgotten, which is not worth the work any more.
         self._writer.is_open = False

@@ -94,7 +94,7 @@ class Uploads:
 
 
 class FileSink(io.RawIOBase):
-    """Ends by `publish` or `abort`; closing or forgetting it publishes nothing."""
+    """Ends by `publish` or `abort`, and takes no bytes after that; closing or forgetting it publishes nothing."""
 
     def __init__(self, uploads: Uploads, key: str) -> None:
         super().__init__()
@@ -104,6 +104,7 @@ class FileSink(io.RawIOBase):
         self._hash = hashlib.sha256() if uploads.hashed else None
         self._held = bytearray()
         self._stream: WriteStream | None = None
+        self._ended = False
 
     @property
     def checksum(self) -> str | None:
@@ -118,6 +119,9 @@ class FileSink(io.RawIOBase):
 
     def write(self, data: ReadableBuffer, /) -> int:
         view = memoryview(data).cast("B")
+        if self._ended:
+            # Whoever buffers bytes on their way here writes what is left when it is forgotten.
+            return len(view)
         if self._stream is None and self.size + len(view) > _STREAM_FROM:
             self._stream = self._uploads.store.open_write(self.key)
             self._stream.write(self._held)
@@ -132,6 +136,7 @@ class FileSink(io.RawIOBase):
         return len(view)
 
     def publish(self) -> None:
+        self._ended = True
         if self._stream is None:
             self._uploads.put(self.key, bytes(self._held))
         else:
@@ -139,6 +144,7 @@ class FileSink(io.RawIOBase):
         self._held = bytearray()
 
     def abort(self) -> None:
+        self._ended = True
         self._held = bytearray()
         if self._stream is not None:
             self._stream.abort()
