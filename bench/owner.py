@@ -8,7 +8,7 @@ HTTP, by the service's publisher meanwhile. The database's side is one row, dura
 - `1 table`: all writers want the next version of one table, so all but one lose each time, wait and try again, as the
   client's commit loop does.
 - `100 tables`: writers go round the tables.
-- `direct`: the ledger in the writers' processes. `http`: a service with two workers, on the same machine.
+- `direct`: the ledger in the writers' processes. `http`: a service with one worker, on the same machine.
 - `transactions`: the whole client as well: reading what is new, conflict check, rendering, the snapshot afterwards.
   Direct and over HTTP.
 
@@ -252,7 +252,7 @@ def _plain(url: str) -> Any:
 @contextmanager
 def _service(url: str) -> Iterator[str]:
     command = [sys.executable, "-m", "lakeseal", "serve", "--ledger", url, "--listen", "127.0.0.1:0", "--insecure"]
-    command += ["--workers", "2", "--rate", "0", "--log-level", "warning", "--json"]
+    command += ["--workers", "1", "--rate", "0", "--log-level", "warning", "--json"]
     service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert service.stdout is not None
     try:

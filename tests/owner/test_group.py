@@ -129,9 +129,7 @@ def test_a_transaction_that_has_a_version_gets_no_second_one_and_the_others_are_
     check(owner, stores, ["mine"], ["b1"], [])
 
 
-def test_a_table_that_another_process_moved_is_seen_anew(
-    shared_url: str, open_owner, stores: list[Store]
-) -> None:
+def test_a_table_that_another_process_moved_is_seen_anew(shared_url: str, open_owner, stores: list[Store]) -> None:
     ours, theirs = (open_owner(shared_url, backfills=False, batch_size=3) for _ in range(2))
     a, b = stores[:2]
     create(a, ours)

@@ -70,32 +70,41 @@ WORST_MOMENTS = (
 )
 
 
-def outlive(start, table: Store, points: Sequence[str]) -> None:
-    """A writer, while its service is killed at each of the points, and another takes its place each time."""
-    services = [start("--insecure", fault=points[0])]
-    create(table, services[0].owner())
-    writer = Writer(services[0].url, table, "w")
-    writer.start()
+def outlive(start, folder: Path, points: Sequence[str]) -> None:
+    """Writers of several tables, while their service is killed at each of the points in the middle of a group, and
+    another takes its place each time."""
+    services = [start("--insecure", "--rate", "0", fault=points[0])]
+    tables = [open_store(folder / f"table-{number}") for number in range(3)]
+    for table in tables:
+        create(table, services[0].owner())
+    writers = [Writer(services[0].url, table, "w") for table in tables]
+    for writer in writers:
+        writer.start()
     for point in (*points[1:], None):
         services[-1].process.wait(timeout=60)
         assert services[-1].process.returncode != 0
-        services.append(start("--insecure", listen=services[0].url.removeprefix("http://"), fault=point))
-    writer.over.set()
-    writer.join(timeout=200)
-    check(table, services[-1].owner(), [writer])
-    assert sorted(writer.acknowledged.values()) == list(range(1, len(writer.acknowledged) + 1))
-    assert writer.acknowledged
+        listen = services[0].url.removeprefix("http://")
+        services.append(start("--insecure", "--rate", "0", listen=listen, fault=point))
+    for writer in writers:
+        writer.over.set()
+    for table, writer in zip(tables, writers, strict=True):
+        writer.join(timeout=200)
+        check(table, services[-1].owner(), [writer])
+        assert sorted(writer.acknowledged.values()) == list(range(1, len(writer.acknowledged) + 1))
+        assert writer.acknowledged
 
 
-def test_commits_are_settled_after_the_service_was_killed_at_each_of_its_worst_moments(start, table: Store) -> None:
-    outlive(start, table, WORST_MOMENTS)
+def test_commits_are_settled_after_the_service_was_killed_at_each_of_its_worst_moments(start, tmp_path: Path) -> None:
+    outlive(start, tmp_path, WORST_MOMENTS)
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
-def test_commits_are_settled_after_the_service_was_killed_at_every_single_write(start, table: Store, when: str) -> None:
-    outlive(start, table, [f"write/{number}/{when}" for number in range(1, 15)])
+def test_commits_are_settled_after_the_service_was_killed_at_every_single_write(
+    start, tmp_path: Path, when: str
+) -> None:
+    outlive(start, tmp_path, [f"write/{number}/{when}" for number in range(4, 18)])
 
 
 def kill_clients(service, folder: Path, *, every: int) -> int:

@@ -31,6 +31,7 @@ _LEASE = "owner/publisher"
 _LONGEST_PAUSE_S = 60.0
 _WORKERS = 4
 _PAUSE = 4
+_MOMENT_S = 0.1
 
 
 class Round(Struct, frozen=True, kw_only=True):
@@ -173,6 +174,8 @@ class Publisher:
             if is_due:
                 # Where there is much to do, batches fill up in the meantime, and most of the time is left for commits.
                 next_round = start + max(self._every_s, _PAUSE * (time.monotonic() - start))
+            # A round looks at all tables, however few of them have a full batch: in a moment there are more.
+            self._stopping.wait(min(self._every_s, max(_MOMENT_S, _PAUSE * (time.monotonic() - start))))
             self._wake.wait(max(0.0, next_round - time.monotonic()))
             self._wake.clear()
 

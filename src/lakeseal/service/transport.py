@@ -155,6 +155,10 @@ class _Connection:
     def close(self) -> None:
         self.socket.close()
 
+    def on_message_begin(self) -> None:
+        if self._is_over:
+            raise EOFError("there is more than one answer")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         match name.lower():
             case b"retry-after":

@@ -1,0 +1,171 @@
+"""Commits that come at the same time are done together, and each is answered by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lakeseal.errors import InvalidArgument, LakesealError, NotAllowed, PolicyRefused
+from lakeseal.owner.managed_owner import ManagedOwner
+from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken, to_json
+from lakeseal.protocol.actions import CommitInfo
+from lakeseal.protocol.codec import encode
+from lakeseal.service.access import ANONYMOUS, Caller, Grant
+from lakeseal.service.client import HttpOwner
+from lakeseal.service.lane import Lane
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.history import check_history
+from lakeseal.testing.managed_tables import add, create, managed_log, paths
+
+FUTURE = 2**52
+
+
+def body(owner: HttpOwner, store: Store, version: int, txn: str, *, more: bytes = b"") -> bytes:
+    info = CommitInfo(operation="WRITE", txn_id=txn, in_commit_timestamp=FUTURE + version)
+    request = ManagedOwner(owner, store).request(
+        version, encode([info, add(txn)]), txn_id=txn, in_commit_timestamp=FUTURE + version
+    )
+    data = (request.data or b"") + more
+    return to_json(Batch(commits=(msgspec.structs.replace(request, data=data, size=len(data)),)))
+
+
+def kinds(done: Sequence[Any]) -> list[Any]:
+    """What each came to: the answer's type, the error's type, or None for what has to be done alone."""
+    return [one and (type(one[1].commits[0]) if isinstance(one, tuple) else type(one)) for one in done]
+
+
+SMUGGLED = (
+    b'{"metaData":{"id":"x","format":{"provider":"parquet","options":{}},"schemaString":"{}","partitionColumns":[],'
+    b'"configuration":{}}}\n'
+)
+
+
+def test_one_that_is_refused_one_that_conflicts_and_one_that_is_malformed_leave_the_others_as_they_are(
+    inside, tmp_path: Path
+) -> None:
+    stores = [open_store(tmp_path / name) for name in "abc"]
+    a, b, c = stores
+    somebody = Caller(principal="x", token_id="x", grants=(Grant.from_text(f"writer:{a.uri}"),))
+    with inside(insecure=True, rate=0, batch_size=1000, publish_every_s=10.0**6) as client:
+        owner = HttpOwner(str(client.base_url))
+        for store in stores:
+            create(store, owner)
+        far = to_json(Batch(commits=(), guards=()))
+        asked = [
+            (body(owner, a, 1, "a1"), ANONYMOUS),
+            (body(owner, a, 1, "loser"), ANONYMOUS),
+            (body(owner, b, 1, "smuggler", more=SMUGGLED), ANONYMOUS),
+            (b'{"commits": [{"table": 5', ANONYMOUS),
+            (body(owner, c, 1, "c1").replace(b'"version":1', b'"version":2'), ANONYMOUS),
+            (body(owner, b, 1, "stranger"), somebody),
+            (body(owner, a, 2, "a2"), somebody),
+            (body(owner, c, 7, "gap"), ANONYMOUS),
+            (far, ANONYMOUS),
+            (body(owner, b, 1, "b1"), ANONYMOUS),
+        ]
+        done = client.service.ratify_together(asked)
+        assert kinds(done) == [
+            Ratified, Taken, PolicyRefused, InvalidArgument, InvalidArgument,
+            NotAllowed, Ratified, None, None, Ratified,
+        ]  # fmt: skip
+        assert [paths(managed_log(owner, store)[0]) for store in stores] == [["a1", "a2"], ["b1"], []]
+        for store in stores:
+            owner.backfill(store.uri)
+            check_history(store)
+        owner.close()
+
+
+def test_writers_that_come_at_once_are_each_answered_as_if_alone(postgres_service, tmp_path: Path) -> None:
+    stores = [open_store(tmp_path / f"t{number}") for number in range(8)]
+    owner = postgres_service.owner()
+    for store in stores:
+        create(store, owner)
+    start = threading.Barrier(16)
+
+    def write(number: int) -> list[int]:
+        """Two on each table: for each version one of them wins."""
+        store, won = stores[number % 8], []
+        start.wait()
+        for version in range(1, 9):
+            reply = postgres_service.post("ratify", body(owner, store, version, f"{number}-{version}"))
+            assert reply.status_code == 200, reply.text
+            (answer,) = msgspec.json.decode(reply.content, type=BatchAnswer).commits
+            assert isinstance(answer, Ratified | Taken)
+            won += [version] * isinstance(answer, Ratified)
+        return won
+
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(write, range(16)))
+    for number, store in enumerate(stores):
+        assert sorted(won[number] + won[number + 8]) == list(range(1, 9))
+        owner.backfill(store.uri)
+        check_history(store)
+    numbers = postgres_service.get("/metrics").text
+    assert "lakeseal_conflicts_total" in numbers
+
+
+class Slow:
+    """Does nothing until it is let go, and remembers what came together."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.busy = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self, asked: Sequence[str]) -> list[str | Exception | None]:
+        self.groups.append(list(asked))
+        self.busy.set()
+        assert self.go.wait(20)
+        if "fail" in asked:
+            raise LakesealError("unexpected")
+        return [InvalidArgument(one) if one == "bad" else None if one == "odd" else one.upper() for one in asked]
+
+
+def run(slow: Slow, first: str, *rest: str, pause: float = 0.0) -> list[Any]:
+    async def ask() -> list[Any]:
+        lane: Lane[str, str] = Lane(slow)
+        lane.start()
+        tasks = [asyncio.create_task(lane.ask(first))]
+        await asyncio.to_thread(slow.busy.wait, 20)
+        await asyncio.sleep(pause)
+        tasks += [asyncio.create_task(lane.ask(one)) for one in rest]
+        await asyncio.sleep(0.01)
+        slow.go.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(lane.stop)
+        return list(found)
+
+    return asyncio.run(ask())
+
+
+def test_what_came_while_a_group_was_busy_is_the_next_group() -> None:
+    slow = Slow()
+    found = run(slow, "a", "b", "bad", "odd", "c")
+    assert slow.groups == [["a"], ["b", "bad", "odd", "c"]]
+    assert [one if not isinstance(one, Exception) else type(one) for one in found] == [
+        "A", "B", InvalidArgument, None, "C",
+    ]  # fmt: skip
+
+
+def test_a_group_that_fails_as_a_whole_leaves_its_requests_to_be_done_alone() -> None:
+    assert run(Slow(), "a", "b", "fail") == ["A", None, None]
+
+
+def test_behind_a_group_that_is_stuck_nobody_waits() -> None:
+    slow = Slow()
+    assert run(slow, "a", "b", pause=1.2) == ["A", None]
+    assert slow.groups == [["a"]]
+
+
+@pytest.mark.parametrize("call", ["ratify", "get-commits"])
+def test_calls_past_the_router_are_described_and_take_no_other_method(open_service, call: str) -> None:
+    assert f"/v1/{call}" in json.loads(open_service.get("/openapi.json").content)["paths"]
+    assert open_service.get(f"/v1/{call}").status_code == 405

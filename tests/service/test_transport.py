@@ -1,0 +1,137 @@
+"""Requests over kept connections, with servers that end, dawdle, or answer in other ways than ours."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import httpx
+import pytest
+
+from lakeseal.service.transport import Direct, NoAnswer, NotConnected, ViaProxy, open_transport
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Scripted:
+    """Each connection is served by what the script holds for it: answers, one for each request, and then its end."""
+
+    def __init__(self, *script: list[bytes]) -> None:
+        self._script = list(script)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.requests: list[bytes] = []
+        self.ended = [threading.Event() for _ in script]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for answers, ended in zip(self._script, self.ended, strict=True):
+            connection, _ = self._listener.accept()
+            with connection:
+                for answer in answers:
+                    self.requests.append(self._request(connection))
+                    connection.sendall(answer)
+            ended.set()
+
+    @staticmethod
+    def _request(connection: socket.socket) -> bytes:
+        data = b""
+        while b"\r\n\r\n" not in data or len(data.partition(b"\r\n\r\n")[2]) < _length(data):
+            data += connection.recv(65536)
+        return data
+
+    def close(self) -> None:
+        self._thread.join(timeout=10)
+        self._listener.close()
+
+
+def _length(data: bytes) -> int:
+    said = data.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    return int(said or 0)
+
+
+@contextmanager
+def serving(*script: list[bytes]) -> Iterator[tuple[Scripted, Direct]]:
+    server = Scripted(*script)
+    transport = Direct(server.url + "/prefix", {"X-One": "1"}, httpx.Timeout(5.0))
+    try:
+        yield server, transport
+    finally:
+        transport.close()
+        server.close()
+
+
+def test_requests_follow_each_other_on_one_connection() -> None:
+    with serving([OK, OK]) as (server, transport):
+        assert transport.ask("POST", "/v1/x", b"{}").content == b"{}"
+        assert transport.ask("GET", "/v1/y?a=b", None).status == 200
+    first, second = (request.decode() for request in server.requests)
+    assert first.startswith("POST /prefix/v1/x HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert first.endswith("X-One: 1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+    assert second.startswith("GET /prefix/v1/y?a=b HTTP/1.1\r\n")
+    assert "Content-Length" not in second
+
+
+def test_a_kept_connection_that_the_server_has_ended_is_not_used() -> None:
+    with serving([OK], [OK]) as (server, transport):
+        transport.ask("POST", "/", b"")
+        assert server.ended[0].wait(5)
+        assert transport.ask("POST", "/", b"").status == 200
+
+
+@pytest.mark.parametrize(
+    ("answer", "content"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n3\r\nabc\r\n0\r\n\r\n", b"{}abc"),
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", b"until the end"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"{}"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    ],
+)
+def test_an_answer_of_any_form_is_read_whole(answer: bytes, content: bytes) -> None:
+    with serving([answer]) as (_, transport):
+        assert transport.ask("POST", "/", b"{}").content == content
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"SSH-2.0-x\r\n"],
+)
+def test_an_answer_that_is_cut_off_or_none_at_all_is_no_answer(answer: bytes) -> None:
+    with serving([answer], [OK]) as (_, transport):
+        with pytest.raises(NoAnswer):
+            transport.ask("POST", "/", b"{}")
+        # What was left of it is nobody else's answer.
+        assert transport.ask("POST", "/", b"{}").content == b"{}"
+
+
+def test_what_comes_unasked_on_a_kept_connection_is_not_taken_for_the_next_answer() -> None:
+    with serving([OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"], [OK]) as (_, transport):
+        with suppress(NoAnswer):
+            assert transport.ask("POST", "/", b"{}").content == b"{}"
+        assert transport.ask("POST", "/", b"{}").content == b"{}"
+
+
+def test_where_nobody_listens_or_the_name_is_none_nothing_was_sent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for url in (f"http://127.0.0.1:{port}", "http://" + "x" * 70 + ".invalid", "http://a..b"):
+        with pytest.raises(NotConnected):
+            Direct(url, {}, httpx.Timeout(5.0)).ask("GET", "/", None)
+
+
+def test_only_where_the_environment_names_a_proxy_for_the_host_is_one_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "near.example")
+    made: Callable[[str], object] = lambda url: type(open_transport(url, {}, httpx.Timeout(5.0)))  # noqa: E731
+    assert made("http://far.example") is ViaProxy
+    assert made("http://near.example") is Direct
+    assert made("https://far.example") is Direct
+    assert made("http://127.0.0.1:8700") is Direct
