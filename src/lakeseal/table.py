@@ -31,7 +31,8 @@ from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp, version_at
 from lakeseal.owner import handover
-from lakeseal.owner.connect import OwnerConfig, Owners, connect
+from lakeseal.owner.config import OwnerConfig
+from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.routing import Route, Router
 from lakeseal.protocol.actions import Metadata

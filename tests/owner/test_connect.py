@@ -16,7 +16,8 @@ import pytest
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import InvalidArgument, InvalidUri, OwnedElsewhere, Unsupported
 from lakeseal.owner import connect as connecting
-from lakeseal.owner.connect import OWNERS_VARIABLE, OwnerConfig, Owners, connect, register
+from lakeseal.owner.config import OwnerConfig
+from lakeseal.owner.connect import OWNERS_VARIABLE, Owners, connect, register
 from lakeseal.owner.enablement import managed
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.routing import Router, StaleReadWarning

@@ -25,7 +25,7 @@ from lakeseal.errors import (
     UnknownOutcome,
 )
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.owner.connect import OwnerConfig
+from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.handover import take_over
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.routing import StaleReadWarning

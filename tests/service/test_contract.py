@@ -15,7 +15,8 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import AlreadyExists, OwnedElsewhere, PolicyRefused, VersionNotFound
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.owner.connect import OwnerConfig, connect
+from lakeseal.owner.config import OwnerConfig
+from lakeseal.owner.connect import connect
 from lakeseal.owner.handover import release, take_over
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch

@@ -12,7 +12,7 @@ import typer
 from lakeseal.cli.options import AsJson, Ledger, StoreOptions, parse_store_options
 from lakeseal.cli.output import Output
 from lakeseal.errors import InvalidArgument, Unsupported
-from lakeseal.owner.ledger_owner import DEFAULT_BATCH_SIZE, DEFAULT_NAME, MOST_UNBACKFILLED
+from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, MOST_UNBACKFILLED
 
 commands = typer.Typer()
 

@@ -14,7 +14,7 @@ import typer
 from lakeseal.cli.options import AsJson, Ledger, StoreOptions, parse_store_options, service_token
 from lakeseal.cli.output import Output
 from lakeseal.errors import LakesealError, NotFound
-from lakeseal.owner.connect import OwnerConfig
+from lakeseal.owner.config import OwnerConfig
 from lakeseal.steps import leases, recovery
 from lakeseal.steps.abort import abort as abort_sequence
 from lakeseal.steps.connect import step_store

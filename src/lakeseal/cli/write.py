@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import typer
 
 from lakeseal import expr, table
@@ -113,7 +112,10 @@ def convert(
     out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})
 
 
-def input_files(files: list[str]) -> ds.Dataset:
+def input_files(files: list[str]) -> Any:
+    """A dataset of Arrow's."""
+    import pyarrow.dataset as ds  # loads pandas, if that is installed
+
     kinds = {_FORMATS.get(PurePosixPath(file).suffix.lower()) for file in files}
     if len(kinds) != 1 or None in kinds:
         raise InvalidArgument(

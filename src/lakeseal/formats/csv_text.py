@@ -24,7 +24,10 @@ from lakeseal.protocol.schema import STRING, StructField
 from lakeseal.protocol.text_values import format_text, parse_text
 
 _LINES = 65_536
-_QUOTE, _COMMA, _NEWLINE, _NOTHING, _EMPTY = (pa.scalar(text, pa.large_string()) for text in ('"', ",", "\n", "", '""'))
+
+
+def _text(text: str) -> pa.Scalar:
+    return pa.scalar(text, pa.large_string())
 
 
 def encoded(rows: pa.Table, fields: Sequence[StructField]) -> Iterator[pa.Buffer]:
@@ -33,8 +36,8 @@ def encoded(rows: pa.Table, fields: Sequence[StructField]) -> Iterator[pa.Buffer
         texts = [_texts(array, field) for array, field in zip(batch.columns, fields, strict=True)]
         if len(texts) == 1:
             texts = [_never_nothing(texts[0], fields[0])]
-        line = pc.binary_join_element_wise(*texts, _COMMA, null_handling="replace", null_replacement="")
-        yield _bytes(pc.binary_join_element_wise(line, _NOTHING, _NEWLINE))
+        line = pc.binary_join_element_wise(*texts, _text(","), null_handling="replace", null_replacement="")
+        yield _bytes(pc.binary_join_element_wise(line, _text(""), _text("\n")))
 
 
 def header(fields: Sequence[StructField]) -> bytes:
@@ -69,7 +72,7 @@ def _texts(array: pa.Array, field: StructField) -> pa.Array:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
-    return pc.binary_join_element_wise(_QUOTE, escaped, _QUOTE, _NOTHING)
+    return pc.binary_join_element_wise(_text('"'), escaped, _text('"'), _text(""))
 
 
 def _never_nothing(texts: pa.Array, field: StructField) -> pa.Array:
@@ -79,7 +82,7 @@ def _never_nothing(texts: pa.Array, field: StructField) -> pa.Array:
             column=field.name,
             hint="Leave null rows out, add a column, or write another format",
         )
-    return pc.fill_null(texts, _EMPTY)
+    return pc.fill_null(texts, _text('""'))
 
 
 def _bytes(lines: pa.Array) -> pa.Buffer:

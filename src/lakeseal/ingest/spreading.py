@@ -17,7 +17,7 @@ from msgspec import Struct
 from lakeseal import typed_json
 from lakeseal.errors import LakesealError
 from lakeseal.ingest.config import PipelineConfig
-from lakeseal.owner.connect import OwnerConfig
+from lakeseal.owner.config import OwnerConfig
 from lakeseal.steps import fs_rename, high_watermark, table_commit
 from lakeseal.steps.connect import step_store
 from lakeseal.steps.context import StepSettings

@@ -17,59 +17,24 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
-from lakeseal import ledger, typed_json
+from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.owner import policies
+from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.endpoint import OwnerEndpoint
-from lakeseal.owner.ledger_owner import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_NAME,
-    INLINE_BYTES,
-    MOST_UNBACKFILLED,
-    LedgerOwner,
-)
 from lakeseal.storage import StoreSpec
+
+if TYPE_CHECKING:
+    from lakeseal.owner.ledger_owner import LedgerOwner
 
 OWNERS_VARIABLE = "LAKESEAL_OWNERS"
 # Rooms above this one, which register themselves when they are imported.
 _PROVIDERS = {"http": "lakeseal.service.client", "https": "lakeseal.service.client"}
 _LEDGERS = ("sqlite", "postgresql", "postgres", "postgresql+psycopg")
-
-
-class OwnerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An owner as its user configures it. `repr` shows no secret."""
-
-    url: str
-    name: str = DEFAULT_NAME
-    batch_size: int = DEFAULT_BATCH_SIZE
-    """For tables that are created or taken over: how many commits wait for their backfill. 1 backfills each."""
-    principal: str | None = None
-    """Who this is, to policies of an owner in this process."""
-    policies: tuple[dict[str, Any], ...] = ()
-    """Of an owner in this process, as `policies.from_json` reads them."""
-    storage_options: dict[str, str] = {}
-    """For tables that the owner opens by itself."""
-    inline_bytes: int = INLINE_BYTES
-    most_unbackfilled: int = MOST_UNBACKFILLED
-    token: str | None = None
-    """Of a service."""
-
-    def __post_init__(self) -> None:
-        if not self.name or self.batch_size < 1 or self.most_unbackfilled < 1:
-            raise InvalidArgument("An owner needs a name, and a batch size and a limit of at least 1")
-
-    @property
-    def scheme(self) -> str:
-        return self.url.partition("://")[0].lower()
-
-    def __repr__(self) -> str:
-        shown = self.url if "@" not in self.url else f"{self.scheme}://***@{self.url.rpartition('@')[2]}"
-        return f"OwnerConfig(name={self.name!r}, url={shown!r})"
 
 
 Connector = Callable[[OwnerConfig], OwnerEndpoint]
@@ -189,6 +154,10 @@ def _from_environment() -> dict[str, OwnerConfig]:
 
 
 def _ledger_owner(config: OwnerConfig, url: str) -> LedgerOwner:
+    # Most tables have no owner, and their readers need no database's libraries.
+    from lakeseal import ledger
+    from lakeseal.owner.ledger_owner import LedgerOwner
+
     opened = ledger.open(url)
     owner = LedgerOwner(
         opened,

@@ -40,6 +40,7 @@ from lakeseal.owner import ownership
 from lakeseal.owner.admission import Gate
 from lakeseal.owner.backfill import look, mend, publish_up_to, tidy
 from lakeseal.owner.book import Book
+from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
 from lakeseal.owner.group import Group
 from lakeseal.owner.messages import (
     Answer,
@@ -62,10 +63,6 @@ from lakeseal.storage.base import Store
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_NAME = "lakeseal"
-DEFAULT_BATCH_SIZE = 10
-INLINE_BYTES = 8192
-MOST_UNBACKFILLED = 1000
 GRACE_MS = 3_600_000
 """How long a reader may take between asking the owner and reading a file in `_commits`."""
 _TRIES = 8

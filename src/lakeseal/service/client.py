@@ -36,8 +36,8 @@ from lakeseal.errors import (
     StorageUnavailable,
     UnknownOutcome,
 )
-from lakeseal.owner.connect import OwnerConfig, register
-from lakeseal.owner.ledger_owner import DEFAULT_NAME
+from lakeseal.owner.config import DEFAULT_NAME, OwnerConfig
+from lakeseal.owner.connect import register
 from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks

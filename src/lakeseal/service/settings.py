@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ledger import parse
-from lakeseal.owner.ledger_owner import DEFAULT_BATCH_SIZE, DEFAULT_NAME, MOST_UNBACKFILLED
+from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, MOST_UNBACKFILLED
 
 DEFAULT_LISTEN = "127.0.0.1:8700"
 MAX_BODY = 4 * 2**20

@@ -17,7 +17,8 @@ from lakeseal import ledger as ledgers
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 from lakeseal.ledger import Ledger
-from lakeseal.owner.connect import OwnerConfig, Owners, connect, is_service
+from lakeseal.owner.config import OwnerConfig
+from lakeseal.owner.connect import Owners, connect, is_service
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.steps.books import Books, LedgerBooks, books_of
 from lakeseal.steps.turn import Turn

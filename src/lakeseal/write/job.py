@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -35,7 +35,6 @@ from lakeseal.write.normalize import Normalizer
 from lakeseal.write.parquet_file import Compression
 from lakeseal.write.partition_split import PartitionSplit
 from lakeseal.write.rolling_files import Limits
-from lakeseal.write.staged_commit_protocol import StagedCommitProtocol
 from lakeseal.write.task_logging import configure_task
 from lakeseal.write.task_writer import BUFFER_BYTES, TaskWriter
 from lakeseal.write.uploads import Uploads
@@ -100,25 +99,20 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True):
         return StructType.from_json(self.schema)
 
 
-_PROTOCOLS: Mapping[str, Callable[[WriteJobSpec], FileCommitProtocol]] = {
-    DelayedCommitProtocol.kind: lambda spec: DelayedCommitProtocol(
-        path=spec.protocol.path, job_id=spec.job_id, **spec.protocol.options
-    ),
-    BranchCommitProtocol.kind: lambda spec: BranchCommitProtocol(
-        path=spec.protocol.path, job_id=spec.job_id, **spec.protocol.options
-    ),
-    StagedCommitProtocol.kind: lambda spec: StagedCommitProtocol(
-        store=spec.store, path=spec.protocol.path, job_id=spec.job_id
-    ),
-}
-
-
 def new_protocol(spec: WriteJobSpec) -> FileCommitProtocol:
     """The job's protocol, alike on the driver and in every task."""
-    make = _PROTOCOLS.get(spec.protocol.kind)
-    if make is None:
-        raise InvalidArgument(f"There is no commit protocol {spec.protocol.kind!r}")
-    return make(spec)
+    asked = spec.protocol
+    match asked.kind:
+        case DelayedCommitProtocol.kind:
+            return DelayedCommitProtocol(path=asked.path, job_id=spec.job_id, **asked.options)
+        case BranchCommitProtocol.kind:
+            return BranchCommitProtocol(path=asked.path, job_id=spec.job_id, **asked.options)
+        case "staged":
+            # A task that writes to a table needs none of what steps stand on.
+            from lakeseal.write.staged_commit_protocol import StagedCommitProtocol
+
+            return StagedCommitProtocol(store=spec.store, path=asked.path, job_id=spec.job_id)
+    raise InvalidArgument(f"There is no commit protocol {asked.kind!r}")
 
 
 def run_task(spec: WriteJobSpec, task: TaskContext, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:

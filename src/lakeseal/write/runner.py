@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument
@@ -210,6 +209,8 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
         return data.to_reader(max_chunksize=2**17)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
+    import pyarrow.dataset as ds  # loads pandas, if that is installed
+
     if isinstance(data, ds.Dataset):
         data = data.scanner()
     if isinstance(data, ds.Scanner):
