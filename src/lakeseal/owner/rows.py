@@ -137,7 +137,8 @@ def advance(before: Ownership, after: Ownership, requests: Sequence[CommitReques
 
 def advanced(ledger: Ledger, advances: Sequence[Advance]) -> dict[str, int]:
     """The tables that went on, and how far they are backfilled."""
-    return ledger.advance(tables, commits, advances, tell="backfilled_version")
+    told = ledger.advance(tables, commits, advances, tell="backfilled_version")
+    return {table: -1 if version is None else version for table, version in told.items()}
 
 
 def commit_of(tx: Tx, table: str, txn_id: str) -> StoredCommit | None:

@@ -44,11 +44,10 @@ class Lane(Generic[A, R]):
         self._thread.join()
 
     async def ask(self, asked: A) -> R | None:
-        since = self._since
-        if self._is_stopping or (since is not None and time.monotonic() - since > _STUCK_S):
-            return None
         future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
         with self._changed:
+            if self._is_stopping or (self._since is not None and time.monotonic() - self._since > _STUCK_S):
+                return None
             self._waiting.append((asked, future))
             self._changed.notify()
         return await future
