@@ -195,6 +195,11 @@ class Onlookers(FaultyStore):
         self.look()
         return done
 
+    def place(self, key: str, data: bytes) -> bool:
+        done = super().place(key, data)
+        self.look()
+        return done
+
     def delete(self, keys: Iterable[str]) -> None:
         super().delete(keys)
         self.look()

@@ -517,3 +517,14 @@ def test_links_are_made_in_order_up_to_a_name_that_is_taken(tmp_path: Path) -> N
     assert store.get("log/1") == b"a"
     with pytest.raises(ObjectNotFound):
         store.link([("staged/none", "log/4")])
+
+
+def test_what_is_placed_is_whole_and_visible_has_one_winner_and_can_be_linked(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    assert store.place("staged/a", b"first")
+    assert not store.place("staged/a", b"second")
+    assert store.get("staged/a") == b"first"
+    assert files_below(tmp_path) == ["staged/a"]
+    store.put("log/0", b"")
+    assert store.link([("staged/a", "log/1")]) == 1
+    assert store.get("log/1") == b"first"
