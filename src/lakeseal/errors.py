@@ -8,6 +8,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     LakesealError
     ├── InvalidInput            the call is wrong: mend it and call again
     │   ├── InvalidUri · InvalidExpression · InvalidArgument · SchemaMismatch · ConstraintViolation
+    │   ├── RequestTooLarge         for the service that it was sent to
     │   ├── InvalidPath             a path on a branch that could leave its tree
     │   ├── AmbiguousMerge          several source rows would change the same row
     │   ├── UnsupportedExpression   understood, but not evaluated outside Spark
@@ -147,6 +148,10 @@ class InvalidInput(LakesealError):
 
 class InvalidArgument(InvalidInput):
     kind = "invalid-argument"
+
+
+class RequestTooLarge(InvalidInput):
+    kind = "request-too-large"
 
 
 class InvalidUri(InvalidInput):

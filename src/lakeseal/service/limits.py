@@ -9,7 +9,7 @@ from collections.abc import Callable
 import anyio
 from starlette.types import Receive
 
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, RequestTooLarge
 
 _MOST_KEYS = 10_000
 _BODY_SECONDS = 60
@@ -70,11 +70,7 @@ async def read_body(receive: Receive, said: str | None, limit: int) -> bytes:
     raise InvalidArgument(f"The request's body did not arrive within {_BODY_SECONDS} s")
 
 
-class TooLarge(InvalidArgument):
-    """Told as what it is a kind of, with a status of its own."""
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(
+def _too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(
         f"A request may have {limit:,} bytes", hint="Large commits are written to _commits and ratified by name"
     )

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from lakeseal import errors
 from lakeseal.errors import LakesealError, UnknownOutcome
-from lakeseal.service.limits import TooLarge
 from lakeseal.service.observed import Note
 from lakeseal.service.wire import ErrorReply
 
@@ -18,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 # The first that fits, so leaves come before their groups.
 _STATUS: tuple[tuple[type[LakesealError], int], ...] = (
-    (TooLarge, 413),
+    (errors.RequestTooLarge, 413),
     (errors.InvalidInput, 400),
     (errors.NotAuthenticated, 401),
     (errors.OwnedElsewhere, 409),
