@@ -65,7 +65,7 @@ docs: packages
 	@$(PY) scripts/error_docs.py
 
 bench: setup
-	@$(RUN) bench/run.py $(ONLY)
+	@$(RUN) bench/run.py $(ONLY) $(ARGS)
 
 stress: setup
 	@$(PYTEST) -m "stress and not peers" $(ARGS) || [ $$? -eq 5 ]
@@ -74,7 +74,7 @@ peers: setup
 	@$(RUN) scripts/peers.py && $(PYTEST) -m peers $(ARGS) || [ $$? -eq 5 ]
 
 bench-peers: setup
-	@$(RUN) scripts/peers.py && export LAKESEAL_BENCH_PEERS=1 && $(RUN) bench/run.py $(ONLY)
+	@$(RUN) scripts/peers.py && export LAKESEAL_BENCH_PEERS=1 && $(RUN) bench/run.py $(ONLY) $(ARGS)
 
 clean:
 	@rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results build dist

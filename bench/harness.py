@@ -86,9 +86,11 @@ class Measured:
 class Report:
     """Collects the cases of one benchmark, shows them, and keeps them as JSON."""
 
-    def __init__(self, name: str, repeats: int) -> None:
+    def __init__(self, name: str, repeats: int, only: str = "") -> None:
+        """`only` is a part of the names of the cases that are wanted."""
         self.name = name
         self.repeats = repeats
+        self.only = only
         self.console = Console()
         self.cases: list[tuple[str, list[Measured]]] = []
 
@@ -96,7 +98,10 @@ class Report:
         self.console.print(text, style="dim", highlight=False)
 
     def compare(self, case: str, subjects: Sequence[Subject]) -> list[Measured]:
-        """Measure all subjects in turns; the first one is ours, the others are its peers."""
+        """Measure all subjects in turns; the first one is ours, the others are its peers. Nothing for a case that is
+        not wanted."""
+        if self.only not in case:
+            return []
         answers: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject in subjects}
         for _ in range(self.repeats):
             for subject in subjects:

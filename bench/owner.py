@@ -78,6 +78,8 @@ def _compare(report: Report, folder: str, case: str, shape: dict[str, Any]) -> N
         for way, function in ways.items()
     ]
     measured = report.compare(case, subjects)
+    if not measured:
+        return
     inserted = next(shape["total"] / one.median_seconds for one in measured if one.subject == INSERTS)
     table = Table(title=case, header_style="bold")
     for heading in ("", "per second", f"of {INSERTS}", "p50 ms", "p99 ms"):

@@ -1,4 +1,4 @@
-"""Run benchmarks: `python bench/run.py [--repeats N] [name …]`; without a name, all of them.
+"""Run benchmarks: `python bench/run.py [--repeats N] [--case TEXT] [name …]`; without a name, all of them.
 
 A benchmark is a module beside this one with `main(report)` and a docstring that says what is compared and why that is
 fair. Its name is the module's, with dashes.
@@ -19,6 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run benchmarks.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; all if none is given")
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each subject (3)")
+    parser.add_argument("--case", default="", help="only cases with this in their names")
     wanted = parser.parse_args()
     unknown = sorted(set(wanted.names) - set(BENCHMARKS))
     if unknown:
@@ -27,7 +28,7 @@ def main() -> None:
     report_class = importlib.import_module("harness").Report
     for name in wanted.names or BENCHMARKS:
         module = importlib.import_module(name.replace("-", "_"))
-        report = report_class(name, wanted.repeats)
+        report = report_class(name, wanted.repeats, wanted.case)
         module.main(report)
         report.say(f"kept as {report.close()}")
 
