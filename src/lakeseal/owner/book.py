@@ -11,7 +11,7 @@ from lakeseal.owner import enablement, ownership, ratification, rows
 from lakeseal.owner.backfill import LoggedCommit
 from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken
 from lakeseal.owner.ownership import Ownership, State, Verdict
-from lakeseal.owner.ratification import Also, Decided, Decision
+from lakeseal.owner.ratification import Decided, Decision
 from lakeseal.owner.rows import StoredCommit, TableRow
 
 
@@ -85,7 +85,6 @@ class Book:
         *,
         known: Mapping[str, Answer],
         place: Callable[[CommitRequest], None] | None = None,
-        also: Sequence[Also] = (),
     ) -> Decision:
         """See `ratification.decide`."""
 
@@ -97,7 +96,6 @@ class Book:
                 most_unbackfilled=self._most_unbackfilled,
                 known=known,
                 place=place,
-                also=also,
             )
             if not (isinstance(decision, Decided) and decision.tables):
                 # Rolled back: to commit row locks and nothing else would wait for the disk.

@@ -54,7 +54,7 @@ from lakeseal.owner.messages import (
 )
 from lakeseal.owner.ownership import Ownership, State, Verdict
 from lakeseal.owner.policies import Policy
-from lakeseal.owner.ratification import Also, Decided, Denied, InTheLog
+from lakeseal.owner.ratification import Decided, Denied, InTheLog
 from lakeseal.owner.traffic import Traffic
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import LOG_DIR, commit_path
@@ -145,8 +145,7 @@ class LedgerOwner:
     def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
         return tuple(map(self._mended, self.book.told(tables)))
 
-    def ratify(self, batch: Batch, *, principal: str | None = None, also: Sequence[Also] = ()) -> BatchAnswer:
-        """`also` runs in the same ledger transaction, and not again when an answer is only repeated."""
+    def ratify(self, batch: Batch, *, principal: str | None = None) -> BatchAnswer:
         named = [request.table for request in batch.commits] + [guard.table for guard in batch.guards]
         if not batch.commits or len(set(named)) != len(named):
             raise InvalidArgument("A batch has at least one commit, and each table once")
@@ -163,7 +162,7 @@ class LedgerOwner:
                 for request in batch.commits:
                     self._place(request)
             for _ in range(_TRIES + len(batch.commits)):
-                decision = self.book.decide(batch, known=known, place=self._place if is_contended else None, also=also)
+                decision = self.book.decide(batch, known=known, place=self._place if is_contended else None)
                 match decision:
                     case Decided():
                         break

@@ -28,9 +28,6 @@ from lakeseal.owner.messages import (
 from lakeseal.owner.ownership import Ownership, State, Verdict
 from lakeseal.owner.rows import TableRow
 
-Also = Callable[[Tx], object]
-"""More that is to happen in the same transaction."""
-
 # Rows that may ride along; an owner's own rows and secrets never do. A lease is only asked for, by what is expected.
 _RECORDS = {table.name: table for table in (watermarks, sequences, leases)}
 
@@ -66,7 +63,6 @@ def decide(
     most_unbackfilled: int,
     known: Mapping[str, Answer],
     place: Callable[[CommitRequest], None] | None = None,
-    also: Sequence[Also] = (),
 ) -> Decision:
     """`known` are answers by table that the log has given before. `place` puts a commit's file where it belongs; it is
     called while the tables are locked, and only if all of the batch will be ratified."""
@@ -121,8 +117,6 @@ def decide(
         rows.write_latest(tx, request.table, row, now=now)
     for record in batch.records:
         _write_record(tx, record)
-    for do in also:
-        do(tx)
     return Decided(
         answer=BatchAnswer(commits=tuple(_ratified(request) for request in batch.commits)),
         tables=tuple(

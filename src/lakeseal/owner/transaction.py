@@ -47,10 +47,8 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.replay import LogCommit, replay
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.endpoint import OwnerEndpoint
-from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Guard, LedgerRecord, Ratified, Taken
-from lakeseal.owner.ratification import Also
 from lakeseal.protocol.actions import Action
 from lakeseal.protocol.paths import commit_path
 from lakeseal.storage.base import Store
@@ -178,23 +176,21 @@ class Transaction:
             self._parts[log.table] = _Part(txn, owner, log)
         return self._parts[log.table].txn
 
-    def commit(self, *, records: Sequence[LedgerRecord] = (), also: Sequence[Also] = ()) -> TransactionResult:
-        """`also` are functions of a ledger transaction, for an owner in this process; `records` travel anywhere."""
+    def commit(self, *, records: Sequence[LedgerRecord] = ()) -> TransactionResult:
+        """`records` are written in the ledger transaction that ratifies, or nothing is."""
         if self._is_done:
             raise InvalidArgument("A transaction can be committed only once")
-        if also and not isinstance(self._endpoint, LedgerOwner):
-            raise InvalidArgument("Functions cannot travel to an owner elsewhere", hint="Send records instead")
         self._is_done = True
         written = [part for part in self._parts.values() if part.is_written]
         read = [part for part in self._parts.values() if not part.is_written and part.is_read]
         if not written:
-            if records or also:
+            if records:
                 raise InvalidArgument("Rows of the ledger ride along with commits, and there is none")
             return TransactionResult(tables={})
         patience = Patience(self._retry)
         for tried in range(1, self._retry.attempts + 1):
             batch = self._batch(written, read, records, patience)
-            answer = self._ask(batch, also, written, patience)
+            answer = self._ask(batch, written, patience)
             if all(isinstance(one, Ratified) for one in answer.commits):
                 return self._landed(written, tried)
             if not patience.wait(tried):
@@ -215,14 +211,12 @@ class Transaction:
         )
         return Batch(commits=requests, guards=guards, records=tuple(records))
 
-    def _ask(self, batch: Batch, also: Sequence[Also], written: list[_Part], patience: Patience) -> BatchAnswer:
+    def _ask(self, batch: Batch, written: list[_Part], patience: Patience) -> BatchAnswer:
         in_doubt: str | None = None
         asked = 0
         while True:
             asked += 1
             try:
-                if isinstance(self._endpoint, LedgerOwner):
-                    return self._endpoint.ratify(batch, also=also)
                 return self._endpoint.ratify(batch)
             except UnknownOutcome as error:
                 in_doubt = str(error)
