@@ -10,6 +10,7 @@ import pytest
 
 
 @pytest.mark.spark
+@pytest.mark.own_spark
 def test_the_demo_tells_its_story_and_cleans_up_after_itself(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "lakeseal", "demo", "--json"],

@@ -18,7 +18,7 @@ import pytest
 
 from lakeseal.testing.cluster import Cluster, spark_cluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.own_spark]
 
 SUITE = Path(__file__).with_name("suite.py")
 Outcomes = dict[str, str]

@@ -310,6 +310,7 @@ spark.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.own_spark
 def test_everything_also_runs_over_spark_connect(table: Table, tmp_path: Path) -> None:
     script = tmp_path / "connect.py"
     script.write_text(CONNECT)

@@ -14,7 +14,7 @@ import pytest
 
 from lakeseal import Table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.own_spark]
 
 SCRIPT = Path(__file__).with_name("crashing_stream.py")
 
