@@ -597,6 +597,7 @@ query.awaitTermination()
 
 
 @pytest.mark.spark
+@pytest.mark.stress  # `test_pipe` kills a stream with this source too
 def test_after_sigkill_a_restart_gives_every_row_once(session: Any, table: Table, tmp_path: Path) -> None:
     for n in range(1, 12):
         append(table, n)
