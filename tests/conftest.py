@@ -15,10 +15,6 @@ from lakeseal.testing.s3 import S3Server, s3_server
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Tests start many JVMs for seconds each. What they run once is not worth compiling twice: without the second compiler
-# and the parallel collector they take a fifth to a third less CPU time.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
 # Timing-based checks would make a loaded machine fail; failures must come back the same when run again.
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
