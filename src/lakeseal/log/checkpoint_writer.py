@@ -80,13 +80,15 @@ def write_checkpoint(
     version: int,
     *,
     now_ms: int,
+    known: Snapshot | None = None,
     sidecar_rows: int = SIDECAR_ROWS,
     v2_format: Literal["parquet", "json"] = "parquet",
 ) -> CheckpointInfo:
-    """`sidecar_rows` and `v2_format` matter to V2 checkpoints only."""
+    """`known` is the snapshot of that version, where the caller has it; it is compared with what the log says, and
+    spares reading all of that. `sidecar_rows` and `v2_format` matter to V2 checkpoints only."""
     with located(table=log.table, version=version):
         _check_backfilled(log, version)
-        snapshot = Snapshot.of(log.table, _state(log, version))
+        snapshot = Snapshot.of(log.table, _state(log, version, known or log.in_memory(version)))
         check_writable(snapshot.protocol, snapshot.metadata)
         _check_complete(log.store, snapshot)
         rows = CheckpointRows(snapshot, now_ms=now_ms)
@@ -116,8 +118,7 @@ def _check_backfilled(log: DeltaLog, version: int) -> None:
         raise NotBackfilled("The version is committed, but not in the log under its own name yet") from None
 
 
-def _state(log: DeltaLog, version: int) -> TableState:
-    known = log.in_memory(version)
+def _state(log: DeltaLog, version: int, known: Snapshot | None) -> TableState:
     if known is not None:
         state = log.state(version, with_removes=True, only_keys=True)
         if _same_files(known.files, state.files):

@@ -29,6 +29,6 @@ def maintain(log: DeltaLog, snapshot: Snapshot, *, now_ms: int) -> MaintenanceRe
     written = write_checksum(log, snapshot)
     if not checkpoint_is_due(snapshot):
         return MaintenanceReport(checksum_written=written)
-    checkpoint = write_checkpoint(log, snapshot.version, now_ms=now_ms)
+    checkpoint = write_checkpoint(log, snapshot.version, now_ms=now_ms, known=snapshot)
     cleanup = clean_up_expired_logs(log, now_ms=now_ms)
     return MaintenanceReport(checksum_written=written, checkpoint=checkpoint, cleanup=cleanup)
