@@ -304,7 +304,7 @@ def test_tokens_are_kept_as_hashes_shown_once_and_revoked_once(tmp_path: Path) -
             with pytest.raises(InvalidArgument):
                 given_roles = (Grant.from_text(grants),) if grants else ()
                 tokens.create(opened, name, given_roles, now=10, expires=expires)
-    secret = text.rpartition("_")[2].encode()
+    secret = text[-43:].encode()  # it may have underscores of its own
     for file in tmp_path.iterdir():
         assert secret not in file.read_bytes(), f"{file.name} holds the token"
     assert text not in repr(token)
