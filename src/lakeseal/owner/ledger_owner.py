@@ -59,7 +59,7 @@ from lakeseal.owner.traffic import Traffic
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
-from lakeseal.storage.base import Store
+from lakeseal.storage.base import PlacesObjects, Store
 
 _log = logging.getLogger(__name__)
 
@@ -319,7 +319,7 @@ class LedgerOwner:
             return told
         try:
             store = self.store(told.table)
-            if hasattr(store, "place"):
+            if isinstance(store, PlacesObjects):
                 mend(store, self.book.stored(told.table, told.backfilled + 1, limit=self._most_unbackfilled))
             self._looked_at.add(told.table)
         except LakesealError as error:
