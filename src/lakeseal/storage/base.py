@@ -50,6 +50,9 @@ class Store(Protocol):
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """`length` bytes from `start`; fewer only at the end of the object, and none at or beyond it."""
 
+    def get_ranges(self, key: str, spans: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Several (start, length) of one object, each as `get_range`, fetched side by side, in the order asked for."""
+
     def get_many(self, keys: Sequence[str]) -> builtins.list[bytes]:
         """All of them, fetched side by side, in the order asked for."""
 

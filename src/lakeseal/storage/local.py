@@ -86,15 +86,22 @@ class LocalStore:
             os.close(descriptor)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        check_range(start, length)
+        return self.get_ranges(key, [(start, length)])[0]
+
+    def get_ranges(self, key: str, spans: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        for start, length in spans:
+            check_range(start, length)
         descriptor, size = self._open(key)
+        found = []
         try:
-            os.lseek(descriptor, start, os.SEEK_SET)
-            return _read(descriptor, min(length, max(size - start, 0)))
+            for start, length in spans:
+                os.lseek(descriptor, start, os.SEEK_SET)
+                found.append(_read(descriptor, min(length, max(size - start, 0))))
         except OSError as error:
             raise self._error(error, key) from error
         finally:
             os.close(descriptor)
+        return found
 
     def get_many(self, keys: Sequence[str]) -> builtins.list[bytes]:
         # One after the other: the page cache answers faster than threads can be switched.

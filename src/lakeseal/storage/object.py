@@ -10,11 +10,11 @@ from __future__ import annotations
 import builtins
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -44,6 +44,8 @@ from lakeseal.storage.keys import check_key, check_prefix, check_range, is_key
 from lakeseal.storage.location import Location
 from lakeseal.storage.object_files import TAIL, ObjectReader, ObjectWriteStream
 from lakeseal.storage.streams import WriteStream
+
+T = TypeVar("T")
 
 _SIDE_BY_SIDE = 16
 _LIST_CHUNK = 1000
@@ -92,14 +94,11 @@ class ObjectStore:
         self.head(key)
         return b""
 
+    def get_ranges(self, key: str, spans: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        return self._side_by_side(lambda span: self.get_range(key, *span), spans)
+
     def get_many(self, keys: Sequence[str]) -> builtins.list[bytes]:
-        if len(keys) < 2 or self._location.kind == "memory":
-            return [self.get(key) for key in keys]
-        pool = ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(keys)), thread_name_prefix="lakeseal-get")
-        try:
-            return builtins.list(pool.map(self.get, keys))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        return self._side_by_side(self.get, keys)
 
     def head(self, key: str) -> ObjectMeta:
         path = self._path(key)
@@ -186,6 +185,15 @@ class ObjectStore:
         with self._reporting(key, bucket=True):
             writer = obstore.open_writer(self._client, path, buffer_size=_PART, max_concurrency=4)
         return ObjectWriteStream(key, writer, lambda error: self._error(error, key, bucket=True))
+
+    def _side_by_side(self, get: Callable[[T], bytes], wanted: Sequence[T]) -> builtins.list[bytes]:
+        if len(wanted) < 2 or self._location.kind == "memory":
+            return [get(one) for one in wanted]
+        pool = ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(wanted)), thread_name_prefix="lakeseal-get")
+        try:
+            return builtins.list(pool.map(get, wanted))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _is_beside(self, other: ObjectStore) -> bool:
         mine, others = self._location, other._location

@@ -86,6 +86,10 @@ class FaultyStore:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._through("get_range", (key,), lambda: self._store.get_range(key, start, length))
 
+    def get_ranges(self, key: str, spans: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """In `calls` the key is there once for each span."""
+        return self._through("get_ranges", (key,) * len(spans), lambda: self._store.get_ranges(key, spans))
+
     def get_many(self, keys: Sequence[str]) -> builtins.list[bytes]:
         return self._through("get_many", tuple(keys), lambda: self._store.get_many(keys))
 
