@@ -3,6 +3,7 @@
 
 Every write to a store and every write to the ledger is an effect, and it is killed before, inside and after each. After
 a kill more input arrives; then every row of all input must be in every target once, and the watermarks must say so.
+All of it twice: what is no table of the ledger is published by the driver, and by tasks.
 
 Prints the number of kills; what is wrong is an exception. A process of its own, because it forks.
 """
@@ -10,6 +11,7 @@ Prints the number of kills; what is wrong is an exception. A process of its own,
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import json
 import os
 import random
@@ -24,7 +26,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, KafkaSource, Pipeline, TableTarget
+from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, KafkaSource, Pipeline, TableTarget, spreading
 from lakeseal.ledger import Ledger, open
 from lakeseal.ledger.schema import leases
 from lakeseal.storage import LocalStore
@@ -154,27 +156,33 @@ def main() -> None:
     place, address, topic, every, randomly = Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6])
     messages = json.loads(sys.argv[6])
     kills = 0
-    for when in When:
-        at = 1 + list(When).index(when) * max(1, every // 3)
-        while True:
-            case = Case(place / f"{when.name}-{at}", address, topic)
-
-            def kill(case: Case = case, at: int = at, when: When = when) -> bool:
-                def do() -> None:
-                    struck(Effects(at=at, when=when))
-                    case.pipeline.run()
-
-                return in_child(do)
-
-            if survive(case, messages, kill):
-                break
-            kills += 1
-            at += every
-    for number in range(randomly):
-        case = Case(place / f"random-{number}", address, topic)
-        moment = random.Random(number).uniform(0.0, 0.35)
-        kills += not survive(case, messages, lambda case=case, moment=moment: in_child(case.pipeline.run, moment))  # type: ignore[misc]
+    for way, least in {"driver": spreading.FROM, "tasks": 1}.items():
+        spreading.FROM = least
+        for when in When:
+            kills += kill_at_effects(place / f"{way}-{when.name}", address, topic, every, when, messages)
+        for number in range(randomly):
+            case = Case(place / f"{way}-random-{number}", address, topic)
+            moment = random.Random(number).uniform(0.0, 0.35)
+            kills += not survive(case, messages, lambda case=case, moment=moment: in_child(case.pipeline.run, moment))  # type: ignore[misc]
     print(kills)
+
+
+def kill_at_effects(place: Path, address: str, topic: str, every: int, when: When, messages: int) -> int:
+    at = 1 + list(When).index(when) * max(1, every // 3)
+    for kills in itertools.count():
+        case = Case(place / str(at), address, topic)
+
+        def kill(case: Case = case, at: int = at) -> bool:
+            def do() -> None:
+                struck(Effects(at=at, when=when))
+                case.pipeline.run()
+
+            return in_child(do)
+
+        if survive(case, messages, kill):
+            return kills
+        at += every
+    raise AssertionError("there is always another kill")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import socket
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,6 +13,8 @@ from typing import Any
 import pytest
 
 from lakeseal.cli import main
+from lakeseal.ledger import open as open_ledger
+from lakeseal.ledger.schema import task_states
 
 YAML = """
 name: clicks
@@ -100,6 +105,51 @@ def test_a_dataset_that_fails_is_shown_and_makes_the_exit_code_1(
     assert main(["ingest", "run", clicks, "--every", "soon"]) == 2
 
 
+def test_runs_follow_each_other_until_a_signal_and_the_one_at_work_comes_to_its_end(clicks: str, lake: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as database:
+        database.settimeout(60)
+        # A database that takes a connection and says nothing: whoever asks it is at work until it hangs up.
+        url = f"postgresql+psycopg://127.0.0.1:{database.getsockname()[1]}/d?sslmode=disable&gssencmode=disable"
+        asks = f"""
+  - name: asks
+    source: {{type: sql, url: "{url}", table: t, column: id}}
+    target: {{type: directory, path: {lake.place}/asks}}
+    retries: {{times: 0}}
+"""
+        with Path(clicks).open("a") as file:
+            file.write(asks)
+        command = [sys.executable, "-m", "lakeseal", "ingest", "run", clicks, "--every", "0.1s", "--no-spark", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            database.accept()[0].close()
+            assert process.stdout is not None
+            first = json.loads(process.stdout.readline())
+            lake.land("2.json", [{"id": 3}])
+            at_work, _ = database.accept()
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            at_work.close()
+            told, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
+    [last] = map(json.loads, told.splitlines())
+    assert [one["state"] for one in first["datasets"]] == ["published", "failed"]
+    assert [one.get("rows") for one in last["datasets"]] == [1, None]
+
+
+@pytest.mark.spark
+@pytest.mark.own_spark
+def test_the_command_starts_spark_by_itself_where_there_is_something_new(clicks: str, lake: Any) -> None:
+    text = Path(clicks).read_text()
+    Path(clicks).write_text(text + '    transform: "SELECT id, hash(id) AS h FROM input"\n')
+    command = [sys.executable, "-m", "lakeseal", "ingest", "run", clicks, "--master", "local[1]", "--json"]
+    for wanted in ({"published": 2}, {"nothing_new": 0}):
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        [one] = json.loads(ended.stdout)["datasets"]
+        assert {one["state"]: one.get("rows", 0)} == wanted
+    assert lake.ids() == Counter([1, 2])
+
+
 def test_of_200_datasets_3_are_broken_197_are_published_and_a_retry_publishes_the_3(
     lake: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,15 +166,19 @@ def test_of_200_datasets_3_are_broken_197_are_published_and_a_retry_publishes_th
     pipeline = lake.place / "many.yaml"
     pipeline.write_text(f"name: many\nledger: {lake.ledger}\ndatasets:\n{many}")
 
-    def states(code: int) -> dict[str, int]:
+    def states(code: int, *, published_by_tasks: int = 0) -> dict[str, int]:
         assert main(["ingest", "run", str(pipeline), "--no-spark", "--json"]) == code
         [run] = map(json.loads, capsys.readouterr().out.splitlines())
         for n in broken:
             one = run["datasets"][n]
             assert one["state"] != "set_aside" or "name=x" in one["error"]["message"]
+        with open_ledger(lake.ledger) as ledger:
+            verdicts = task_states.select().where(task_states.c.run_id == f"{run['run_id']}/1 verdict")
+            assert len(ledger.read(lambda tx: tx.rows(verdicts, lock=False))) == published_by_tasks
         return Counter(one["state"] for one in run["datasets"])
 
-    assert states(1) == {"published": 197, "set_aside": 3}
+    # Tables of the ledger are one transaction with all their watermarks; of the others, tasks publish each.
+    assert states(1, published_by_tasks=160) == {"published": 197, "set_aside": 3}
     assert states(1) == {"nothing_new": 197, "set_aside": 3}
     for file in in_the_way:
         file.unlink()

@@ -23,7 +23,19 @@ from lakeseal.errors import (
     SourceNotFound,
     SourceUnavailable,
 )
-from lakeseal.ingest import Check, Chunk, Dataset, Freshness, NullShare, Plan, Range, Retries, Source, WorkUnit
+from lakeseal.ingest import (
+    Check,
+    Chunk,
+    Dataset,
+    Freshness,
+    NullShare,
+    Plan,
+    Range,
+    Retries,
+    Source,
+    WorkUnit,
+    spreading,
+)
 from lakeseal.ingest.config import CommitPolicy, OnBadRecord
 from lakeseal.ingest.schema_text import parse_schema
 from lakeseal.ledger import open as open_ledger
@@ -68,10 +80,18 @@ class NumbersSource(Source, frozen=True, kw_only=True, tag="numbers"):
             yield Chunk(rows=pa.RecordBatch.from_pylist([{"id": n, "part": unit.partition}]), high={"n": n + 1})
 
 
+@pytest.fixture(autouse=True, params=["driver", "tasks"])
+def _published_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for few datasets, which the driver publishes, holds for many, which tasks do."""
+    if request.param == "tasks":
+        monkeypatch.setattr(spreading, "FROM", 1)
+
+
 @pytest.fixture(autouse=True)
 def _fresh_numbers() -> None:
     NumbersSource.calls.clear()
     NumbersSource.heals_after = None
+    NumbersSource.released.clear()
 
 
 NOW = Retries(times=0)
@@ -79,7 +99,9 @@ NOW = Retries(times=0)
 
 def numbers(lake: Any, commit: CommitPolicy = "full", retries: Retries = NOW, **options: Any) -> Dataset:
     source = NumbersSource(upto=4, **options)
-    return Dataset(name="numbers", source=source, target=lake.to_table(), commit=commit, retries=retries)
+    # Tables of the ledger are never left to tasks.
+    target = lake.to_table("t", owner="none" if spreading.FROM == 1 else "ledger")
+    return Dataset(name="numbers", source=source, target=target, commit=commit, retries=retries)
 
 
 TARGETS = ["table", "plain table", "directory"]

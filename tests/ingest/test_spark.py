@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -21,18 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from lakeseal.cli import main
-from lakeseal.errors import StorageUnavailable
 from lakeseal.ingest import Check, Dataset, KafkaSource, Pipeline, Retries, spreading
-from lakeseal.ingest.spark_jobs import SparkJobs
-from lakeseal.ledger import open as open_ledger
-from lakeseal.steps.connect import task_states
-from lakeseal.steps.context import StepSettings
-from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, checksum
-from lakeseal.steps.ledger_store import LedgerStepStore
-from lakeseal.steps.publishing import PublishReport, PublishRequest, TaskOutput, publish_share
-from lakeseal.steps.task_states import TaskState
-from lakeseal.steps.watermarks import WatermarkChange, Watermarks
 
 pytestmark = pytest.mark.spark
 
@@ -93,27 +81,6 @@ def test_transforms_and_rules_of_sparks_own_run_before_anything_is_published(lak
     assert not [file for file in lake.place.rglob("_lakeseal_*/**/*") if file.is_file()]
 
 
-def test_the_command_line_takes_spark_where_there_is_something_new(
-    lake: Any, spark: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lake.land("1.json", [{"id": 1}, {"id": 2}])
-    file = lake.place / "p.yaml"
-    file.write_text(
-        f"""
-name: p
-ledger: {lake.ledger}
-datasets:
-  - name: a
-    source: {{type: files, path: {lake.place}/landing, format: json, schema: "id long"}}
-    transform: "SELECT id, hash(id) AS h FROM input"
-    target: {{type: table, uri: {lake.place}/t}}
-"""
-    )
-    assert main(["ingest", "run", str(file), "--master", "local[2]", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["datasets"][0]["rows"] == 2
-    assert lake.ids() == Counter([1, 2])
-
-
 def test_a_worker_that_is_killed_costs_a_retry_and_no_row(lake: Any, spark: Any, tmp_path: Path) -> None:
     lake.land("1.json", [{"id": n} for n in range(50)])
     died = str(tmp_path / "died")
@@ -136,72 +103,6 @@ def test_a_worker_that_is_killed_costs_a_retry_and_no_row(lake: Any, spark: Any,
     assert os.path.exists(died)
     assert lake.ids() == Counter(range(50))
     assert ds.dataset(lake.place / "t").count_rows() == 50
-
-
-def test_steps_of_many_datasets_are_done_and_recovered_by_tasks(
-    lake: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = spreading.FROM + 6
-    datasets = []
-    for n in range(count):
-        lake.land("1.json", [{"id": n}], folder=f"in/{n}")
-        datasets.append(Dataset(name=f"d{n}", source=lake.files(f"in/{n}"), target=lake.to_directory(f"out/{n}")))
-    pipeline = lake.pipeline(*datasets, max_parallel=2)
-
-    def away(self: FsRenameCommitStep, context: Any) -> None:
-        raise StorageUnavailable("The store is away")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(FsRenameCommitStep, "execute", away)
-        assert pipeline.run(check=False).state == "failed"
-    assert len(pipeline.open_sequences()) == count
-    for n in range(count):
-        lake.land("2.json", [{"id": 1000 + n}], folder=f"in/{n}")
-    # From here on the driver could not do a single rename.
-    monkeypatch.setattr(FsRenameCommitStep, "execute", away)
-    result = pipeline.run(spark)
-    assert {(one.recovered, one.rows, one.steps) for one in result.datasets} == {(2, 1, 2)}
-    assert all(lake.ids(f"out/{n}") == Counter([n, 1000 + n]) for n in range(count))
-    assert pipeline.open_sequences() == {}
-
-
-def test_tasks_publish_a_dataset_once_the_states_say_that_all_its_tasks_have_finished(lake: Any, spark: Any) -> None:
-    """The driver neither writes, nor looks at, a single sequence."""
-    place = str(lake.place)
-    with open_ledger(lake.ledger):
-        pass
-
-    def work(settings: StepSettings, request: str) -> str:
-        if request.startswith("{"):
-            return publish_share(settings, request)
-        dataset, task = request.split()
-        (Path(place) / "task-output" / dataset).mkdir(parents=True, exist_ok=True)
-        name = f"{dataset}/{task}.txt"
-        (Path(place) / "task-output" / name).write_text(request)
-        rename = Rename(name, name, len(request), checksum(request.encode()))
-        change = WatermarkChange(partition=task, expected=None, value=1)
-        output = TaskOutput(
-            source=f"{place}/task-output", target=f"{place}/job-output", files=(rename,), watermarks=(change,)
-        )
-        with settings.open() as context:
-            state = TaskState(task=int(task), tasks=2, output=output.to_json())
-            task_states(settings, context).report("p", dataset, "run", state)
-        return ""
-
-    publish = [PublishRequest(store="p", pipeline="p", run="run", datasets=(one,), pause_s=0.05) for one in "ab"]
-    requests = ["a 0", "b 0", "b 1", *(one.to_json() for one in publish[::-1]), "a 1"]
-    answers = SparkJobs(spark).in_shares("publish", work, StepSettings(ledger=lake.ledger), requests)
-    found = [one for answer in answers if answer for one in PublishReport.from_json(answer).datasets]
-    assert sorted((one.dataset, one.outcome.value, one.files) for one in found) == [
-        ("a", "published", 2),
-        ("b", "published", 2),
-    ]
-    assert sorted(str(file.relative_to(lake.place)) for file in lake.place.rglob("*.txt")) == [
-        f"job-output/{name}.txt" for name in ("a/0", "a/1", "b/0", "b/1")
-    ]
-    with open_ledger(lake.ledger) as ledger:
-        assert Watermarks(ledger).read("p", "a") == {"0": 1, "1": 1}
-        assert LedgerStepStore(ledger).statuses("p") == []
 
 
 KILLED = """
@@ -264,10 +165,16 @@ def test_drivers_killed_at_random_moments_cost_no_row(lake: Any, spark: Any, bro
 
 
 @pytest.mark.stress
-def test_workers_killed_at_random_moments_cost_no_row(lake: Any, spark: Any, broker: Any) -> None:
-    broker.create_topic("killed-workers", 2)
+@pytest.mark.parametrize("publishes", ["driver", "tasks"])
+def test_workers_killed_at_random_moments_cost_no_row(
+    lake: Any, spark: Any, broker: Any, publishes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if publishes == "tasks":
+        monkeypatch.setattr(spreading, "FROM", 1)
+    topic = f"killed-workers-of-{publishes}"
+    broker.create_topic(topic, 2)
     patient = Retries(times=10, first_pause_seconds=0.05)
-    kafka = KafkaSource(brokers=broker.address, topic="killed-workers", schema="id long")
+    kafka = KafkaSource(brokers=broker.address, topic=topic, schema="id long")
     query = "SELECT id, id % 3 AS third FROM input"
     pipeline = lake.pipeline(
         Dataset(name="t", source=lake.files(), target=lake.to_table("t"), transform=query, retries=patient),
@@ -279,7 +186,7 @@ def test_workers_killed_at_random_moments_cost_no_row(lake: Any, spark: Any, bro
     for round_ in range(60):
         rows = range(round_ * 20, round_ * 20 + 20)
         lake.land(f"{round_}.json", [{"id": n} for n in rows])
-        broker.produce("killed-workers", [b'{"id": %d}' % n for n in rows], partition=round_ % 2)
+        broker.produce(topic, [b'{"id": %d}' % n for n in rows], partition=round_ % 2)
         run = threading.Thread(target=pipeline.run, args=(spark,), kwargs={"check": False})
         run.start()
         time.sleep(random_moment.uniform(0, 0.6))

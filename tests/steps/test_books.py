@@ -66,5 +66,5 @@ def test_the_first_finished_attempt_at_a_task_counts(books: Books) -> None:
     assert books.task_states.report(P, D, "run", first) == first
     assert books.task_states.report(P, D, "run", second) == first
     assert books.task_states.states(P, D, "run") == (first,)
-    books.task_states.remove(P, D, "run")
+    books.task_states.remove(P)
     assert books.task_states.states(P, D, "run") == ()

@@ -13,7 +13,7 @@ import pytest
 
 from lakeseal import ledger
 from lakeseal.testing.crashes import When
-from lakeseal.testing.published_rows import URN, Place, World, publish_until, recover_until
+from lakeseal.testing.published_rows import URN, Place, World, publish_until, publisher, recover_until, report_until
 
 ROWS = 30
 KILLED = -9
@@ -129,3 +129,28 @@ def test_w6_task_output_goes_before_the_record(tmp_path: Path) -> None:
         seen.append((any(file.startswith("task-output/") for file in files), is_recorded))
     assert (False, True) in seen
     assert (True, False) not in seen[1:]
+
+
+@pytest.mark.parametrize("kind", [LEDGER, FILES], ids=["ledger", "files"])
+def test_after_a_crash_of_the_task_that_publishes_another_one_goes_on(tmp_path: Path, kind: dict[str, bool]) -> None:
+    """Between any two of: report, verdict, record, each step, and the removal of task output and record."""
+    ended = []
+    for at in count(1):
+        place = new_place(tmp_path, kind, at)
+        if run(report_until, place, ROWS, at, When.AFTER):
+            break
+        with ledger.open(place.ledger) as opened:
+            world = World(place, ledger=opened)
+            was_recorded, was_done = world.steps.exists("clicks", URN), world.watermark() == ROWS
+            published = publisher(world).publish(URN, is_over=True)
+            assert published is not None
+            ended.append((published.outcome.value, was_recorded, was_done))
+            if published.outcome.value == "published":
+                assert (world.published(), world.watermark()) == (list(range(ROWS)), ROWS)
+                assert not [file for file in world.all_files() if file.startswith("task-output/")]
+            else:
+                assert (world.published(), world.watermark()) == ([], 0)
+            assert not world.steps.exists("clicks", URN)
+    # While tasks had not reported, between report and record, between record and the last step, and after that.
+    assert ended[:2] == [("refused", False, False)] * 2
+    assert {("published", False, False), ("published", True, False), ("published", True, True)} <= set(ended)

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from lakeseal import ledger
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import Fenced, InvalidArgument
 from lakeseal.ledger import Ledger
-from lakeseal.steps import StepSettings
-from lakeseal.steps.fs_rename import Rename, checksum
-from lakeseal.steps.publishing import (
-    Published,
-    PublishReport,
-    PublishRequest,
-    TaskOutput,
-    publish,
-    publish_share,
-    sequence_of,
-)
-from lakeseal.steps.sequence import Leftover
-from lakeseal.steps.task_states import (
-    FileTaskStates,
-    LedgerTaskStates,
-    TaskState,
-    TaskStateStore,
-    all_finished,
-    have_ended,
-)
-from lakeseal.steps.watermarks import WatermarkChange
+from lakeseal.steps.publishing import Outcome, Published
+from lakeseal.steps.task_states import FileTaskStates, LedgerTaskStates, TaskState, TaskStateStore, have_ended
 from lakeseal.storage import open_store
-from lakeseal.testing.published_rows import PIPELINE, STORE, Place, World
+from lakeseal.testing.published_rows import STORE, TASKS, URN, World, publisher, run_task
 from lakeseal.testing.s3 import S3Server
 
 
@@ -59,11 +40,13 @@ def test_what_tasks_report_is_there_for_others(states: TaskStateStore) -> None:
     found = states.states("s", "é/😀", "run-1")
 
     assert [(state.task, state.output) for state in found] == [(0, {}), (1, {"a": [1, None, "ü"]})]
-    assert all_finished(found)
+    assert have_ended(found)
     assert states.states("s", "é/😀", "run-2") == ()
     assert states.states("s", "e/😀", "run-1") == ()
-    states.remove("s", "é/😀", "run-1")
+    states.report("other", "d", "run", TaskState(task=0, tasks=1))
+    states.remove("s")
     assert states.states("s", "é/😀", "run-1") == ()
+    assert len(states.states("other", "d", "run")) == 1
 
 
 def test_the_first_attempt_that_finished_counts(states: TaskStateStore) -> None:
@@ -71,7 +54,6 @@ def test_the_first_attempt_that_finished_counts(states: TaskStateStore) -> None:
     failed = TaskState(task=0, tasks=1, state="failed", reason="why")
     assert states.report("s", "d", "r", failed).state == "failed"
     assert have_ended(states.states("s", "d", "r"))
-    assert not all_finished(states.states("s", "d", "r"))
 
     first = TaskState(task=0, tasks=1, output={"attempt": 1})
     assert states.report("s", "d", "r", first) == first
@@ -86,116 +68,95 @@ def test_a_task_is_one_of_its_tasks() -> None:
         TaskState(task=2, tasks=2)
 
 
-@pytest.fixture(params=["ledger", "files"])
-def crew(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[World, StepSettings]:
-    url = f"sqlite:///{tmp_path}/ledger.db"
-    steps = None if request.param == "ledger" else str(tmp_path / "recorded")
-    return World(Place(root=str(tmp_path), ledger=url), ledger=ledger.open(url)), StepSettings(ledger=url, steps=steps)
+def outcome(published: Published | None) -> Outcome:
+    assert published is not None
+    return published.outcome
 
 
-def output(world: World, dataset: str, task: int, *, rows: int) -> TaskOutput:
-    data = "".join(f"{task * rows + row}\n" for row in range(rows)).encode()
-    source = f"task-output/run-1/{dataset}/{task}.txt"
-    world.files.put(source, data)
-    return TaskOutput(
-        source=world.files.uri,
-        target=world.files.uri,
-        files=(Rename(source, f"job-output/{dataset}/{task}.txt", len(data), checksum(data)),),
-        watermarks=() if task else (WatermarkChange(partition="0", expected=None, value=3 * rows),),
-        leftovers=(Leftover(uri=world.files.uri, prefix=f"task-output/run-1/{dataset}/"),),
-    )
+def test_whoever_reports_last_publishes(world: World) -> None:
+    """Bug 34: of two attempts at a task the first that finished counts, and its output is what is published."""
+    tasks = publisher(world)
+    for task in (2, 0):
+        first = run_task(world, task, 12)
+        assert tasks.report(URN, first) == first
+        assert tasks.report(URN, run_task(world, task, 12, attempt=1)) == first
+        assert tasks.publish(URN) is None
+        assert tasks.has_finished(URN, task)
+    assert not tasks.has_finished(URN, 1)
+    assert world.published() == []
+    tasks.report(URN, run_task(world, 1, 12))
+
+    assert outcome(tasks.publish(URN)) is Outcome.PUBLISHED
+
+    world.check(12)
+    assert {key.split("/")[0] for key in world.all_files()} == {"job-output"}
+    assert world.steps.statuses(STORE) == []
 
 
-def states_of(world: World, settings: StepSettings) -> TaskStateStore:
-    if settings.steps is None:
-        return LedgerTaskStates(world.ledger)
-    return FileTaskStates(open_store(f"{settings.steps}/tasks"))
+def test_what_was_decided_on_a_dataset_stands(world: World) -> None:
+    """So that it may be extracted again: a task that is late, or is run a second time, publishes nothing any more."""
+    tasks = publisher(world)
+    tasks.report(URN, run_task(world, 0, 12))
+    tasks.report(URN, TaskState(task=1, tasks=TASKS, state="failed", reason="why"))
+    refused = tasks.publish(URN, is_over=True)
+    assert refused is not None
+    assert (refused.outcome, refused.error and refused.error["message"]) == (Outcome.REFUSED, "1 of 3 tasks finished")
+
+    for task in (1, 2):
+        tasks.report(URN, run_task(world, task, 12))
+
+    assert outcome(tasks.publish(URN)) is Outcome.REFUSED
+    assert world.published() == []
+    again = publisher(world, run="run-2")
+    for task in range(TASKS):
+        again.report(URN, run_task(world, task, 12))
+    assert outcome(again.publish(URN)) is Outcome.PUBLISHED
+    assert outcome(tasks.publish(URN)) is Outcome.REFUSED
+    world.check(12)
 
 
-def request(*datasets: str, patience: float = 0.0) -> PublishRequest:
-    return PublishRequest(
-        store=STORE,
-        pipeline=PIPELINE,
-        run="run-1",
-        datasets=datasets,
-        patience_s=patience,
-        pause_s=0.01,
-    )
+def test_several_that_publish_at_once_or_late_publish_once(world: World) -> None:
+    for n in range(8):
+        for task in range(TASKS):
+            publisher(world).report(f"d{n}", run_task(world, task, 12, dataset=f"d{n}"))
+        together = threading.Barrier(3)
+
+        def publish(dataset: str = f"d{n}", together: threading.Barrier = together) -> Outcome:
+            mine = publisher(world)
+            together.wait()
+            return outcome(mine.publish(dataset))
+
+        with ThreadPoolExecutor(3) as pool:
+            assert {future.result() for future in [pool.submit(publish) for _ in range(3)]} == {Outcome.PUBLISHED}
+        # A late one, after readers have taken a file away, brings nothing back.
+        world.check(12, f"d{n}")
+        world.files.delete([f"job-output/d{n}/0.txt"])
+        assert outcome(publisher(world).publish(f"d{n}", is_over=True)) is Outcome.PUBLISHED
+        assert len(world.published(f"d{n}")) == 8
+    assert world.steps.statuses(STORE) == []
 
 
-def test_a_dataset_is_published_by_whoever_is_responsible_once_its_tasks_have_finished(
-    crew: tuple[World, StepSettings],
-) -> None:
-    world, settings = crew
-    states = states_of(world, settings)
-    for dataset, tasks in {"a": range(3), "b": range(2), "c": range(3)}.items():
-        for task in tasks:
-            output_of = output(world, dataset, task, rows=4).to_json()
-            states.report(STORE, dataset, "run-1", TaskState(task=task, tasks=3, output=output_of))
-    states.report(STORE, "c", "run-1", TaskState(task=2, tasks=3, state="failed", reason="late"))
-    states.report(STORE, "d", "run-1", TaskState(task=0, tasks=2))
-    states.report(STORE, "d", "run-1", TaskState(task=1, tasks=2, state="failed", reason="no disk"))
-    states.report(STORE, "e", "run-1", TaskState(task=0, tasks=1, output=TaskOutput(source="", target="").to_json()))
+def test_a_task_that_lost_its_turn_publishes_nothing(world: World) -> None:
+    late = publisher(world, epoch=world.take_turn())
+    for task in range(TASKS):
+        late.report(URN, run_task(world, task, 12))
+    world.steps.claim(STORE, [URN], world.take_turn())
 
-    report = PublishReport.from_json(publish_share(settings, request(*"abcdef").to_json()))
+    with pytest.raises(Fenced):
+        late.publish(URN)
 
-    outcomes = {one.dataset: one.outcome for one in report.datasets}
-    assert outcomes == {
-        "a": Published.PUBLISHED,
-        "b": Published.WAITING,
-        "c": Published.PUBLISHED,
-        "d": Published.FAILED,
-        "e": Published.NOTHING,
-        "f": Published.WAITING,
-    }
-    assert report.datasets[3].reason == "1 of 2 tasks failed: no disk"
-    world.check(12, "a")
-    world.check(12, "c")
-    assert world.published("b") == []
-    assert [key.split("/")[2] for key in world.all_files() if key.startswith("task-output")] == ["b", "b"]
-    world.ledger.close()
+    assert (world.published(), world.watermark()) == ([], 0)
 
 
-def test_publishing_waits_for_the_last_task(crew: tuple[World, StepSettings]) -> None:
-    world, settings = crew
-    states = states_of(world, settings)
-    tasks = [TaskState(task=n, tasks=3, output=output(world, "a", n, rows=4).to_json()) for n in range(3)]
+def test_steps_that_fail_leave_the_verdict_and_whoever_calls_again_goes_on(world: World) -> None:
+    tasks = publisher(world)
+    states = [run_task(world, task, 12) for task in range(TASKS)]
+    for state in states:
+        tasks.report(URN, state)
+    world.files.delete([states[1].output["rename"][0]])
+    assert outcome(tasks.publish(URN)) is Outcome.FAILED
+    run_task(world, 1, 12)
 
-    def work() -> None:
-        for task in tasks:
-            states.report(STORE, "a", "run-1", task)
+    assert outcome(publisher(world).publish(URN, is_over=True)) is Outcome.PUBLISHED
 
-    thread = threading.Timer(0.05, work)
-    thread.start()
-    report = PublishReport.from_json(publish_share(settings, request("a", patience=60).to_json()))
-    thread.join()
-
-    assert [one.outcome for one in report.datasets] == [Published.PUBLISHED]
-    world.check(12, "a")
-    world.ledger.close()
-
-
-def test_building_the_same_sequence_again_publishes_nothing_twice(world: World) -> None:
-    """The responsible one died after its sequence was finished and before the task states were removed."""
-    states = LedgerTaskStates(world.ledger)
-    tasks = [TaskState(task=n, tasks=3, output=output(world, "a", n, rows=4).to_json()) for n in range(3)]
-    asked = request("a")
-    for _ in range(2):
-        for task in tasks:
-            states.report(STORE, "a", "run-1", task)
-        report = publish(world.steps, states, world.context(), asked)
-        assert [one.outcome for one in report.datasets] == [Published.PUBLISHED]
-
-    world.check(12, "a")
-
-
-def test_a_sequence_has_one_step_for_all_files_of_a_place() -> None:
-    outputs = [
-        TaskOutput(source="file:///s", target="file:///t", files=(Rename(str(n), str(n), 1, "x"),)) for n in range(100)
-    ]
-
-    sequence = sequence_of(outputs, store="s", pipeline="p", dataset="d", epoch=3)
-
-    assert sequence is not None
-    assert len(sequence.steps) == 1
-    assert sequence.epoch == 3
+    world.check(12)

@@ -51,7 +51,10 @@ def run(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Bring in what is new. Exit code 1 if a dataset was not published."""
+    """Bring in what is new. Exit code 1 if a dataset was not published.
+
+    With --every, Ctrl-C and SIGTERM let the run at work come to its end, and then the exit code is 0; a second one ends
+    it at once, and the next run goes on from there."""
     out: Output = ctx.obj
     pipeline = Pipeline.from_yaml(file)
     spark = None if no_spark else _Spark(pipeline.name, master)
@@ -63,11 +66,9 @@ def run(
         raise typer.Exit(1 if result.state in ("failed", "partly") else 0)
     if dataset:
         raise typer.BadParameter("--every runs all datasets", param_hint="--dataset")
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    seconds, stop = _seconds(every), _stopped_by_signals()
     with run_progress(pipeline.name, names) as progress:
-        for result_or_error in pipeline.run_every(spark, _seconds(every), stop=stop, progress=progress):
+        for result_or_error in pipeline.run_every(spark, seconds, stop=stop, progress=progress):
             if isinstance(result_or_error, LakesealError):
                 out.error(result_or_error)
             else:
@@ -156,6 +157,19 @@ def reset(
 def schema(ctx: typer.Context, json: AsJson = False) -> None:
     """Print the JSON schema of pipelines, for editors."""
     typer.echo(msgspec.json.format(msgspec.json.encode(pipeline_schema()), indent=2).decode())
+
+
+def _stopped_by_signals() -> threading.Event:
+    """Set by the first SIGINT or SIGTERM; the next one is as if nobody had been waiting for it."""
+    stop = threading.Event()
+
+    def on_signal(*_: object) -> None:
+        stop.set()
+        for number, before in usual.items():
+            signal.signal(number, before)
+
+    usual = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    return stop
 
 
 class _Spark:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from lakeseal.errors import Fenced, LakesealError, Refused, StorageUnavailable
 from lakeseal.ingest.config import Dataset
-from lakeseal.ingest.quality import Measured, judge
+from lakeseal.ingest.quality import Measured
+from lakeseal.ingest.reports import DatasetOutcome, Order, OrderReport
 from lakeseal.ingest.runs import DatasetResult, DatasetState
+from lakeseal.ingest.settling import Settled, judged, settle
 from lakeseal.ingest.source import Plan
 from lakeseal.ingest.staging import RawStage, Stage, TableStage
-from lakeseal.ingest.task import DatasetWork, Order, OrderReport
+from lakeseal.ingest.task import DatasetWork
 from lakeseal.steps.watermarks import WatermarkChange
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.task_report import error_from_json
 
 
 class DatasetRun:
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, *, pipeline: str, run_id: str) -> None:
         self.dataset = dataset
+        self.app_id = f"lakeseal ingest {pipeline}: {dataset.name}"
+        self.note = {"pipeline": pipeline, "dataset": dataset.name, "run": run_id}
         self.before: dict[str, Any] = {}
         self.plan = Plan()
         self.recovered = 0
@@ -31,6 +33,7 @@ class DatasetRun:
         self.state: DatasetState | None = None
         """None as long as there is something left to do."""
         self.error: LakesealError | None = None
+        self._may_retry = True
         self._began = time.monotonic()
         self._seconds: float | None = None
         self.begin_attempt()
@@ -60,10 +63,11 @@ class DatasetRun:
 
     @property
     def is_transient(self) -> bool:
-        return isinstance(self.error, StorageUnavailable)
+        return self._may_retry and isinstance(self.error, StorageUnavailable)
 
-    def fail(self, error: LakesealError) -> None:
-        self.error = error
+    def fail(self, error: LakesealError, *, may_retry: bool = True) -> None:
+        """`may_retry`: it is certain that nothing of this attempt will ever be published."""
+        self.error, self._may_retry = error, may_retry
         self.end("failed")
 
     def set_aside(self, trouble: str, pipeline: str) -> None:
@@ -75,55 +79,30 @@ class DatasetRun:
         self.state = state
         self._seconds = time.monotonic() - self._began
 
-    def settle(self, reports: Sequence[OrderReport]) -> tuple[list[TaskCommitMessage], list[TaskCommitMessage]]:
-        """Decides, by the dataset's policy, what of the reports counts: messages of the target's files and of the error
-        table's. Raises if nothing does."""
-        failed = [report for report in reports if report.error is not None]
-        if len(reports) != len(self.orders):
-            raise StorageUnavailable(f"{len(self.orders) - len(reports)} tasks of {self.name!r} did not report")
-        counted = [report for report in reports if report.error is None]
-        if failed and (self.dataset.commit == "full" or not counted):
-            # What is sure to fail again says more than what may not.
-            worst = min(failed, key=lambda report: report.is_transient)
-            raise error_from_json(worst.error or {})
-        by_number = {order.number: order for order in self.orders}
-        left_over = [
-            f"{', '.join(dict.fromkeys(unit.partition for unit in by_number[report.number].units))}: "
-            f"{error_from_json(report.error or {}).message}"
-            for report in failed
-        ]
-        highs: dict[str, Any] = {}
-        for report in sorted(counted, key=lambda report: report.number):
-            self.measured.add(report.measured)
-            for result in report.units:
-                if result.error is not None:
-                    left_over.append(f"{result.partition}: {error_from_json(result.error).message}")
-                if result.high is not None and self.dataset.commit == "partial":
-                    highs[result.partition] = result.high  # a partition is one order's, in the order of its units
-        planned = Counter(unit.partition for unit in self.plan.units)
-        done = Counter(unit.partition for report in counted for unit in report.units if unit.is_whole)
-        lows: dict[str, Any] = {}
-        for unit in self.plan.units:
-            lows.setdefault(unit.partition, unit.low)
-            if done[unit.partition] == planned[unit.partition]:
-                highs[unit.partition] = unit.high
-        self.changes = tuple(
-            WatermarkChange(partition=partition, expected=lows[partition], value=high)
-            for partition, high in sorted(highs.items())
-            if high != lows[partition]
-        )
-        self.left_over = tuple(left_over)
-        return (
-            [report.message for report in counted if report.message is not None],
-            [report.error_message for report in counted if report.error_message is not None],
-        )
+    def settle(self, reports: Sequence[OrderReport]) -> Settled:
+        """Raises if nothing of the reports counts."""
+        settled = settle(self.dataset, len(self.orders), reports)
+        self.measured, self.changes, self.left_over = settled.measured, settled.changes, settled.left_over
+        return settled
 
     def judge(self) -> None:
         """Raises if the dataset must not be published."""
-        self.warnings += judge(self.dataset.quality, self.measured, now=dt.datetime.now(dt.UTC))
-        if self.measured.bad_records:
-            done = "went to the error table" if self.dataset.on_bad_record == "error_table" else "were skipped"
-            self.warnings.append(f"{self.measured.bad_records} records are no rows and {done}")
+        self.warnings += judged(self.dataset, self.measured)
+
+    def conclude(self, outcome: DatasetOutcome, pipeline: str) -> None:
+        """Tasks have published it, or have tried to."""
+        summary = outcome.summary
+        self.measured, self.changes, self.left_over = summary.measured, summary.changes, summary.left_over
+        self.warnings += summary.warnings
+        self.steps, self.version = summary.steps, outcome.version
+        if outcome.state == "published":
+            self.end("published")
+            return
+        error = error_from_json(outcome.error or {})
+        if outcome.state == "set_aside":
+            self.set_aside(f"Its steps keep failing: {error.message}", pipeline)
+        else:
+            self.fail(error, may_retry=outcome.may_retry)
 
     @property
     def is_joint(self) -> bool:

@@ -1,7 +1,8 @@
 """The seam of jobs: who runs a run's tasks. Spark does (`spark_jobs`), or threads of this process.
 
-`extract` reads, judges and writes for all datasets and gives one report per order. `transform` takes rows that were
-extracted to a table, transforms and judges them, and writes them to what the rows' schema opens.
+`extract` reads, judges and writes for all datasets and gives one report per order; of datasets that it is told to
+publish, it gives what became of them, as far as that is known. `transform` takes rows that were extracted to a table,
+transforms and judges them, and writes them to what the rows' schema opens. `in_shares` is for steps of many datasets.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.config import Dataset
+from lakeseal.ingest.reports import Order, OrderReport, Report
 from lakeseal.ingest.staging import RawStage, Stage
-from lakeseal.ingest.task import DatasetWork, Order, OrderReport, run_orders
+from lakeseal.ingest.task import DatasetWork, Opens, run_orders
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.context import StepSettings
 from lakeseal.write.file_commit_protocol import TaskContext
 
 _THREADS = 4
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Opened(Protocol):
@@ -34,17 +39,16 @@ class Opened(Protocol):
 
 class Jobs(Protocol):
     def extract(
-        self, name: str, works: Sequence[DatasetWork], tasks: Sequence[Sequence[Order]]
-    ) -> list[OrderReport]: ...
+        self,
+        name: str,
+        works: Sequence[DatasetWork],
+        tasks: Sequence[Sequence[Order]],
+        publishing: Opens | None = None,
+    ) -> list[Report]: ...
 
     def transform(
         self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
     ) -> list[OrderReport]: ...
-
-
-@runtime_checkable
-class SpreadsSteps(Protocol):
-    """Jobs that can also do the steps of many datasets, away from the driver."""
 
     def reaches(self, ledger: str) -> bool:
         """Whether tasks can open this ledger."""
@@ -59,16 +63,22 @@ class SpreadsSteps(Protocol):
 class LocalJobs:
     """For small pipelines without transforms, and where Spark is not."""
 
-    def extract(self, name: str, works: Sequence[DatasetWork], tasks: Sequence[Sequence[Order]]) -> list[OrderReport]:
+    def extract(
+        self,
+        name: str,
+        works: Sequence[DatasetWork],
+        tasks: Sequence[Sequence[Order]],
+        publishing: Opens | None = None,
+    ) -> list[Report]:
         attempts = itertools.count()
 
-        def run(orders: Sequence[Order]) -> list[OrderReport]:
-            return list(run_orders(works, orders, TaskContext(job_id="", split=0, task_attempt_id=next(attempts))))
+        def run(orders: Sequence[Order]) -> list[Report]:
+            task = TaskContext(job_id="", split=0, task_attempt_id=next(attempts))
+            return list(run_orders(works, orders, task, publishing))
 
         if len(tasks) == 1:
             return run(tasks[0])
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-task") as pool:
-            return [report for reports in pool.map(run, tasks) for report in reports]
+        return [report for reports in _side_by_side(run, tasks) for report in reports]
 
     def transform(
         self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
@@ -76,3 +86,16 @@ class LocalJobs:
         raise InvalidArgument(
             f"The transform or a rule of {dataset.name!r} needs Spark", hint="Give the run a Spark session"
         )
+
+    def reaches(self, ledger: str) -> bool:
+        return True
+
+    def in_shares(
+        self, name: str, do: Callable[[StepSettings, str], str], settings: StepSettings, requests: Sequence[str]
+    ) -> list[str]:
+        return _side_by_side(lambda request: do(settings, request), requests)
+
+
+def _side_by_side(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-task") as pool:
+        return list(pool.map(do, items))

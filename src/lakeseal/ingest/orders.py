@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from lakeseal.ingest.config import CommitPolicy
+from lakeseal.ingest.reports import Order
 from lakeseal.ingest.source import WorkUnit
-from lakeseal.ingest.task import Order
 
 T = TypeVar("T")
 
@@ -22,15 +22,21 @@ def orders(
 ) -> list[Order]:
     """Where the dataset is published whole or not at all, units are dealt out by size. Where parts of it may fail by
     themselves, each partition is an order, in the order of its units."""
+    placed = list(enumerate(units))
     if policy != "full":
-        chains: dict[str, list[WorkUnit]] = {}
-        for unit in units:
-            chains.setdefault(unit.partition, []).append(unit)
-        return [Order(dataset=dataset, number=n, units=tuple(chain)) for n, chain in enumerate(chains.values())]
+        chains: dict[str, list[tuple[int, WorkUnit]]] = {}
+        for place, unit in placed:
+            chains.setdefault(unit.partition, []).append((place, unit))
+        return [_order(dataset, n, chain) for n, chain in enumerate(chains.values())]
     total = sum(unit.size for unit in units)
     count = max(min(parallel, total // _WORTHWHILE), math.ceil(total / task_bytes), 1)
-    parts = dealt(units, [unit.size for unit in units], min(count, len(units)))
-    return [Order(dataset=dataset, number=n, units=tuple(part)) for n, part in enumerate(parts)]
+    parts = dealt(placed, [unit.size for unit in units], min(count, len(units)))
+    return [_order(dataset, n, part) for n, part in enumerate(parts)]
+
+
+def _order(dataset: int, number: int, part: Sequence[tuple[int, WorkUnit]]) -> Order:
+    places, units = zip(*part, strict=True)
+    return Order(dataset=dataset, number=number, units=units, places=places)
 
 
 def tasks(made: Iterable[Order], *, task_bytes: int, parallel: int) -> list[list[Order]]:

@@ -3,7 +3,7 @@
 - What an earlier run recorded is finished before anything new is extracted for its dataset.
 - Trouble with a dataset is that dataset's: it becomes its result, and the others go on. Losing the turn ends the run.
 - Trouble that may pass is tried again, as often as the dataset says, from the plan on.
-- Nothing is visible before `publication` makes it so; watermarks move with the rows.
+- Nothing is visible before `publication`, or tasks by `spreading`, make it so; watermarks move with the rows.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from lakeseal.ingest import orders as cutting
 from lakeseal.ingest import spreading
 from lakeseal.ingest.config import Dataset, PipelineConfig
 from lakeseal.ingest.dataset_run import DatasetRun, ours
-from lakeseal.ingest.jobs import Jobs, SpreadsSteps
+from lakeseal.ingest.jobs import Jobs
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.publication import Publication
 from lakeseal.ingest.quality import runs_in_tasks
+from lakeseal.ingest.reports import DatasetOutcome, OrderReport, Report
 from lakeseal.ingest.source import Plan, Source
+from lakeseal.ingest.spreading import Spreading
 from lakeseal.ingest.staging import RawStage, Stage, TableStage, error_spec, error_stage, open_stage
-from lakeseal.ingest.task import DatasetWork, OrderReport
+from lakeseal.ingest.task import DatasetWork
 from lakeseal.ingest.timeouts import answered
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.context import StepContext
-from lakeseal.steps.recovery import DatasetRecovery, Recovery, RecoveryRequest, recover, recover_share, shares
+from lakeseal.steps.recovery import DatasetRecovery, recover
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.task_report import error_from_json
 
@@ -62,8 +64,9 @@ class Run:
         self._steps = context.books.sequences
         self._progress, self._sleep = progress, sleep
         self._is_after_death = is_after_death
-        self._publication = Publication(config, owner=owner, held=held, context=context, jobs=jobs)
-        self.datasets = [DatasetRun(dataset) for dataset in config.datasets]
+        self._publication = Publication(config, owner=owner, held=held, context=context)
+        self._spreading = Spreading(config, run_id=run_id, turn=held.turn, books=context.books, jobs=jobs)
+        self.datasets = [DatasetRun(dataset, pipeline=config.name, run_id=run_id) for dataset in config.datasets]
 
     def execute(self) -> None:
         self._recover()
@@ -100,18 +103,10 @@ class Run:
                 one.set_aside(f"Steps of an earlier run keep failing: {recovered.reason}", self._config.name)
 
     def _recovered(self, names: Sequence[str]) -> Sequence[DatasetRecovery]:
-        waiting = self._steps.statuses(self._config.name)
-        settings = spreading.settings_for(self._config, self._held.turn)
-        if len(waiting) >= spreading.FROM and settings is not None:
-            jobs = self._jobs()
-            if isinstance(jobs, SpreadsSteps) and jobs.reaches(self._config.ledger):
-                requests = [
-                    RecoveryRequest(store=self._config.name, datasets=part).to_json()
-                    for part in shares(names, self._config.max_parallel)
-                ]
-                answers = jobs.in_shares(f"recover {self._config.name}", recover_share, settings, requests)
-                return [one for answer in answers for one in Recovery.from_json(answer).datasets]
-        return recover(self._steps, self._config.name, self._context, datasets=names).datasets
+        found = None
+        if len(self._steps.statuses(self._config.name)) >= spreading.FROM:
+            found = self._spreading.recover(names)
+        return found or recover(self._steps, self._config.name, self._context, datasets=names).datasets
 
     def _plan(self, one: DatasetRun) -> None:
         dataset = one.dataset
@@ -147,15 +142,24 @@ class Run:
             one.orders = cutting.orders(number, one.plan.units, one.dataset.commit, **limits)
             self._stage(one, "reading")
         tasks = cutting.tasks((order for one in working for order in one.orders), **limits)
+        publishing = self._spreading.begin(working)
+        reports: list[Report] = []
+        lost: LakesealError | None = None
         try:
-            reports = self._jobs().extract(f"ingest {self._config.name}", works, tasks)
+            reports = self._jobs().extract(f"ingest {self._config.name}", works, tasks, publishing)
         except Exception as error:
+            lost = ours(error)
+        if publishing is not None:
+            outcomes = (report for report in reports if isinstance(report, DatasetOutcome))
+            self._spreading.conclude(publishing, working, outcomes)
+        if lost is not None:
             for one in working:
-                one.fail(ours(error))
-            return
+                if one.is_open or one.is_transient:
+                    one.fail(lost)
         by_dataset: dict[int, list[OrderReport]] = {}
         for report in reports:
-            by_dataset.setdefault(report.dataset, []).append(report)
+            if isinstance(report, OrderReport):
+                by_dataset.setdefault(report.dataset, []).append(report)
         read = list(enumerate(working))
         self._each(lambda it: self._settle(it[1], by_dataset.get(it[0], [])), read, run_of=lambda it: it[1])
         through_spark = [one for one in working if one.is_open and one.raw is not None]
@@ -182,13 +186,7 @@ class Run:
         one.work = replace(self._work(dataset, one.raw, schema), checks=())
 
     def _open_stage(self, one: DatasetRun, schema: StructType) -> Stage:
-        stage = open_stage(
-            one.dataset,
-            schema,
-            owner=self._owner,
-            app_id=self._app_id(one.dataset),
-            note=self._note(one.dataset),
-        )
+        stage = open_stage(one.dataset, schema, owner=self._owner, app_id=one.app_id, note=one.note)
         _check_schema(one, stage, schema)
         return stage
 
@@ -208,11 +206,12 @@ class Run:
         )
 
     def _settle(self, one: DatasetRun, reports: Sequence[OrderReport]) -> None:
-        messages, one.error_messages = one.settle(reports)
+        settled = one.settle(reports)
+        one.error_messages = list(settled.error_messages)
         if one.raw is not None:
-            one.raw.collect(messages)
+            one.raw.collect(settled.messages)
         else:
-            one.stages[-1].collect(messages)
+            one.stages[-1].collect(settled.messages)
             self._add_errors(one)
 
     def _transform(self, one: DatasetRun) -> None:
@@ -245,8 +244,7 @@ class Run:
     def _add_errors(self, one: DatasetRun) -> None:
         if not one.error_messages:
             return
-        app_id = f"{self._app_id(one.dataset)}, errors"
-        stage = error_stage(one.dataset, owner=self._owner, app_id=app_id, note=self._note(one.dataset))
+        stage = error_stage(one.dataset, owner=self._owner, app_id=f"{one.app_id}, errors", note=one.note)
         stage.collect(one.error_messages)
         one.stages.insert(0, stage)
 
@@ -291,12 +289,6 @@ class Run:
 
     def _stage(self, one: DatasetRun, what: str, rows: int | None = None) -> None:
         self._progress.stage(one.name, what, rows)
-
-    def _app_id(self, dataset: Dataset) -> str:
-        return f"lakeseal ingest {self._config.name}: {dataset.name}"
-
-    def _note(self, dataset: Dataset) -> dict[str, Any]:
-        return {"pipeline": self._config.name, "dataset": dataset.name, "run": self._run_id}
 
 
 def _planned(source: Source, watermarks: Mapping[str, Any]) -> Plan:

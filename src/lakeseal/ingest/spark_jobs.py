@@ -20,8 +20,9 @@ from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, La
 from lakeseal.ingest.config import Check, Dataset
 from lakeseal.ingest.jobs import Opened
 from lakeseal.ingest.quality import MARKS, MOST_RULES, row_rules
+from lakeseal.ingest.reports import Order, OrderReport, Report, read_report
 from lakeseal.ingest.staging import RawStage
-from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Order, OrderReport, PublishTask, ShareTask
+from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Opens, PublishTask, ShareTask
 from lakeseal.protocol.schema import StructType
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
@@ -35,12 +36,18 @@ class SparkJobs:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def extract(self, name: str, works: Sequence[DatasetWork], tasks: Sequence[Sequence[Order]]) -> list[OrderReport]:
+    def extract(
+        self,
+        name: str,
+        works: Sequence[DatasetWork],
+        tasks: Sequence[Sequence[Order]],
+        publishing: Opens | None = None,
+    ) -> list[Report]:
         rows = [(n, msgspec.json.encode(order).decode()) for n, orders in enumerate(tasks) for order in orders]
         frame = self._spark.createDataFrame(rows, "task int, order string")
         # A shuffle costs more than a short task; it is needed only to keep several apart.
         parted = frame.repartitionById(len(tasks), "task") if len(tasks) > 1 else frame.coalesce(1)
-        return _reports(parted, ExtractTask(name, works))
+        return [read_report(text) for text in _told(parted, ExtractTask(name, works, publishing))]
 
     def transform(
         self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
@@ -51,7 +58,8 @@ class SparkJobs:
         if in_plan.checks:
             raise in_plan.checks[0].reason
         whole = planned(frame, data_schema(frame.schema), target.stage.spec, in_plan)
-        return _reports(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
+        told = _told(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
+        return [OrderReport.from_json(text) for text in told]
 
     def reaches(self, ledger: str) -> bool:
         # A file is on the driver's machine; where the executors are, only Spark's master tells.
@@ -93,12 +101,12 @@ def _marked(frame: DataFrame, rules: Sequence[Check]) -> DataFrame:
     return marked
 
 
-def _reports(frame: DataFrame, task: ExtractTask | PublishTask) -> list[OrderReport]:
+def _told(frame: DataFrame, task: ExtractTask | PublishTask) -> list[str]:
     try:
         rows = frame.mapInArrow(task, REPORT).collect()
     except Exception as error:  # a job whose worker died raises what the bridge to Java makes of it
         raise failure(error) from error
-    return [OrderReport.from_json(row.report) for row in rows]
+    return [row.report for row in rows]
 
 
 def failure(error: Exception) -> LakesealError:

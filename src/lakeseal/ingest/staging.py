@@ -29,7 +29,8 @@ from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.routing import Route, Router
 from lakeseal.owner.transaction import JoinedTransaction, Transaction
-from lakeseal.protocol.actions import Action
+from lakeseal.protocol.actions import Action, Metadata
+from lakeseal.protocol.actions import Protocol as TableProtocol
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.table_commit import TableCommitStep
@@ -45,6 +46,9 @@ from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions,
 STAGING = "_lakeseal_staging"
 """Below a target: names that begin with `_` are hidden from readers of tables and of directories."""
 _LEFT_BEHIND = (f"{STAGING}/", f"{JOBS}/")
+
+WrittenFor = tuple[Metadata, TableProtocol]
+"""What files of a table depend on."""
 
 
 class TableStage:
@@ -116,18 +120,22 @@ class TableStage:
         assert isinstance(self._route.owner, ManagedOwner)
         part = transaction.join(self._route.log, self._route.owner)
         assert part.snapshot is not None
-        # The files were written for the table as it was; what only adds rows may have come in between.
-        if (part.snapshot.metadata, part.snapshot.protocol) != (self.snapshot.metadata, self.snapshot.protocol):
-            raise MetadataChangedException(
-                "The table's metadata changed while its rows were being written", table=self.table
-            )
-        if self._changes_metadata:
+        # What only adds rows may have come in between.
+        self.check((part.snapshot.metadata, part.snapshot.protocol))
+        if self.changes_metadata:
             part.update_metadata(self._txn.metadata)
         part.commit(self._adds, self._operation())
         return part
 
+    def check(self, other: WrittenFor) -> None:
+        """That files for the table as it was at another time are as good as those of this stage."""
+        if other != self.written_for:
+            raise MetadataChangedException(
+                "The table's metadata changed while its rows were being written", table=self.table
+            )
+
     def steps(self) -> list[CommitStep]:
-        actions: list[Action] = [*([self._txn.metadata] if self._changes_metadata else []), *self._adds]
+        actions: list[Action] = [*([self._txn.metadata] if self.changes_metadata else []), *self._adds]
         return [TableCommitStep.of(self.snapshot, actions, self._operation(), app_id=self._app_id)]
 
     def leftovers(self) -> Sequence[tuple[str, str]]:
@@ -141,8 +149,12 @@ class TableStage:
         return None if newest is None else newest.version
 
     @property
-    def _changes_metadata(self) -> bool:
+    def changes_metadata(self) -> bool:
         return self._txn.metadata != self.snapshot.metadata
+
+    @property
+    def written_for(self) -> WrittenFor:
+        return self.snapshot.metadata, self.snapshot.protocol
 
     def _operation(self) -> Operation:
         return Operation(
@@ -158,10 +170,11 @@ class DirectoryStage:
 
     in_plan = InPlan()
 
-    def __init__(self, target: DirectoryTarget, schema: StructType) -> None:
+    def __init__(self, target: DirectoryTarget, schema: StructType, *, job_id: str | None = None) -> None:
+        """With the `job_id` of another one, it is that one's, in another process."""
         store = StoreSpec(uri=target.path, storage_options=target.storage_options)
         form = FileFormat(name=target.format, compression=target.compression, header=target.format == "csv")
-        self._planned = PlannedStagedWrite(store, schema, format=form, partition_by=target.partition_by)
+        self._planned = PlannedStagedWrite(store, schema, format=form, partition_by=target.partition_by, job_id=job_id)
         self._messages: list[TaskCommitMessage] = []
 
     @property

@@ -1,14 +1,16 @@
-"""What Spark's tasks do in an ingest: read units, judge rows, write files, and report; nothing of it is visible yet.
+"""What Spark's tasks do in an ingest: read units, judge rows, write files where nobody sees them, and report.
 
-One Spark job serves all datasets of a run. An *order* is work for one dataset; a task does several, one after the
-other. Whatever goes wrong with an order becomes its report, so that one dataset's trouble is never another's, and Spark
-does not repeat what would fail again. Orders, like all that travels, are JSON.
+One Spark job serves all datasets of a run. An order is work for one dataset; a task does several, one after the other.
+Whatever goes wrong with an order becomes its report, so that one dataset's trouble is never another's, and Spark does
+not repeat what would fail again. Where tasks publish (`Publishes`), they report to the ledger instead of the driver,
+and what the driver gets are outcomes of datasets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -16,58 +18,20 @@ from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.errors import BadRecord as BadRecordError
-from lakeseal.errors import LakesealError, SourceTimeout, StorageUnavailable
+from lakeseal.errors import SourceTimeout, StorageUnavailable
 from lakeseal.ingest.config import Check, CommitPolicy, OnBadRecord
 from lakeseal.ingest.quality import BAD_RECORD, Measured, RowRules, error_rows
+from lakeseal.ingest.reports import DatasetOutcome, Order, OrderReport, Report, UnitResult
 from lakeseal.ingest.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.context import StepSettings
-from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
+from lakeseal.steps.publishing import told
+from lakeseal.write.file_commit_protocol import TaskContext
 from lakeseal.write.job import TaskRun, WriteJobSpec
 
 _ERROR_BATCH = 10_000
 REPORT = "report string"
-
-
-class Order(Struct, frozen=True, kw_only=True):
-    dataset: int
-    number: int
-    """Among the dataset's own."""
-    units: tuple[WorkUnit, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(unit.size for unit in self.units)
-
-
-class UnitResult(Struct, frozen=True, kw_only=True):
-    partition: str
-    high: Any = None
-    """How far it is read; None if nothing of it is."""
-    is_whole: bool = False
-    error: dict[str, Any] | None = None
-
-
-class OrderReport(Struct, frozen=True, kw_only=True):
-    dataset: int
-    number: int
-    units: tuple[UnitResult, ...] = ()
-    message: TaskCommitMessage | None = None
-    error_message: TaskCommitMessage | None = None
-    """Of files of the error table."""
-    measured: Measured = msgspec.field(default_factory=Measured)
-    error: dict[str, Any] | None = None
-    """Why nothing of the order counts."""
-    is_transient: bool = False
-    """Whether trying again may help."""
-
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> OrderReport:
-        return typed_json.decode(text, cls)
 
 
 class DatasetWork(Struct, frozen=True, kw_only=True):
@@ -88,38 +52,73 @@ class DatasetWork(Struct, frozen=True, kw_only=True):
     epoch: int
 
 
+class Publishes(Protocol):
+    """Whoever publishes datasets from within tasks."""
+
+    def takes(self, order: Order) -> bool:
+        """Whether the order's dataset is one of them."""
+
+    def has_ended(self, order: Order) -> bool:
+        """Whether an earlier attempt at the order has, and counts."""
+
+    def ended(self, order: Order, report: OrderReport | None) -> DatasetOutcome | None:
+        """The order has, just now or (None) in an earlier attempt; what became of its dataset, if that is known."""
+
+
+class Opens(Protocol):
+    def open(self) -> AbstractContextManager[Publishes]:
+        """In a task."""
+
+
 class ExtractTask:
     """Rows of one column, `order`, to reports."""
 
-    def __init__(self, name: str, works: Sequence[DatasetWork]) -> None:
+    def __init__(self, name: str, works: Sequence[DatasetWork], publishing: Opens | None = None) -> None:
         self.__name__ = name
-        self._works = tuple(works)
+        self._works, self._publishing = tuple(works), publishing
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         texts = (text for batch in batches for text in batch["order"].to_pylist())
         orders = (typed_json.decode(text, Order) for text in texts)
-        for report in run_orders(self._works, orders, _here()):
+        for report in run_orders(self._works, orders, _here(), self._publishing):
             yield _reported(report)
 
 
-def run_orders(works: Sequence[DatasetWork], orders: Iterable[Order], task: TaskContext) -> Iterator[OrderReport]:
+def run_orders(
+    works: Sequence[DatasetWork], orders: Iterable[Order], task: TaskContext, publishing: Opens | None = None
+) -> Iterator[Report]:
     """All that one task does. A source is shared by the orders of its dataset, and closed at the end."""
     sources: dict[int, Source] = {}
-    try:
-        for order in orders:
-            work = works[order.dataset]
-            assert work.source is not None
-            if order.dataset not in sources:
-                # Its own: tasks of one process must not share a client.
-                sources[order.dataset] = msgspec.structs.replace(work.source)
-            extraction = _Extraction(work, order, sources[order.dataset], task)
-            yield extraction.run()
-            if extraction.is_stuck:
-                # Its client may hang for ever, in a thread of its own: the next order gets another.
-                del sources[order.dataset]
-    finally:
-        for source in sources.values():
-            source.close()
+    with nullcontext() if publishing is None else publishing.open() as publisher:
+        try:
+            for order in orders:
+                if publisher is None or not publisher.takes(order):
+                    yield _extracted(works, order, task, sources)
+                    continue
+                is_again = task.attempt > 0 and publisher.has_ended(order)
+                report = None if is_again else _extracted(works, order, task, sources)
+                outcome = publisher.ended(order, report)
+                if outcome is not None:
+                    yield outcome
+        finally:
+            for source in sources.values():
+                source.close()
+
+
+def _extracted(
+    works: Sequence[DatasetWork], order: Order, task: TaskContext, sources: dict[int, Source]
+) -> OrderReport:
+    work = works[order.dataset]
+    assert work.source is not None
+    if order.dataset not in sources:
+        # Its own: tasks of one process must not share a client.
+        sources[order.dataset] = msgspec.structs.replace(work.source)
+    extraction = _Extraction(work, order, sources[order.dataset], task)
+    report = extraction.run()
+    if extraction.is_stuck:
+        # Its client may hang for ever, in a thread of its own: the next order gets another.
+        del sources[order.dataset]
+    return report
 
 
 class PublishTask:
@@ -146,9 +145,9 @@ class PublishTask:
                 yield _reported(output.report(number=number))
             except Exception as error:
                 output.abort()
-                yield _reported(_failed(0, number, error))
+                yield _reported(_failed(number, error))
         else:
-            yield _reported(_failed(0, number, failed))
+            yield _reported(_failed(number, failed))
 
 
 class ShareTask:
@@ -160,11 +159,14 @@ class ShareTask:
         self._do, self._settings = do, settings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from lakeseal.ingest import spreading  # noqa: F401  the steps' kinds, known before threads decode them
+        from lakeseal.ingest import task_publishing  # noqa: F401  the steps' kinds, known before threads decode them
+        from lakeseal.spark.failures import noted
 
         for batch in batches:
             for text in batch["request"].to_pylist():
-                yield pa.RecordBatch.from_pydict({"answer": [self._do(self._settings, text)]})
+                with noted():
+                    answer = self._do(self._settings, text)
+                yield pa.RecordBatch.from_pydict({"answer": [answer]})
 
 
 def _here() -> TaskContext:
@@ -173,7 +175,7 @@ def _here() -> TaskContext:
     return task_context("")
 
 
-def _reported(report: OrderReport) -> pa.RecordBatch:
+def _reported(report: Report) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
 
@@ -238,24 +240,22 @@ class _Extraction:
         """Whether rows were written since the last watermark that the source gave."""
 
     def run(self) -> OrderReport:
-        order = self._order
+        order, results = self._order, self._order.results()
         try:
             output = _Output(self._work, self._task)
         except Exception as error:
-            return _failed(order.dataset, order.number, error)
+            return _failed(order.number, error, order.dataset, results)
         try:
-            results = []
-            for unit in order.units:
-                result = self._read(unit, output)
-                results.append(result)
-                if not result.is_whole:
+            for n, unit in enumerate(order.units):
+                results[n] = self._read(unit, results[n], output)
+                if not results[n].is_whole:
                     break
             return output.report(order.dataset, order.number, results)
         except Exception as error:
             output.abort()
-            return _failed(order.dataset, order.number, error)
+            return _failed(order.number, error, order.dataset, order.results())
 
-    def _read(self, unit: WorkUnit, output: _Output) -> UnitResult:
+    def _read(self, unit: WorkUnit, result: UnitResult, output: _Output) -> UnitResult:
         work = self._work
         what = f"{self._source.describe()}, partition {unit.partition!r}" if unit.partition else self._source.describe()
         chunks = steadily(lambda: self._source.read(unit), work.timeout_seconds, what)
@@ -268,10 +268,10 @@ class _Extraction:
                 # Rows behind the last watermark that the source gave are in the files already and can't be taken back.
                 if work.policy != "partial" or self._is_pending:
                     raise
-                return UnitResult(partition=unit.partition, high=high, error=_told(error))
+                return msgspec.structs.replace(result, high=high, error=told(error))
             if chunk is None:
                 self._is_pending = self._is_pending and unit.high is None
-                return UnitResult(partition=unit.partition, high=unit.high, is_whole=True)
+                return msgspec.structs.replace(result, high=unit.high, is_whole=True)
             self._is_pending = chunk.high is None
             self._take(chunk, unit, output)
             high = high if chunk.high is None else chunk.high
@@ -288,12 +288,6 @@ class _Extraction:
         output.write(chunk.rows, unit.partition, "")
 
 
-def _failed(dataset: int, number: int, error: Exception) -> OrderReport:
+def _failed(number: int, error: Exception, dataset: int = 0, units: Iterable[UnitResult] = ()) -> OrderReport:
     transient = isinstance(error, StorageUnavailable)
-    return OrderReport(dataset=dataset, number=number, error=_told(error), is_transient=transient)
-
-
-def _told(error: BaseException) -> dict[str, Any]:
-    if isinstance(error, LakesealError):
-        return error.to_json()
-    return LakesealError(f"A task failed by {type(error).__name__}: {error}").to_json()
+    return OrderReport(dataset=dataset, number=number, units=tuple(units), error=told(error), is_transient=transient)

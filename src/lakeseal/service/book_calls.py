@@ -6,11 +6,18 @@ what there is, a writer changes it. Leases are those of pipelines only; the serv
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import sqlalchemy as sa
+
+from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import InvalidArgument, NotAllowed
-from lakeseal.ledger import Ledger
+from lakeseal.ledger import Ledger, key
+from lakeseal.ledger.schema import task_states
+from lakeseal.owner.messages import from_json
 from lakeseal.service import book_wire as wire
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.book_wire import Answer
@@ -63,14 +70,20 @@ BOOK_CALLS = (
     _of("remove_sequence", wire.RemoveSequence, Answer, "A sequence is finished"),
     _look("task_states", wire.TasksOf, tuple[TaskState, ...], "Which tasks of a dataset have ended in a run"),
     _of("report_task", wire.ReportTask, TaskState, "A task has ended; the state that stands"),
-    _of("remove_task_states", wire.TasksOf, Answer, "Forget them"),
+    _of("in_parts", wire.InParts, Any, "Any of these calls, of whose request the parts were sent before"),
+    _of("remove_task_states", wire.OneStore, Answer, "Forget those of all datasets and runs"),
 )
+
+
+_BY_NAME = {call.name: call for call in BOOK_CALLS}
+_PARTS_ARE_KEPT_MS = 24 * 3600 * 1000
 
 
 class ServedBooks:
     """The calls, done on a ledger. `perform` is for any thread."""
 
     def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         books = LedgerBooks(ledger)
         self._marks, self._leases, self._runs = books.watermarks, books.leases, books.runs
         self._sequences, self._tasks = books.sequences, books.task_states
@@ -171,8 +184,26 @@ class ServedBooks:
     def report_task(self, asked: wire.ReportTask) -> TaskState:
         return self._tasks.report(asked.store, asked.dataset, asked.run, asked.state)
 
-    def remove_task_states(self, asked: wire.TasksOf) -> Answer:
-        self._tasks.remove(asked.store, asked.dataset, asked.run)
+    def in_parts(self, asked: wire.InParts) -> Any:
+        call = _BY_NAME.get(asked.call)
+        if call is None or call.request is wire.InParts:
+            raise InvalidArgument(f"There is no call {asked.call!r} to be made in parts")
+        # Those of clients that died before they could remove them.
+        old = now_ms() - _PARTS_ARE_KEPT_MS
+        is_old = (task_states.c.dataset_key == key(wire.PARTS)) & (task_states.c.updated < old)
+        self._ledger.write(lambda tx: tx.run(sa.delete(task_states).where(is_old)), idempotent=True)
+        parts = self._tasks.states(asked.store, wire.PARTS, wire.PARTS)
+        try:
+            body = b"".join(base64.b64decode(part.output["data"], validate=True) for part in parts[: wire.MOST_PARTS])
+        except (KeyError, TypeError, ValueError):
+            body = b""
+        if hashlib.sha256(body).hexdigest() != asked.checksum:
+            raise InvalidArgument("The parts of a request are not all there", hint="Send them again")
+        do: Callable[[Any], Any] = getattr(self, call.name)
+        return do(from_json(body, call.request))
+
+    def remove_task_states(self, asked: wire.OneStore) -> Answer:
+        self._tasks.remove(asked.store)
         return DONE
 
 

@@ -1,16 +1,21 @@
 """`HttpBooks`: the books of a service's ledger, as `steps.books` promises them. Made by `HttpOwner.books`.
 
-Every call is the same when it is made twice, so one whose answer was lost is made again for a few seconds.
+Every call is the same when it is made twice, so one whose answer was lost is made again for a few seconds. A request
+that is too large for the service, such as the record of a sequence of very many files, is sent in parts.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, RequestTooLarge
 from lakeseal.service import book_wire as wire
 from lakeseal.service.book_wire import Answer
 from lakeseal.steps.leases import Lease
@@ -23,6 +28,10 @@ from lakeseal.steps.watermarks import Value, Watermark, WatermarkChange, check_f
 
 T = TypeVar("T")
 
+# A service takes 4 MiB at once, unless it was told otherwise.
+_AT_ONCE = 2**20
+_SMALLEST_PART = 2**10
+
 
 class Asks(Protocol):
     def repeat(self, call: str, asked: Struct, reply: type[T]) -> T: ...
@@ -34,9 +43,41 @@ class _Part:
 
     def _ask(self, call: str, asked: Struct, reply: type[T]) -> T:
         try:
-            return self._service.repeat(call, asked, reply)
+            body = msgspec.json.encode(asked)
+            if len(body) > _AT_ONCE:
+                return self._in_parts(call, body, reply, _AT_ONCE // 2)
+            try:
+                return self._service.repeat(call, asked, reply)
+            except RequestTooLarge:
+                if len(body) < _SMALLEST_PART:
+                    raise
+                return self._in_parts(call, body, reply, len(body) // 4)
         except UnicodeEncodeError as error:
             raise InvalidArgument(f"{error.object!r} is not valid Unicode text") from None
+
+    def _in_parts(self, call: str, body: bytes, reply: type[T], size: int) -> T:
+        while True:
+            upload = str(uuid.uuid4())
+            whole = wire.InParts(call=call, upload=upload, checksum=hashlib.sha256(body).hexdigest())
+            parts = [body[start : start + size] for start in range(0, len(body), size)]
+            if len(parts) > wire.MOST_PARTS:
+                raise RequestTooLarge(
+                    f"A request of {len(body):,} bytes is more than the service takes, even in parts",
+                    hint="Raise --max-body of lakeseal serve, or give the pipeline less to do in one run",
+                )
+            try:
+                for number, part in enumerate(parts):
+                    output = {"data": base64.b64encode(part).decode()}
+                    state = TaskState(task=number, tasks=len(parts), output=output)
+                    told = wire.ReportTask(store=whole.store, dataset=wire.PARTS, run=wire.PARTS, state=state)
+                    self._service.repeat("report_task", told, TaskState)
+                return self._service.repeat("in_parts", whole, reply)
+            except RequestTooLarge:
+                if size < _SMALLEST_PART:
+                    raise
+                size //= 2
+            finally:
+                self._service.repeat("remove_task_states", wire.OneStore(store=whole.store), Answer)
 
     def _yes(self, call: str, asked: Struct) -> bool:
         return self._ask(call, asked, Answer).yes
@@ -148,8 +189,8 @@ class HttpTaskStates(_Part):
     def states(self, store: str, dataset: str, run: str) -> tuple[TaskState, ...]:
         return self._ask("task_states", wire.TasksOf(store=store, dataset=dataset, run=run), tuple[TaskState, ...])
 
-    def remove(self, store: str, dataset: str, run: str) -> None:
-        self._yes("remove_task_states", wire.TasksOf(store=store, dataset=dataset, run=run))
+    def remove(self, store: str) -> None:
+        self._yes("remove_task_states", wire.OneStore(store=store))
 
 
 class HttpBooks:

@@ -17,6 +17,8 @@ from lakeseal.steps.watermarks import WatermarkChange
 Name = Annotated[str, Meta(max_length=10_000, description="Of a pipeline, a store or a dataset: any text")]
 RunId = Annotated[str, Meta(min_length=1, max_length=255)]
 Epoch = Annotated[int, Meta(ge=0, le=MAX_INT)]
+PARTS = "parts of a request"
+MOST_PARTS = 512
 Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
 
 
@@ -131,6 +133,19 @@ class TasksOf(Struct, frozen=True, kw_only=True):
     store: Name
     dataset: Name
     run: RunId
+
+
+class InParts(Struct, frozen=True, kw_only=True):
+    """A request that is larger than a service takes at once. Its parts were sent before, as states of tasks, numbered
+    from 0, of the store `store`, the dataset `PARTS` and the run `PARTS`, with `{"data": base64}` as output."""
+
+    call: Annotated[str, Meta(max_length=100)]
+    upload: Annotated[str, Meta(min_length=1, max_length=100, description="The client's own, for this request only")]
+    checksum: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256 of the whole request")]
+
+    @property
+    def store(self) -> str:
+        return f"{PARTS} {self.upload}"
 
 
 class ReportTask(Struct, frozen=True, kw_only=True):

@@ -97,14 +97,16 @@ class FsRenameCommitStep(CommitStep, frozen=True, kw_only=True, tag="fs-rename")
                 hint="Restore one of them, or abort the sequence to have its data extracted again",
             )
 
-        to_move = _side_by_side(is_to_move, self.files, context.threads)
-        pairs = [(file.source, file.target) for file, wanted in zip(self.files, to_move, strict=True) if wanted]
-        try:
-            move(source, target, pairs, context.threads)
-        except ObjectNotFound:
-            # Moved by another process meanwhile, or gone.
-            if not self.verify(context):
-                raise
+        while True:
+            to_move = _side_by_side(is_to_move, self.files, context.threads)
+            pairs = [(file.source, file.target) for file, wanted in zip(self.files, to_move, strict=True) if wanted]
+            try:
+                move(source, target, pairs, context.threads)
+            except ObjectNotFound:
+                # Moved by another process meanwhile, which may still be at the others; or gone, as the next look tells.
+                absent.clear()
+            else:
+                return
 
     def undo(self, context: StepContext) -> None:
         """Deletes targets that are this step's. Sources that are left stay."""

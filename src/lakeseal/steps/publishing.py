@@ -1,16 +1,19 @@
-"""Publishing without the driver: whoever is responsible for a share of the datasets waits until all tasks of one have
-finished, builds its commit sequence from what they reported, and commits it.
+"""Publishing without the driver: every task reports what it left behind, and whoever finds that all tasks of a dataset
+have reported decides what becomes of it, records its commit sequence and runs it, there and then.
 
-A task reports a `TaskOutput` as the output of its `TaskState`. `publish_share` is what a Spark task calls: JSON in,
-JSON out. It may be run again, and by several at once: a sequence that was built a second time finds its steps done.
+- A dataset is decided on once in a run: the first `Verdict` that is recorded stands for everybody, for ever. It holds
+  the sequence itself, so whoever goes on after a crash, or does the same at the same time, runs the very same steps.
+- Whoever reported last sees all reports. If it dies before it has published, anybody may: `publish` can be called
+  again, by several at once. With `is_over`, tasks that have not reported never will, and that too is decided on.
+- A task that is still at work somewhere, when its dataset has been decided on, changes nothing any more.
 
-The order at the end is: task output, sequence, task states.
+States and verdicts stay until a later run has claimed the datasets, as until then they keep late tasks from publishing
+a second time. The order at the end is: task output, sequence, and then, in the next run, states and verdicts.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -18,168 +21,127 @@ import msgspec
 from msgspec import Struct
 
 from lakeseal import typed_json
-from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument, LakesealError
-from lakeseal.steps.connect import step_store, task_states
-from lakeseal.steps.context import StepContext, StepSettings
-from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename
-from lakeseal.steps.high_watermark import HighWatermarkCommitStep
-from lakeseal.steps.sequence import CommitSequence, Leftover
-from lakeseal.steps.step import CommitStep
+from lakeseal.errors import AlreadyExists, BrokenSequence, Fenced, LakesealError
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.sequence import CommitSequence, SequenceRecord
 from lakeseal.steps.store import CommitStepStore
-from lakeseal.steps.task_states import TaskState, TaskStateStore, all_finished, have_ended
-from lakeseal.steps.watermarks import WatermarkChange
+from lakeseal.steps.task_states import TaskState, TaskStateStore, have_ended
 
 
-class TaskOutput(Struct, frozen=True, kw_only=True):
-    """What one task adds to its dataset."""
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What is to become of a dataset: its sequence is to be run, or the error says why nothing is to be published.
+    Without either there is nothing to do."""
 
-    source: str
-    target: str
-    files: tuple[Rename, ...] = ()
-    watermarks: tuple[WatermarkChange, ...] = ()
-    leftovers: tuple[Leftover, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        value: dict[str, Any] = msgspec.to_builtins(self)
-        return value
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> TaskOutput:
-        try:
-            return typed_json.convert(value, cls)
-        except msgspec.ValidationError as error:
-            raise BrokenSequence(f"What a task reported is malformed: {error}") from None
+    record: SequenceRecord | None = None
+    error: dict[str, Any] | None = None
+    detail: str = ""
+    """The decider's own, for whoever asks what was decided."""
 
 
-class Published(Enum):
+class Outcome(Enum):
     PUBLISHED = "published"
-    NOTHING = "nothing"
-    """Its tasks finished without anything to publish."""
+    REFUSED = "refused"
+    """By the verdict."""
     FAILED = "failed"
-    """Some of its tasks failed, or the sequence did; what was recorded is left to recovery."""
-    WAITING = "waiting"
-    """Its tasks had not all ended when the patience did."""
+    """Its steps did; the verdict stands, and whoever calls again, or recovery, goes on."""
 
 
-class DatasetPublished(Struct, frozen=True, kw_only=True):
-    dataset: str
-    outcome: Published
-    files: int = 0
-    reason: str | None = None
+class Published(Struct, frozen=True, kw_only=True):
+    outcome: Outcome
+    verdict: Verdict
+    error: dict[str, Any] | None = None
+    is_decider: bool = False
+    """Whether the verdict is the caller's own."""
 
 
-class PublishRequest(Struct, frozen=True, kw_only=True):
-    """What a task is told."""
-
-    store: str
-    pipeline: str
-    """Of the watermarks."""
-    run: str
-    datasets: tuple[str, ...]
-    patience_s: float = 600.0
-    pause_s: float = 0.5
-
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
+Decide = Callable[[str, tuple[TaskState, ...]], Verdict]
+"""From a dataset, and what its tasks have reported, to what is to become of it. May be asked several times."""
 
 
-class PublishReport(Struct, frozen=True, kw_only=True):
-    datasets: tuple[DatasetPublished, ...]
+class Publisher:
+    """Of the datasets of one run. May be shared by threads."""
 
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
+    def __init__(
+        self,
+        steps: CommitStepStore,
+        states: TaskStateStore,
+        context: StepContext,
+        *,
+        store: str,
+        run: str,
+        decide: Decide,
+    ) -> None:
+        """`run` is unique: a dataset that is tried again is another run's."""
+        self._steps, self._states, self._context = steps, states, context
+        self._store, self._run, self._decide = store, run, decide
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> PublishReport:
-        return typed_json.decode(text, cls)
+    def has_finished(self, dataset: str, task: int) -> bool:
+        """Whether an attempt at the task has, so that another one would be for nothing."""
+        states = self._states.states(self._store, dataset, self._run)
+        return any(state.task == task and state.state == "finished" for state in states)
+
+    def report(self, dataset: str, state: TaskState) -> TaskState:
+        """What stands: if it is another attempt's, that one's output is published."""
+        return self._states.report(self._store, dataset, self._run, state)
+
+    def publish(self, dataset: str, *, is_over: bool = False) -> Published | None:
+        """None while tasks of the dataset may still report. `Fenced` if the turn is lost."""
+        verdict, is_decider = self._verdict(dataset) if is_over else None, False
+        if verdict is None:
+            reported = self._states.states(self._store, dataset, self._run)
+            if not is_over and not have_ended(reported):
+                return None
+            verdict, is_decider = self._decided(dataset, reported)
+        if verdict.error is not None:
+            return Published(outcome=Outcome.REFUSED, verdict=verdict, error=verdict.error, is_decider=is_decider)
+        try:
+            if verdict.record is not None:
+                self._commit(verdict.record.sequence(self._store, dataset), is_decider)
+        except Fenced:
+            raise
+        except Exception as error:  # a user's step may raise anything
+            return Published(outcome=Outcome.FAILED, verdict=verdict, error=told(error), is_decider=is_decider)
+        return Published(outcome=Outcome.PUBLISHED, verdict=verdict, is_decider=is_decider)
+
+    def _verdict(self, dataset: str) -> Verdict | None:
+        found = self._states.states(self._store, dataset, self._verdicts)
+        return _decoded(found[0]) if found else None
+
+    def _decided(self, dataset: str, reported: tuple[TaskState, ...]) -> tuple[Verdict, bool]:
+        mine = TaskState(task=0, tasks=1, output=msgspec.to_builtins(self._decide(dataset, reported)))
+        standing = self._states.report(self._store, dataset, self._verdicts, mine)
+        return _decoded(standing), standing.output == mine.output
+
+    def _commit(self, sequence: CommitSequence, is_decider: bool) -> None:
+        if not is_decider and self._is_done(sequence):
+            return
+        try:
+            sequence.commit(self._steps, self._context)
+        except (Fenced, AlreadyExists):
+            # Somebody else may have finished the same sequence meanwhile.
+            if not self._is_done(sequence):
+                raise
+
+    def _is_done(self, sequence: CommitSequence) -> bool:
+        """Steps are done in their order, so the last one tells; only this sequence of the dataset can have done it."""
+        if self._steps.status(self._store, sequence.dataset) is not None:
+            return False
+        return sequence.steps[-1].verify(self._context)
+
+    @property
+    def _verdicts(self) -> str:
+        return f"{self._run} verdict"
 
 
-def sequence_of(
-    outputs: Sequence[TaskOutput], *, store: str, pipeline: str, dataset: str, epoch: int
-) -> CommitSequence | None:
-    """The sequence that publishes what the tasks of a dataset have left; None if that is nothing."""
-    by_place: dict[tuple[str, str], list[Rename]] = {}
-    for output in outputs:
-        if output.files:
-            by_place.setdefault((output.source, output.target), []).extend(output.files)
-    steps: list[CommitStep] = [
-        FsRenameCommitStep(source=source, target=target, files=tuple(files))
-        for (source, target), files in by_place.items()
-    ]
-    if changes := [change for output in outputs for change in output.watermarks]:
-        steps.append(HighWatermarkCommitStep.of(pipeline, dataset, changes))
-    if not steps:
-        return None
-    builder = CommitSequence.builder(store, dataset, epoch=epoch).add(*steps)
-    for leftover in dict.fromkeys((one.uri, one.prefix) for output in outputs for one in output.leftovers):
-        builder.then_remove(*leftover)
-    return builder.build()
+def told(error: BaseException) -> dict[str, Any]:
+    """Any error as the JSON of one of ours."""
+    if isinstance(error, LakesealError):
+        return error.to_json()
+    return LakesealError(f"A task failed by {type(error).__name__}: {error}").to_json()
 
 
-def publish_share(settings: StepSettings, request: str) -> str:
-    """From the JSON of a `PublishRequest` to that of a `PublishReport`. The settings hold secrets, so they travel
-    apart."""
+def _decoded(state: TaskState) -> Verdict:
     try:
-        asked = typed_json.decode(request, PublishRequest)
-    except msgspec.MsgspecError as error:
-        raise InvalidArgument(
-            f"A message about publishing is malformed: {error}",
-            hint="Driver and tasks must run the same version of Lakeseal",
-        ) from None
-    with settings.open() as context:
-        steps, states = step_store(settings, context), task_states(settings, context)
-        return publish(steps, states, context, asked).to_json()
-
-
-def publish(
-    steps: CommitStepStore,
-    states: TaskStateStore,
-    context: StepContext,
-    request: PublishRequest,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> PublishReport:
-    until = time.monotonic() + request.patience_s
-    waiting = list(dict.fromkeys(request.datasets))
-    done: dict[str, DatasetPublished] = {}
-    while True:
-        for dataset in list(waiting):
-            reported = states.states(request.store, dataset, request.run)
-            if have_ended(reported):
-                done[dataset] = _publish_one(steps, states, context, request, dataset, reported)
-                waiting.remove(dataset)
-        if not waiting or time.monotonic() >= until:
-            break
-        sleep(request.pause_s)
-    for dataset in waiting:
-        done[dataset] = DatasetPublished(dataset=dataset, outcome=Published.WAITING)
-    return PublishReport(datasets=tuple(done[dataset] for dataset in dict.fromkeys(request.datasets)))
-
-
-def _publish_one(
-    steps: CommitStepStore,
-    states: TaskStateStore,
-    context: StepContext,
-    request: PublishRequest,
-    dataset: str,
-    reported: tuple[TaskState, ...],
-) -> DatasetPublished:
-    if not all_finished(reported):
-        failed = [state for state in reported if state.state == "failed"]
-        reason = f"{len(failed)} of {len(reported)} tasks failed: {failed[0].reason}"
-        return DatasetPublished(dataset=dataset, outcome=Published.FAILED, reason=reason)
-    try:
-        outputs = [TaskOutput.from_json(state.output) for state in reported]
-        epoch = 0 if context.turn is None else context.turn.epoch
-        sequence = sequence_of(outputs, store=request.store, pipeline=request.pipeline, dataset=dataset, epoch=epoch)
-        if sequence is not None:
-            sequence.commit(steps, context)
-    except Fenced:
-        raise
-    except LakesealError as error:
-        # Recorded or not, recovery finds out; it is not retried here, where others are waiting.
-        return DatasetPublished(dataset=dataset, outcome=Published.FAILED, reason=str(error))
-    states.remove(request.store, dataset, request.run)
-    files = sum(len(output.files) for output in outputs)
-    outcome = Published.NOTHING if sequence is None else Published.PUBLISHED
-    return DatasetPublished(dataset=dataset, outcome=outcome, files=files)
+        return typed_json.convert(state.output, Verdict)
+    except msgspec.ValidationError as error:
+        raise BrokenSequence(f"What was decided on a dataset is malformed: {error}") from None

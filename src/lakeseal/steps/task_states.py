@@ -1,7 +1,7 @@
 """`TaskStateStore`: which tasks of a dataset have finished in a run, and with which output.
 
-Every task reports by itself, and says how many tasks its dataset has, so whoever is responsible for a dataset can look
-here until all have, and build its commit sequence without the driver. What a caller may rely on:
+Every task reports by itself, and says how many tasks its dataset has, so that whoever looks here knows when all have,
+and can build the dataset's commit sequence without the driver (`publishing`). What a caller may rely on:
 
 - `report` is durable when it returns, and answers with the state that stands: the first attempt at a task that finished
   counts for ever, so a second one learns that its output will not be published. A failure gives way to a success.
@@ -47,12 +47,8 @@ class TaskStateStore(Protocol):
     def states(self, store: str, dataset: str, run: str) -> tuple[TaskState, ...]:
         """Those that have reported, by number."""
 
-    def remove(self, store: str, dataset: str, run: str) -> None: ...
-
-
-def all_finished(states: tuple[TaskState, ...]) -> bool:
-    """Whether every task of the dataset has reported success."""
-    return have_ended(states) and all(state.state == "finished" for state in states)
+    def remove(self, store: str) -> None:
+        """All of the store's, of all runs."""
 
 
 def have_ended(states: tuple[TaskState, ...]) -> bool:
@@ -97,8 +93,8 @@ class LedgerTaskStates:
         )
         return tuple(_from_row(row) for row in self._ledger.read(lambda tx: tx.rows(query, lock=False)))
 
-    def remove(self, store: str, dataset: str, run: str) -> None:
-        self._ledger.write(lambda tx: tx.delete(task_states, store=store, dataset=dataset, run_id=run), idempotent=True)
+    def remove(self, store: str) -> None:
+        self._ledger.write(lambda tx: tx.delete(task_states, store=store), idempotent=True)
 
 
 class FileTaskStates:
@@ -128,8 +124,8 @@ class FileTaskStates:
                 by_task[state.task] = state
         return tuple(by_task[task] for task in sorted(by_task))
 
-    def remove(self, store: str, dataset: str, run: str) -> None:
-        self._root.delete([meta.key for meta in self._root.list(_directory(store, dataset, run))])
+    def remove(self, store: str) -> None:
+        self._root.delete([meta.key for meta in self._root.list(f"{key(store)}/", recursive=True)])
 
 
 def _directory(store: str, dataset: str, run: str) -> str:

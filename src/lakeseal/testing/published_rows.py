@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from lakeseal import ledger as ledgers
+from lakeseal.errors import StorageUnavailable
 from lakeseal.ledger import Ledger
 from lakeseal.ledger.schema import leases as lease_table
 from lakeseal.steps import leases
@@ -23,10 +25,12 @@ from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, checksum
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
 from lakeseal.steps.ledger_store import LedgerStepStore
+from lakeseal.steps.publishing import Publisher, Verdict
 from lakeseal.steps.recovery import Recovery, recover
 from lakeseal.steps.sequence import CommitSequence
 from lakeseal.steps.step import CommitStep, register
 from lakeseal.steps.store import CommitStepStore
+from lakeseal.steps.task_states import FileTaskStates, LedgerTaskStates, TaskState, TaskStateStore
 from lakeseal.steps.turn import Turn
 from lakeseal.steps.watermarks import WatermarkChange, Watermarks
 from lakeseal.storage import Store, open_store
@@ -62,6 +66,12 @@ class World:
         self.steps: CommitStepStore = (
             FileStepStore(self._store(f"{place.root}/steps")) if place.files else LedgerStepStore(self.ledger)
         )
+
+    @property
+    def task_states(self) -> TaskStateStore:
+        if self.place.files:
+            return FileTaskStates(self._store(f"{self.place.root}/tasks"))
+        return LedgerTaskStates(self.ledger)
 
     def _store(self, uri: str) -> Store:
         store = open_store(uri)
@@ -131,6 +141,51 @@ def stage(
 def rows_in(store: Store, prefix: str) -> list[int]:
     keys = [meta.key for meta in store.list(prefix, recursive=True)]
     return sorted(int(line) for data in store.get_many(keys) for line in data.split())
+
+
+TASKS = 3
+
+
+def run_task(world: World, task: int, rows: int, *, attempt: int = 0, dataset: str = URN) -> TaskState:
+    """Leaves every third row as task output, in the words of this attempt; what the task then reports."""
+    data = "".join(f"{row:0{attempt + 1}}\n" for row in range(task, rows, TASKS)).encode()
+    source = f"task-output/run-1/{dataset}/{task}-{attempt}.txt"
+    open_store(f"{world.place.root}/data").put(source, data)
+    rename = Rename(source, f"job-output/{dataset}/{task}.txt", len(data), checksum(data))
+    return TaskState(task=task, tasks=TASKS, output={"rows": rows, "rename": msgspec.to_builtins(rename)})
+
+
+def publisher(world: World, *, run: str = "run-1", epoch: int = 0) -> Publisher:
+    """What tasks use to report, and to publish once all have."""
+
+    def decide(dataset: str, states: tuple[TaskState, ...]) -> Verdict:
+        finished = [state for state in states if state.state == "finished"]
+        if len(finished) < TASKS:
+            return Verdict(error=StorageUnavailable(f"{len(finished)} of {TASKS} tasks finished").to_json())
+        renames = tuple(Rename(*state.output["rename"]) for state in states)
+        change = WatermarkChange(partition="0", expected=None, value=states[0].output["rows"])
+        sequence = (
+            CommitSequence.builder(STORE, dataset, epoch=epoch)
+            .add(FsRenameCommitStep(source=world.files.uri, target=world.files.uri, files=renames))
+            .add(HighWatermarkCommitStep(pipeline=PIPELINE, dataset=dataset, changes=(change,)))
+            .then_remove(world.files.uri, f"task-output/run-1/{dataset}/")
+            .build()
+        )
+        return Verdict(record=sequence.record())
+
+    context = world.context(epoch or None)
+    return Publisher(world.steps, world.task_states, context, store=STORE, run=run, decide=decide)
+
+
+def report_until(place: Place, rows: int, at: int | None, when: When) -> int:
+    """As `publish_until`, with tasks: each reports, and the last one publishes."""
+
+    def do(world: World) -> None:
+        for task in range(TASKS):
+            publisher(world).report(URN, run_task(world, task, rows))
+            publisher(world).publish(URN)
+
+    return _until(place, at, when, do)
 
 
 def publish_until(place: Place, first: int, rows: int, run: str, at: int | None, when: When) -> int:
