@@ -14,6 +14,7 @@ from lakeseal import ledger
 from lakeseal.branches import embedded
 from lakeseal.branches.embedded import EmbeddedBranchStore
 from lakeseal.branches.ranges import Shape
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import Changes, Job
 from lakeseal.errors import AlreadyExists, HistoryExpired, RepositoryNotFound
 from lakeseal.storage import open_store
@@ -22,6 +23,8 @@ from lakeseal.testing.crash_runs import crash_everywhere
 from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects
 
 SHAPE = Shape(cut=3, longest=5, node_cut=2, node_longest=2)
+TreeWriter.largest = 2_000
+"""So that commits have further files."""
 
 
 class Script:

@@ -11,7 +11,7 @@ import pytest
 from lakeseal.branches import embedded
 from lakeseal.branches.embedded import EmbeddedBranchStore
 from lakeseal.branches.ranges import Shape
-from lakeseal.branches.tree import TreeWriter
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import Changes, Entry
 from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, RefNotFound, UnsafePath
 from lakeseal.ledger import Ledger
@@ -86,12 +86,7 @@ def test_what_only_a_deleted_branch_had_goes_and_nothing_else(repo: EmbeddedBran
     assert keys(repo, "data/") > before["data/"]
     done = repo.gc()
 
-    assert (seen.objects, seen.commits, seen.trees, seen.ranges) == (
-        done.objects,
-        done.commits,
-        done.trees,
-        done.ranges,
-    )
+    assert (seen.objects, seen.commits, seen.trees) == (done.objects, done.commits, done.trees)
     assert (done.objects, done.commits) == (2, 2)
     assert done.object_bytes == 2
     assert content(repo, "v") == {f"kept/{n}": b"%d" % n for n in range(20)} | {
@@ -168,10 +163,7 @@ def test_branches_and_jobs_from_before_what_was_kept_of_history_still_merge(repo
     last = repo.commit_info("main")
     while repo.put("main", "last", b"").time_ms == last.time_ms:
         pass
-    before = len(keys(repo, "_lakeseal/trees/"))
-
     repo.gc(history_ms=0)
-    assert len(keys(repo, "_lakeseal/trees/")) <= before
     with embedded_again(repo) as fresh:
         fresh.merge("old", "main")
         fresh.merge(over.branch, "main")
@@ -184,7 +176,6 @@ def test_branches_and_jobs_from_before_what_was_kept_of_history_still_merge(repo
         pass
     done = repo.gc(history_ms=0)
     assert done.trees > 0
-    assert done.ranges > 0
     assert content(repo, "main") == expected
     with embedded_again(repo) as fresh:
         fresh.put("old", "c", b"3")
@@ -278,7 +269,7 @@ def test_a_collection_in_the_middle_of_anything_harms_nothing(
     memory_ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each single write, somebody else collects all that looks like garbage."""
-    monkeypatch.setattr(TreeWriter, "at_once", 1)  # so that the nth write is always the same one
+    monkeypatch.setattr(TreeWriter, "largest", 2_000)  # so that commits have further files
     expected = {"a": b"1", "b": b"2", "c": b"3"} | {f"out/{n}": b"one" for n in range(6)}
     at, reached = 0, True
     while reached:
@@ -293,7 +284,7 @@ def test_a_collection_in_the_middle_of_anything_harms_nothing(
         other.gc(job_grace_ms=0)
         whole(other)
         reached = effects.count >= at
-    assert at > 20
+    assert at > 14
 
 
 def test_collections_may_run_side_by_side(repo: EmbeddedBranchStore) -> None:

@@ -1,38 +1,45 @@
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeseal.branches.history import History
+from lakeseal.branches.pieces import Pieces
+from lakeseal.branches.ranges import Shape
+from lakeseal.branches.tree import TreeFiles
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import Commit
 
 
 class Bytes:
+    """As much of a store as history uses."""
+
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
 
     def put(self, key: str, data: bytes) -> None:
         self.values[key] = data
 
-    def get(self, key: str) -> bytes:
-        return self.values[key]
+    def open_read(self, key: str) -> pa.NativeFile:
+        return pa.BufferReader(self.values[key])
 
 
 def grown(shape: list[tuple[int, ...]], times: list[int]) -> tuple[History, list[Commit]]:
     """Each commit has parents among those before it, by number counted back."""
     store: Any = Bytes()
-    history = History(store)
+    files = TreeFiles(Pieces(store), Shape())
+    history = History(files.pieces)
     commits: list[Commit] = []
     for parents, time in zip(shape, times, strict=False):
         numbers = {len(commits) - 1 - back % len(commits) for back in parents if commits}
         chosen = [commits[number] for number in sorted(numbers)]
-        commits.append(
-            history.put(parents=chosen, tree="t", entries=0, message=uuid.uuid4().hex, metadata={}, now_ms=time)
-        )
-    return History(store), commits
+        with TreeWriter(files) as writer:
+            put = history.put(writer, parents=chosen, tree="t", entries=0, message="", metadata={}, now_ms=time)
+        commits.append(put)
+    return History(Pieces(store)), commits
 
 
 def ancestors(commits: dict[str, Commit], start: str) -> set[str]:

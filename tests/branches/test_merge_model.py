@@ -17,8 +17,10 @@ from lakeseal.branches import diff, merge
 from lakeseal.branches.editor import Editor, Tally
 from lakeseal.branches.edits import EditStream, prepared
 from lakeseal.branches.merge import Sides
+from lakeseal.branches.pieces import Pieces
 from lakeseal.branches.ranges import Shape
-from lakeseal.branches.tree import Rows, TreeFiles, TreeWriter, same
+from lakeseal.branches.tree import Rows, TreeFiles, same
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import Changes, Commit, Entry, changes_of, entries_of
 from lakeseal.errors import ObjectNotFound
 
@@ -44,11 +46,13 @@ shapes = st.sampled_from(
 )
 
 
-@pytest.fixture(params=["few edits", "many edits"], autouse=True)
+@pytest.fixture(params=["few edits, much at once", "many edits, little at once"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to change a range, whatever its size."""
-    monkeypatch.setattr(Editor, "few", 0 if request.param == "few edits" else 10_000)
-    monkeypatch.setattr(TreeWriter, "at_once", 1)  # threads would take most of the time
+    """Both ways to change a range, whatever its size; ranges read one by one or all together; in one file or many."""
+    few = request.param.startswith("few")
+    monkeypatch.setattr(Editor, "few", 0 if few else 10_000)
+    monkeypatch.setattr(TreeFiles, "at_once", 10_000 if few else 4)
+    monkeypatch.setattr(TreeWriter, "largest", 1 << 20 if few else 5_000)
 
 
 class Bytes:
@@ -66,14 +70,15 @@ class Bytes:
             raise ObjectNotFound(key)
         return self.values[key]
 
-    def get_many(self, keys: Iterable[str]) -> list[bytes]:
-        return [self.get(key) for key in keys]
+    def get_ranges(self, key: str, spans: Iterable[tuple[int, int]]) -> list[bytes]:
+        data = self.get(key)
+        return [data[start : start + length] for start, length in spans]
 
 
 class Trees:
     def __init__(self, shape: Shape) -> None:
         self.store: Any = Bytes()
-        self.files = TreeFiles(self.store, shape)
+        self.files = TreeFiles(Pieces(self.store), shape)
         self.there: dict[str, Rows] = {}
 
     def of(self, files: Files) -> Rows:
@@ -83,9 +88,11 @@ class Trees:
         return self.made(rows, prepared(changes).stream())
 
     def made(self, rows: Rows, stream: EditStream) -> tuple[Rows, Tally]:
-        writer = TreeWriter(self.store, self.files)
-        editor = Editor(self.files, writer, stream)
-        name = writer.put_tree(editor.run(rows))
+        with TreeWriter(self.files) as writer:
+            editor = Editor(self.files, writer, stream)
+            name = writer.put_tree(editor.run(rows))
+            writer.finish(b"")
+        self.files.forget()
         self.there[name] = self.files.root(name)
         return self.there[name], editor.tally
 
@@ -173,35 +180,40 @@ def check_merge(
     base: Files,
     source_edit: tuple[list[str], list[str], Files],
     dest_edit: tuple[list[str], list[str], Files],
+    counts_known: bool,
 ) -> None:
     trees = Trees(shape)
     source, dest = applied(base, source_edit), applied(base, dest_edit)
     base_rows = trees.of(base)
+    source_rows, source_tally = trees.edited(base_rows, changes(source_edit))
     sides = Sides(
         base=base_rows,
-        source=trees.edited(base_rows, changes(source_edit))[0],
+        source=source_rows,
         dest=trees.edited(base_rows, changes(dest_edit))[0],
         source_commits=(job_commit("source", source_edit[0]),),
         dest_commits=(job_commit("dest", dest_edit[0]),),
+        counts=source_tally.counts if counts_known else None,
         by_job=True,
     )
     plan = merge.plan(trees.files, sides, lambda commit: ((), ()), None)
     assert plan.conflicts == ()
     expected, conflicts = three_way(base, source, dest, source_edit[0])
-    writer = TreeWriter(trees.store, trees.files)
-    rows, editor = merge.merged(trees.files, writer, sides, plan, None)
-    made = list(rows)
-    assert {conflict.path for conflict in merge.conflicts_of(editor.tally.conflicts)} == conflicts
-    if not conflicts:
-        assert trees.read(trees.files.root(writer.put_tree(made))) == expected
-    writer.close()
-    writer = TreeWriter(trees.store, trees.files, trees.there)
-    rows, editor = merge.merged(trees.files, writer, sides, plan, "source-wins")
-    result = writer.put_tree(rows)
+    with TreeWriter(trees.files) as writer:
+        rows, editor = merge.merged(trees.files, writer, sides, plan, None)
+        made = list(rows)
+        assert {conflict.path for conflict in merge.conflicts_of(editor.tally.conflicts)} == conflicts
+        if not conflicts:
+            assert trees.read(trees.files.root(writer.put_tree(made))) == expected, "before it is written"
+    with TreeWriter(trees.files) as writer:
+        writer.leans_on(trees.there)
+        rows, editor = merge.merged(trees.files, writer, sides, plan, "source-wins")
+        result = writer.put_tree(rows)
+        writer.finish(b"")
+    trees.files.forget()
     assert trees.read(trees.files.root(result)) == expected
     assert editor.tally.decided == len(conflicts)
-    fresh = TreeWriter(trees.store, trees.files).put_tree(trees.of(expected))
-    assert same(result, fresh), "history shows in the tree"
+    with TreeWriter(trees.files) as writer:
+        assert same(result, writer.put_tree(trees.of(expected))), "history shows in the tree"
     counted = list(kinds(dest, expected).values())
     tally = editor.tally
     assert (tally.added, tally.changed, tally.removed) == tuple(
@@ -218,23 +230,25 @@ def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_h
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-@given(shapes, files, edits, edits)
+@given(shapes, files, edits, edits, st.booleans())
 def test_a_merge_equals_the_naive_one_of_dictionaries(
     shape: Shape,
     base: Files,
     source: tuple[list[str], list[str], Files],
     dest: tuple[list[str], list[str], Files],
+    counts_known: bool,
 ) -> None:
-    check_merge(shape, base, source, dest)
+    check_merge(shape, base, source, dest, counts_known)
 
 
 @pytest.mark.stress
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3_000)
-@given(shapes, files, edits, edits)
+@given(shapes, files, edits, edits, st.booleans())
 def test_thousands_of_merges_equal_the_naive_ones_of_dictionaries(
     shape: Shape,
     base: Files,
     source: tuple[list[str], list[str], Files],
     dest: tuple[list[str], list[str], Files],
+    counts_known: bool,
 ) -> None:
-    check_merge(shape, base, source, dest)
+    check_merge(shape, base, source, dest, counts_known)

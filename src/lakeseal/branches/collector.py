@@ -8,28 +8,30 @@ The order makes it safe, whoever works meanwhile and wherever it is interrupted:
    new files. And a job whose branch is gone can't commit: its files may go.
 3. Mark what heads, tags and their history need, and the objects of jobs in flight. Of history that is too old, only
    the commits themselves, and the trees that a merge between branches compares with.
-4. Delete what was listed and is not marked: commits, then trees, ranges and objects, so that what is left after a crash
-   is never something that leads to what is gone.
+4. Of what was listed and is not marked, shorten the files of commits that stay in the log to the commit alone, and
+   delete the rest: commits, then objects.
 
-An object's age decides nothing.
+A file stays whole as long as anything in it is needed: the root of a tree, a node or a range. An object's age decides
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from lakeseal.branches import history, tree
 from lakeseal.branches.ground import Ground
 from lakeseal.branches.heads import JOB, Head, Standing, now_ms
+from lakeseal.branches.history import file_key
 from lakeseal.branches.jobs import from_head
 from lakeseal.branches.listing import Kind, Listing
 from lakeseal.branches.paths import DATA
-from lakeseal.branches.tree import Row
+from lakeseal.branches.pieces import COMMITS, PACKS, key_of
+from lakeseal.branches.tree import Row, place_of
 from lakeseal.branches.values import Commit, GcReport
 from lakeseal.errors import InvalidArgument
 
 _SHOWN = 20
-_PLACES = {Kind.COMMIT: history.COMMITS, Kind.TREE: tree.TREES, Kind.RANGE: tree.RANGES, Kind.OBJECT: DATA}
+_PLACES = {Kind.COMMIT: COMMITS, Kind.PACK: PACKS, Kind.OBJECT: DATA}
 
 
 def collect(ground: Ground, *, job_grace_ms: int, history_ms: int | None, dry_run: bool) -> GcReport:
@@ -62,7 +64,7 @@ def _sweep(
     ground: Ground, listing: Listing, standing: Standing, removed_jobs: tuple[str, ...], dry_run: bool
 ) -> GcReport:
     everything = listing.count(Kind.OBJECT)
-    _take_out_reachable(ground, listing, standing)
+    given_up = _take_out_reachable(ground, listing, standing)
     jobs = [from_head(head) for head in standing.heads if head.kind == JOB]
     for_jobs = sum(listing.take_out_below(Kind.OBJECT, f"{job.data_prefix}/") for job in jobs)
     objects = listing.count(Kind.OBJECT)
@@ -70,15 +72,17 @@ def _sweep(
         dry_run=dry_run,
         objects=objects,
         object_bytes=listing.bytes(Kind.OBJECT),
-        ranges=listing.count(Kind.RANGE),
-        trees=listing.count(Kind.TREE),
         commits=listing.count(Kind.COMMIT),
+        trees=len(given_up),
+        packs=listing.count(Kind.PACK),
         job_branches=removed_jobs,
         kept_objects=everything - objects,
         kept_for_jobs=for_jobs,
         sample=listing.some(_SHOWN),
     )
     if not dry_run:
+        for commit_id in given_up:
+            ground.history.shorten(commit_id)
         for kind in Kind:
             for keys in listing.batches(kind):
                 ground.store.delete(keys)
@@ -86,21 +90,57 @@ def _sweep(
     return report
 
 
-def _take_out_reachable(ground: Ground, listing: Listing, standing: Standing) -> None:
+def _take_out_reachable(ground: Ground, listing: Listing, standing: Standing) -> list[str]:
+    """Answers with the commits that stay without their trees, and have them still."""
     roots = sorted(set(standing.roots))
     commits = list(ground.history.ancestors(roots))
-    listing.take_out(Kind.COMMIT, (f"{history.COMMITS}{commit.id}.json" for commit in commits))
     # The parents as well, so that every recent commit can be reverted.
     recent = [commit for commit in commits if commit.time_ms >= standing.horizon_ms]
     whole = {*roots, *(id_ for commit in recent for id_ in (commit.id, *commit.parents))}
     compared = _merge_bases(roots, commits) | _since_jobs_began(ground, standing, commits)
     shown = {commit.tree for commit in commits if commit.id in whole}
-    ranges = {row.id: row for name in sorted(shown) for row in _take_out_tree(ground, listing, name)}
-    for name in sorted({commit.tree for commit in commits if commit.id in compared} - shown):
-        _take_out_tree(ground, listing, name)
+    only_compared = {commit.tree for commit in commits if commit.id in compared} - shown
     own = f"{ground.store.uri.rstrip('/')}/"
-    for table in ground.files.tables(list(ranges.values())):
+    marks = _Marks(ground)
+    for _, table in ground.files.tables(marks.ranges(sorted(shown))):
         listing.take_out(Kind.OBJECT, (address.removeprefix(own) for address in table["address"].to_pylist()))
+    for _ in marks.ranges(sorted(only_compared)):
+        pass
+    for kind in (Kind.COMMIT, Kind.PACK):
+        listing.take_out(kind, map(key_of, marks.files))
+    given_up = []
+    for commit in commits:
+        key = file_key(commit.id)
+        if listing.size(Kind.COMMIT, key) > ground.history.shortest(commit.id):
+            given_up.append(commit.id)
+        listing.take_out(Kind.COMMIT, [key])
+    return given_up
+
+
+class _Marks:
+    """The files that trees need."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._seen: set[str] = set()
+        self.files: set[str] = set()
+
+    def ranges(self, trees: Iterable[str]) -> Iterator[Row]:
+        """Of trees, each once."""
+        for name in trees:
+            self.files.add(place_of(name).file)
+            # By place, since equal rows may lie in several files, and each is needed where it is referred to.
+            root = self._ground.files.root(name)
+            fresh = [row for row in root if not row.node or self._is_new(row)]
+            yield from filter(self._is_new, self._ground.files.expand(fresh))
+
+    def _is_new(self, row: Row) -> bool:
+        self.files.add(row.file)
+        place = f"{row.file} {row.start}"
+        if place in self._seen:
+            return False
+        self._seen.add(place)
+        return True
 
 
 def _merge_bases(roots: Sequence[str], commits: Sequence[Commit]) -> set[str]:
@@ -125,15 +165,6 @@ def _since_jobs_began(ground: Ground, standing: Standing, commits: Sequence[Comm
     begun = [ground.history.get(from_head(head).base) for head in standing.heads if head.kind == JOB]
     first = min((commit.time_ms for commit in begun), default=None)
     return set() if first is None else {commit.id for commit in commits if commit.time_ms >= first}
-
-
-def _take_out_tree(ground: Ground, listing: Listing, name: str) -> list[Row]:
-    """A tree with its files, and its ranges."""
-    root = ground.files.root(name)
-    rows = list(ground.files.expand(root))
-    listing.take_out(Kind.TREE, [tree.key(name), *(row.key for row in root if row.node)])
-    listing.take_out(Kind.RANGE, (row.key for row in rows))
-    return rows
 
 
 def _is_stale(head: Head, before_ms: int) -> bool:

@@ -21,11 +21,11 @@ from lakeseal.ledger import open as open_ledger
 from lakeseal.storage import LocalStore, Store, StoreSpec
 
 KEY = f"{META}repository.json"
-FORMAT = 1
+FORMAT = 2
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    format: int = FORMAT
+    format: int
     id: str
     ledger: str
     shape: Shape = Shape()
@@ -40,16 +40,18 @@ def read(store: Store) -> Config:
         config = typed_json.decode(data, Config)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BrokenTree(f"the repository's description can't be read: {error}", file=KEY) from error
-    if config.format > FORMAT:
+    if config.format != FORMAT:
+        newer = config.format > FORMAT
         raise Unsupported(
-            f"the repository {store.uri} has format {config.format}", hint="A newer Lakeseal made it: upgrade Lakeseal"
+            f"the repository {store.uri} has format {config.format}, and this Lakeseal reads format {FORMAT}",
+            hint="A newer Lakeseal made it: upgrade Lakeseal" if newer else "Make it again: no release wrote it",
         )
     return config
 
 
 def make(store: Store, ledger: Ledger, shape: Shape) -> Config:
     """The description that is there in the end: ours, or that of whoever was before us."""
-    config = Config(id=uuid.uuid4().hex, ledger=ledger.url.public, shape=shape)
+    config = Config(format=FORMAT, id=uuid.uuid4().hex, ledger=ledger.url.public, shape=shape)
     store.put_if_absent(KEY, msgspec.json.format(msgspec.json.encode(config), indent=1))
     return read(store)
 

@@ -1,19 +1,20 @@
 """What differs between two trees, by (path, identity).
 
 Nodes and ranges whose ids are equal are passed over unread: the cost is that of the change. Others are compared side by
-side in the order of keys; memory holds a few ranges of each tree. Results are tables with the schema `CHANGES`.
+side in the order of keys; memory holds some ranges of each tree. Results are tables with the schema `CHANGES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeseal.branches import ranges
 from lakeseal.branches.tree import Row, TreeFiles
-from lakeseal.branches.values import CHANGES, ENTRIES
+from lakeseal.branches.values import CHANGES, ENTRIES, Counts
 
 
 def diff(
@@ -91,10 +92,18 @@ def _equal(before: pa.Table, after: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.and_(sizes, checksums), pc.equal(before["path"], after["path"]))
 
 
+def counted(changes: Iterable[pa.Table]) -> Counts:
+    """How many files were added, changed and removed."""
+    count: Counter[str] = Counter()
+    for table in changes:
+        count.update({row["values"]: row["counts"] for row in table["kind"].value_counts().to_pylist()})
+    return count["added"], count["changed"], count["removed"]
+
+
 def listed(files: TreeFiles, rows: Sequence[Row], low: str = "", high: str | None = None) -> Iterator[pa.Table]:
     """The entries of a tree with paths from `low` up to (and without) `high`."""
-    found = _between(files.expand(_between(rows, low, high)), low, high)
-    for table in files.tables(found):
+    found = (row for row in files.expand(_between(rows, low, high)) if _is_between(row, low, high))
+    for _, table in files.tables(found):
         inside = ranges.within(table, low, high)
         if len(inside):
             yield inside
@@ -116,21 +125,20 @@ class _Side:
 
     def __init__(self, files: TreeFiles, rows: Sequence[Row]) -> None:
         self._tables = files.tables(rows)
-        self._rows = list(rows)
-        self._read = 0
+        self._last = ""
         self._held = ENTRIES.empty_table()
 
     def more(self) -> bool:
-        if not len(self._held) and self._read < len(self._rows):
-            self._held = next(self._tables)
-            self._read += 1
+        if not len(self._held):
+            found = next(self._tables, None)
+            if found is not None:
+                self._last, self._held = found[0].last, found[1]
         return len(self._held) > 0
 
     @property
     def covered(self) -> str | None:
         """Up to where everything is at hand; None if that is all there is."""
-        self.more()
-        return self._rows[self._read - 1].last if self._read and len(self._held) else None
+        return self._last if self.more() else None
 
     def take(self, bound: str | None) -> pa.Table:
         count = ranges.count_below(self._held["path"], bound, or_equal=True)
@@ -143,8 +151,12 @@ def _without_common(old: Sequence[Row], new: Sequence[Row]) -> tuple[list[Row], 
     return [row for row in old if row.id not in common], [row for row in new if row.id not in common]
 
 
-def _between(rows: Iterator[Row] | Sequence[Row], low: str, high: str | None) -> list[Row]:
-    return [row for row in rows if row.last >= low and (high is None or row.first < high)]
+def _between(rows: Iterable[Row], low: str, high: str | None) -> list[Row]:
+    return [row for row in rows if _is_between(row, low, high)]
+
+
+def _is_between(row: Row, low: str, high: str | None) -> bool:
+    return row.last >= low and (high is None or row.first < high)
 
 
 def _changes(before: pa.Table, after: pa.Table) -> pa.Table:

@@ -8,6 +8,7 @@ until a cut falls where one was before. Memory holds some ranges, and the edits 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import ClassVar
 
 import pyarrow as pa
@@ -17,10 +18,9 @@ from msgspec import Struct
 from lakeseal.branches import ranges
 from lakeseal.branches.edits import EditStream
 from lakeseal.branches.ranges import Cutter
-from lakeseal.branches.tree import LOOK_AHEAD, Row, Rows, TreeFiles, TreeWriter
-from lakeseal.branches.values import ENTRIES, Strategy
-
-_WINDOW = 64
+from lakeseal.branches.tree import Row, Rows, TreeFiles
+from lakeseal.branches.tree_writer import TreeWriter
+from lakeseal.branches.values import ENTRIES, Counts, Strategy
 
 
 class Tally(Struct, kw_only=True):
@@ -35,8 +35,13 @@ class Tally(Struct, kw_only=True):
     """Edits that do not fit, with the columns `there_…` of what is there instead."""
 
     @property
-    def nothing(self) -> bool:
-        return not (self.added or self.changed or self.removed)
+    def counts(self) -> Counts:
+        return self.added, self.changed, self.removed
+
+    def add(self, counts: Counts) -> None:
+        self.added += counts[0]
+        self.changed += counts[1]
+        self.removed += counts[2]
 
 
 class Editor:
@@ -60,6 +65,7 @@ class Editor:
         self._edits = edits
         self._strategy = strategy
         self._cutter = Cutter(files.shape)
+        self._root: Rows = ()
         self._only_looks = only_looks
         self.tally = Tally()
 
@@ -69,7 +75,9 @@ class Editor:
 
     def run(self, rows: Rows) -> Iterator[Row]:
         """The ranges and nodes of the new tree. After a conflict nothing more is written: it can't be used."""
+        self._root = rows
         if rows:
+            self._look_ahead()
             yield from self._walk(rows, None)
         else:
             yield from self._cut(*self._combined(None, self._edits.take(None)))
@@ -77,7 +85,7 @@ class Editor:
 
     def _walk(self, rows: Sequence[Row], upper_of_last: str | None) -> Iterator[Row]:
         uppers = [*(row.last for row in rows[:-1]), upper_of_last]
-        for number, (row, upper) in enumerate(zip(rows, uppers, strict=True)):
+        for row, upper in zip(rows, uppers, strict=True):
             touched = self._edits.reaches(row.first, row.last, upper)
             if not touched and self._cutter.is_fresh:
                 yield row
@@ -86,15 +94,19 @@ class Editor:
             elif row.node:
                 yield from self._walk(tuple(self._files.expand([row])), upper)
             else:
-                if not self._files.has(row):
-                    self._look_ahead(rows[number : number + _WINDOW], uppers[number : number + _WINDOW])
+                if touched and not self._files.has(row):
+                    self._look_ahead()
                 entries = self._files.entries(row)
                 yield from self._cut(*self._combined(entries, self._edits.take(upper)))
 
-    def _look_ahead(self, rows: Sequence[Row], uppers: Sequence[str | None]) -> None:
-        touched = self._edits.known_touched(uppers)
-        wanted = [row for row, hit in zip(rows, touched, strict=True) if hit and not row.node]
-        self._files.fetch(wanted[:LOOK_AHEAD])
+    def _look_ahead(self) -> None:
+        """Reads the ranges that the next edits fall into, many at once."""
+        wanted = self._touched(list(self._files.expand(self._touched(self._root))))
+        for some in islice(self._files.groups(wanted), 1):
+            self._files.fetch(some)
+
+    def _touched(self, rows: Sequence[Row]) -> list[Row]:
+        return [rows[number] for number in self._edits.known_touched([row.last for row in rows])]
 
     def _cut(self, entries: pa.Table, ends: list[str]) -> Iterator[Row]:
         if not len(entries):

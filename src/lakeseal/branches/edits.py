@@ -7,7 +7,7 @@ are directories to empty first.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -32,13 +32,43 @@ EDITS = pa.schema(
     ]
 )
 
+_LOOKED_AT = 10_000
+
 Interval = tuple[str, str | None]
 """From a key up to, and without, another; None is the end of all."""
+
+
+def just_after(key: str) -> str:
+    """The next key there could be."""
+    return key + "\0"
 
 
 def intervals_of(directories: Iterable[str]) -> tuple[Interval, ...]:
     """Of directories, sorted and apart from each other."""
     return tuple((prefix, end_of(prefix)) for prefix in outermost(directory(name) for name in directories))
+
+
+class Intervals:
+    """Sorted, and apart from each other."""
+
+    def __init__(self, intervals: Iterable[Interval] = ()) -> None:
+        self._all = tuple(intervals)
+        self._lows = [low for low, _ in self._all]
+
+    def meeting(self, low: str, high: str | None) -> tuple[Interval, ...]:
+        """Those that have keys from `low` up to, and without, `high`."""
+        start = bisect_right(self._lows, low) - 1
+        if start < 0 or not _reaches_beyond(self._all[start], low):
+            start += 1
+        return self._all[start : len(self._all) if high is None else bisect_left(self._lows, high)]
+
+    def clipped(self, low: str, high: str | None) -> list[Interval]:
+        """What of them is from `low` up to, and without, `high`."""
+        ends = [end for end in (high,) if end is not None]
+        return [
+            (max(first, low), min([*ends, *([] if last is None else [last])], default=None))
+            for first, last in self.meeting(low, high)
+        ]
 
 
 class EditStream:
@@ -49,8 +79,7 @@ class EditStream:
         self._head: pa.Table | None = None
         self._next = ""
         """The head's first path, which every range of a tree is compared with."""
-        self.emptied = tuple(emptied)
-        self._lows = [low for low, _ in self.emptied]
+        self._emptied = Intervals(emptied)
 
     def reaches(self, first: str, last: str, upper: str | None) -> bool:
         """Whether a range from `first` to `last` is touched, if everything up to `upper` belongs to it."""
@@ -66,10 +95,7 @@ class EditStream:
 
     def emptied_between(self, first: str, last: str) -> tuple[Interval, ...]:
         """The emptied directories that could hold paths from `first` to `last`."""
-        start = bisect_right(self._lows, first) - 1
-        if start < 0 or not _reaches_beyond(self.emptied[start], first):
-            start += 1
-        return self.emptied[start : bisect_right(self._lows, last)]
+        return self._emptied.meeting(first, just_after(last))
 
     def take(self, upper: str | None) -> pa.Table:
         """The edits up to a path (all, if None), which leave the stream."""
@@ -83,18 +109,14 @@ class EditStream:
                 break
         return pa.concat_tables(taken).combine_chunks() if taken else EDITS.empty_table()
 
-    def known_touched(self, uppers: Sequence[str | None]) -> list[bool]:
-        """For ranges that follow each other up to these paths: whether edits that are at hand fall into them."""
+    def known_touched(self, lasts: Sequence[str]) -> list[int]:
+        """Of ranges that follow each other up to these paths, those that the next edits at hand fall into. What comes
+        after all of them falls into the last."""
         head = self._peek()
-        if head is None:
-            return [False] * len(uppers)
-        before = 0
-        touched = []
-        for upper in uppers:
-            count = ranges.count_below(head["path"], upper, or_equal=True)
-            touched.append(count > before)
-            before = count
-        return touched
+        if head is None or not lasts:
+            return []
+        paths = head["path"].slice(0, _LOOKED_AT).to_pylist()
+        return sorted({min(bisect_left(lasts, path), len(lasts) - 1) for path in paths})
 
     def _next_is_at_most(self, upper: str | None) -> bool:
         return self._peek() is not None and (upper is None or self._next <= upper)

@@ -4,7 +4,7 @@
     store = embedded.open("s3://bucket/repo", ledger="postgresql://host/db")
 
 On local disk the ledger may be left out: then it is an SQLite file in the repository. Below the repository's root,
-`_lakeseal/` holds ranges, trees and commits, `data/` the objects; nothing there is ever changed in place.
+`_lakeseal/` holds commits with the pieces of their trees, `data/` the objects; nothing there is ever changed in place.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from lakeseal.branches.heads import BRANCH, Head, Heads, now_ms
 from lakeseal.branches.history import History
 from lakeseal.branches.moves import Moves
 from lakeseal.branches.paths import DATA, check_own_name, check_path, directory, end_of
+from lakeseal.branches.pieces import Pieces
 from lakeseal.branches.ranges import Shape
 from lakeseal.branches.store import DAY_MS, DEFAULT_BRANCH
-from lakeseal.branches.tree import Kept, TreeFiles, TreeWriter
+from lakeseal.branches.tree import TreeFiles
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import (
     Change,
     Changes,
@@ -55,7 +57,6 @@ from lakeseal.ledger import Ledger
 from lakeseal.storage import Store, StoreSpec
 
 _PUTS = f"{DATA}_put"
-_REMEMBERED_COMMITS = 1_000
 
 
 def create(
@@ -90,10 +91,16 @@ def _create(spec: StoreSpec, store: Store, book: Ledger, shape: Shape) -> Ground
             hint=f"Open it with {made.ledger}",
         )
     ground = _ground(spec, store, made, heads)
-    tree = TreeWriter(store, ground.files).put_tree(())
-    first = ground.history.put(
-        parents=(), tree=tree, entries=0, message="Repository created", metadata={}, now_ms=now_ms()
-    )
+    with TreeWriter(ground.files) as writer:
+        first = ground.history.put(
+            writer,
+            parents=(),
+            tree=writer.put_tree(()),
+            entries=0,
+            message="Repository created",
+            metadata={},
+            now_ms=now_ms(),
+        )
     if not heads.register(DEFAULT_BRANCH, first.id, store.uri):
         raise AlreadyExists(f"there is a repository at {store.uri}", hint="Open it")
     return ground
@@ -123,14 +130,8 @@ def open(
 
 
 def _ground(spec: StoreSpec, store: Store, found: config.Config, heads: Heads) -> Ground:
-    return Ground(
-        store=store,
-        spec=spec,
-        files=TreeFiles(store, found.shape),
-        history=History(store),
-        heads=heads,
-        done=Kept(_REMEMBERED_COMMITS, lambda _: 1),
-    )
+    pieces = Pieces(store)
+    return Ground(store=store, spec=spec, files=TreeFiles(pieces, found.shape), history=History(pieces), heads=heads)
 
 
 class EmbeddedBranchStore(CommonBranchStore):
@@ -218,7 +219,7 @@ class EmbeddedBranchStore(CommonBranchStore):
 
     def stat(self, ref: str, path: str) -> Entry:
         check_path(path)
-        found = diff.lookup(self._ground.files, self._ground.rows(self._ground.commit(ref)), path)
+        found = diff.lookup(self._ground.files, self._ground.rows_to_read(ref), path)
         if found is None:
             raise ObjectNotFound(f"there is no {path!r} on {ref!r}", file=path)
         return next(entries_of(found))
@@ -228,7 +229,7 @@ class EmbeddedBranchStore(CommonBranchStore):
 
     def entry_tables(self, ref: str, directory: str = "") -> Iterator[pa.Table]:
         low, high = _bounds(directory)
-        return diff.listed(self._ground.files, self._ground.rows(self._ground.commit(ref)), low, high)
+        return diff.listed(self._ground.files, self._ground.rows_to_read(ref), low, high)
 
     def open_entry(self, entry: Entry) -> pa.NativeFile:
         return self._ground.open(entry)
@@ -238,7 +239,7 @@ class EmbeddedBranchStore(CommonBranchStore):
 
     def diff_tables(self, a: str, b: str, directory: str = "") -> Iterator[pa.Table]:
         low, high = _bounds(directory)
-        before, after = (self._ground.rows(self._ground.commit(ref)) for ref in (a, b))
+        before, after = map(self._ground.rows_to_read, (a, b))
         return diff.diff(self._ground.files, before, after, low, high)
 
     # Changing a branch

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.branches.editor import Tally
 from lakeseal.branches.heads import Head, Heads, Standing
 from lakeseal.branches.history import History
 from lakeseal.branches.objects import open_object
-from lakeseal.branches.tree import Kept, Rows, TreeFiles
+from lakeseal.branches.tree import Rows, TreeFiles
 from lakeseal.branches.values import Commit, Entry, Ref
-from lakeseal.errors import BrokenTree, HistoryExpired, ObjectNotFound, RefNotFound
+from lakeseal.errors import BrokenTree, HistoryExpired, RefNotFound
 from lakeseal.storage import Store, StoreSpec
 
 _back = re.compile(r"(.+?)~(\d{1,6})\Z", re.DOTALL)
@@ -32,8 +32,6 @@ class Ground(Struct, frozen=True, kw_only=True):
     files: TreeFiles
     history: History
     heads: Heads
-    done: Kept[str, Tally]
-    """What commits of this process did to their first parent, by id: for a merge that only has to count it."""
 
     def look(self, ref: str) -> Looked:
         if not isinstance(ref, str) or not ref:
@@ -63,16 +61,23 @@ class Ground(Struct, frozen=True, kw_only=True):
         kind = "a tag, and tags do not move" if standing.tags else "no branch"
         raise RefNotFound(f"{branch!r} is {kind}", table=self.store.uri)
 
-    def commit(self, ref: str) -> Commit:
-        return self.history.get(self.look(ref).ref.commit)
-
     def rows(self, commit: Commit) -> Rows:
         try:
             return self.files.root(commit.tree)
         except BrokenTree as error:
-            if isinstance(error.__cause__, ObjectNotFound) and commit.time_ms < self.heads.look("").horizon_ms:
-                raise HistoryExpired(f"the commit {commit.id} is older than what was kept of the history") from error
+            if commit.time_ms < self.heads.look("").horizon_ms:
+                raise _expired(commit) from error
             raise
+
+    def rows_to_read(self, ref: str) -> Rows:
+        """For who wants the files as well: of a commit whose objects were kept. Parts of its tree may be there longer,
+        because they lie in one file with what is needed."""
+        looked = self.look(ref)
+        commit = self.history.get(looked.ref.commit)
+        horizon = looked.standing.horizon_ms
+        if looked.ref.kind == "commit" and commit.time_ms < horizon and not self._is_kept(commit, horizon):
+            raise _expired(commit)
+        return self.rows(commit)
 
     def rows_before(self, commit: Commit, parent: int = 1) -> Rows:
         """Of one of the commit's parents; of none, the empty tree."""
@@ -98,5 +103,15 @@ class Ground(Struct, frozen=True, kw_only=True):
                 hint="What no branch or tag leads to is being collected, so nothing new may refer to it",
             )
         if commit.time_ms < everything.horizon_ms:
-            raise HistoryExpired(f"the commit {commit.id} is older than what was kept of the history")
+            raise _expired(commit)
         return commit
+
+    def _is_kept(self, commit: Commit, horizon_ms: int) -> bool:
+        """Whether it is where a branch or tag stands, or right before a commit that is recent enough."""
+        roots = self.heads.all().roots
+        later = takewhile(lambda one: one.generation > commit.generation, self.history.ancestors(roots))
+        return commit.id in roots or any(one.time_ms >= horizon_ms and commit.id in one.parents for one in later)
+
+
+def _expired(commit: Commit) -> HistoryExpired:
+    return HistoryExpired(f"the commit {commit.id} is older than what was kept of the history")

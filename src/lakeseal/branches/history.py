@@ -1,14 +1,16 @@
-"""Commits as files, and walks through their history.
+"""Commits, and walks through their history.
 
-A commit is one small JSON file, named by the SHA-256 of its bytes; a random part makes every commit a new one, also one
-that does the same again. Walks read commits as they reach them and keep what they read.
+A commit's record is a few lines of JSON at the end of the file that has the pieces of its tree. Its id is that file's
+name, which is random, and the hash of the record: so every commit is a new one, also one that does the same again, and
+a record that was damaged is noticed. Walks read commits as they reach them and keep what they read.
+
+When a commit's tree is given up with old history, its file is *shortened* to the record.
 """
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -16,19 +18,22 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from lakeseal import typed_json
-from lakeseal.branches.paths import META, is_commit_id
-from lakeseal.branches.tree import Kept
-from lakeseal.branches.values import Commit
+from lakeseal.branches.kept import Kept
+from lakeseal.branches.paths import is_commit_id
+from lakeseal.branches.pieces import COMMITS, Pieces, Place, key_of
+from lakeseal.branches.tree_writer import TreeWriter
+from lakeseal.branches.values import Commit, Counts
 from lakeseal.errors import BrokenTree, InvalidArgument, ObjectNotFound, RefNotFound
-from lakeseal.storage import Store
-
-COMMITS = f"{META}commits/"
 
 _CACHED = 10_000
 _SHORTEST_ID = 8
+_HALF = 32
+"""Of an id, so many characters are the file's name, and as many are the hash."""
+_END = b"LSC2"
+_LENGTH_AND_END = 4 + len(_END)
 
 
-class _File(Struct, frozen=True, kw_only=True):
+class _Record(Struct, frozen=True, kw_only=True):
     format: int
     parents: tuple[str, ...]
     tree: str
@@ -39,7 +44,13 @@ class _File(Struct, frozen=True, kw_only=True):
     job: str
     directories: tuple[str, ...]
     entries: int
-    unique: str
+    counts: Counts | None
+
+
+class _Read(Struct, frozen=True, kw_only=True):
+    commit: Commit
+    shortest: int
+    """Bytes that the file has at least."""
 
 
 class Divergence(Struct, frozen=True, kw_only=True):
@@ -55,23 +66,16 @@ class Divergence(Struct, frozen=True, kw_only=True):
 class History:
     """May be shared by threads."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._kept: Kept[str, Commit] = Kept(_CACHED, lambda _: 1)
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._kept: Kept[str, _Read] = Kept(_CACHED, lambda _: 1)
 
     def get(self, commit_id: str) -> Commit:
-        found = self._kept.get(commit_id)
-        if found is None:
-            try:
-                data = self._store.get(_key(commit_id))
-            except ObjectNotFound as error:
-                raise RefNotFound(f"there is no commit {commit_id}") from error
-            found = _decode(data, commit_id)
-            self._kept.put(commit_id, found)
-        return found
+        return self._read(commit_id).commit
 
     def put(
         self,
+        writer: TreeWriter,
         *,
         parents: Sequence[Commit],
         tree: str,
@@ -81,12 +85,13 @@ class History:
         now_ms: int,
         job: str = "",
         directories: tuple[str, ...] = (),
+        counts: Counts | None = None,
     ) -> Commit:
-        """A new commit, durable."""
+        """A new commit, durable, with all that was written for it."""
         if not all(isinstance(text, str) for text in (message, *metadata, *metadata.values())):
             raise InvalidArgument("message and metadata of a commit are text", hint="Write numbers as text, too")
-        file = _File(
-            format=1,
+        record = _Record(
+            format=2,
             parents=tuple(parent.id for parent in parents),
             tree=tree,
             message=message,
@@ -96,16 +101,25 @@ class History:
             job=job,
             directories=directories,
             entries=entries,
-            unique=uuid.uuid4().hex,
+            counts=counts,
         )
         try:
-            data = msgspec.json.encode(file)
+            data = msgspec.json.encode(record)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise InvalidArgument(f"message and metadata of a commit are valid Unicode text: {error}") from None
-        commit = _decode(data, hashlib.sha256(data).hexdigest())
-        self._store.put(_key(commit.id), data)
-        self._kept.put(commit.id, commit)
-        return commit
+        id_ = writer.file + _hash(data)
+        read = _decoded(data, id_)
+        writer.finish(_sealed(data))
+        self._kept.put(id_, read)
+        return read.commit
+
+    def shortest(self, commit_id: str) -> int:
+        """The size of a commit's file without its tree."""
+        return self._read(commit_id).shortest
+
+    def shorten(self, commit_id: str) -> None:
+        """Gives up the tree of a commit, which stays in the log."""
+        self._pieces.store.put(file_key(commit_id), _sealed(self._record(_file(commit_id))))
 
     def by_short_id(self, text: str) -> str | None:
         """The whole id of the one commit whose id begins so."""
@@ -114,14 +128,35 @@ class History:
         if len(text) == 64:
             return text
         found = []
-        for meta in self._store.list(COMMITS, after=f"{COMMITS}{text}"):
-            id_ = id_of(meta.key)
-            if not id_.startswith(text):
+        for meta in self._pieces.store.list(COMMITS, after=f"{COMMITS}{text[:_HALF]}"):
+            file = meta.key.removeprefix(COMMITS).removesuffix(".commit")
+            if not file.startswith(text[:_HALF]):
                 break
-            found.append(id_)
+            found.append(file + _hash(self._record(file)))
             if len(found) > 1:
                 raise RefNotFound(f"several commits begin with {text}", hint="Give more of the id")
-        return found[0] if found else None
+        return found[0] if found and found[0].startswith(text) else None
+
+    def _read(self, commit_id: str) -> _Read:
+        found = self._kept.get(commit_id)
+        if found is None:
+            try:
+                data = self._record(_file(commit_id))
+            except ObjectNotFound as error:
+                raise RefNotFound(f"there is no commit {commit_id}") from error
+            found = _decoded(data, commit_id)
+            self._kept.put(commit_id, found)
+        return found
+
+    def _record(self, file: str) -> bytes:
+        start, tail = self._pieces.tail(file)
+        if tail[-len(_END) :] != _END:
+            raise BrokenTree("a commit's file does not end as it should", file=key_of(file))
+        length = int.from_bytes(tail[-_LENGTH_AND_END : -len(_END)], "little")
+        begin = start + len(tail) - _LENGTH_AND_END - length
+        if begin < 0:
+            raise BrokenTree("a commit's file is shorter than it says", file=key_of(file))
+        return self._pieces.get([Place(file=file, start=begin, length=length)])[0]
 
     def back(self, commit_id: str, steps: int) -> Commit:
         """Along first parents."""
@@ -201,23 +236,33 @@ class History:
 _LEFT, _RIGHT, _BOTH = 1, 2, 3
 
 
-def id_of(key: str) -> str:
-    return key.removeprefix(COMMITS).removesuffix(".json")
+def file_key(commit_id: str) -> str:
+    """Of the file that a commit is in."""
+    return key_of(_file(commit_id))
 
 
-def _key(commit_id: str) -> str:
+def _file(commit_id: str) -> str:
     if not is_commit_id(commit_id):
         raise RefNotFound(f"{commit_id!r} is no commit's id")
-    return f"{COMMITS}{commit_id}.json"
+    return commit_id[:_HALF]
 
 
-def _decode(data: bytes, commit_id: str) -> Commit:
+def _hash(record: bytes) -> str:
+    return hashlib.sha256(record).hexdigest()[:_HALF]
+
+
+def _sealed(record: bytes) -> bytes:
+    """As it stands at the end of a file."""
+    return record + len(record).to_bytes(4, "little") + _END
+
+
+def _decoded(data: bytes, commit_id: str) -> _Read:
+    if _hash(data) != commit_id[_HALF:]:
+        raise BrokenTree("a commit does not hold what its name says", file=file_key(commit_id))
     try:
-        file = typed_json.decode(data, _File)
+        record = typed_json.decode(data, _Record)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BrokenTree(f"a commit can't be read: {error}", file=_key(commit_id)) from error
-    if hashlib.sha256(data).hexdigest() != commit_id:
-        raise BrokenTree("a commit does not hold what its name says", file=_key(commit_id))
-    parts = asdict(file)
-    del parts["format"], parts["unique"]
-    return Commit(id=commit_id, **parts)
+        raise BrokenTree(f"a commit can't be read: {error}", file=file_key(commit_id)) from error
+    parts = asdict(record)
+    del parts["format"]
+    return _Read(commit=Commit(id=commit_id, **parts), shortest=len(_sealed(data)))

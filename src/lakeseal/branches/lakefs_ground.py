@@ -16,9 +16,9 @@ import msgspec
 import pyarrow as pa
 
 from lakeseal.branches.history import History
+from lakeseal.branches.kept import Kept
 from lakeseal.branches.lakefs_server import Server, ServerCommit
 from lakeseal.branches.objects import open_object
-from lakeseal.branches.tree import Kept
 from lakeseal.branches.values import CHANGES, ENTRIES, Change, ChangeKind, Entry, Protection, Ref, entry_table
 from lakeseal.errors import RefNotFound
 from lakeseal.storage import Store, StoreSpec

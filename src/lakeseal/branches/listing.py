@@ -20,9 +20,8 @@ class Kind(IntEnum):
     """In the order in which they are removed: what is left is never something that leads to what is gone."""
 
     COMMIT = 0
-    TREE = 1
-    RANGE = 2
-    OBJECT = 3
+    PACK = 1
+    OBJECT = 2
 
 
 class Listing(AbstractContextManager["Listing"]):
@@ -49,6 +48,11 @@ class Listing(AbstractContextManager["Listing"]):
         """All keys in a directory, and how many they were."""
         within = (kind, directory, end_of(directory))
         return self._file.execute("DELETE FROM keys WHERE kind = ? AND key >= ? AND key < ?", within).rowcount
+
+    def size(self, kind: Kind, key: str) -> int:
+        """0 for what is not there, or was taken out."""
+        found = self._file.execute("SELECT size FROM keys WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        return int(found[0]) if found else 0
 
     def count(self, kind: Kind) -> int:
         return self._total("count(*)", kind)

@@ -8,6 +8,7 @@ emptied directory the outcome is S as a whole, or with `dest-wins` and something
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -16,20 +17,21 @@ from msgspec import Struct
 
 from lakeseal.branches import diff
 from lakeseal.branches.editor import Editor
-from lakeseal.branches.edits import EditStream, Interval, forced, from_diff, intervals_of
-from lakeseal.branches.tree import Row, TreeFiles, TreeWriter
+from lakeseal.branches.edits import EditStream, Interval, Intervals, forced, from_diff, intervals_of
+from lakeseal.branches.stretches import Rows, Stretch, join
+from lakeseal.branches.tree import Row, TreeFiles
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import (
     ENTRIES,
     Commit,
     Conflict,
     ConflictKind,
+    Counts,
     Entry,
     Strategy,
     changes_of,
     entries_of,
 )
-
-Rows = Sequence[Row]
 
 BeforeAndAfter = Callable[[Commit], tuple[Rows, Rows]]
 """The trees of a commit's first parent and of the commit."""
@@ -43,6 +45,8 @@ class Sides(Struct, frozen=True, kw_only=True):
     dest: Rows
     source_commits: tuple[Commit, ...] = ()
     dest_commits: tuple[Commit, ...] = ()
+    counts: Counts | None = None
+    """What the source added, changed and removed since the base, if that is known."""
     by_job: bool = False
     """Whether the source is the work of a job, which replaces what other jobs did to the directories it empties."""
 
@@ -89,9 +93,13 @@ def merged(
     files: TreeFiles, writer: TreeWriter, sides: Sides, plan: Plan, strategy: Strategy | None
 ) -> tuple[Iterator[Row], Editor]:
     """The rows of the merged tree, made as they are asked for, and the editor whose tally tells what it came to."""
-    edits = EditStream(_edits(files, sides, plan), plan.emptied)
+    joined = join(files, sides.base, sides.source, sides.dest, plan.emptied, plan.left_alone)
+    emptied = [one for clash in joined.clashes for one in Intervals(plan.emptied).clipped(clash.low, clash.high)]
+    edits = EditStream(_edits(files, joined.clashes, plan), emptied)
     editor = Editor(files, writer, edits, strategy=strategy, only_looks=bool(plan.conflicts))
-    return editor.run(tuple(sides.dest)), editor
+    if not editor.failed:
+        editor.tally.add(joined.counts(files, sides.counts))
+    return editor.run(tuple(joined.rows)), editor
 
 
 def conflicts_of(tables: Iterable[pa.Table]) -> Iterator[Conflict]:
@@ -109,17 +117,30 @@ def conflicts_of(tables: Iterable[pa.Table]) -> Iterator[Conflict]:
             yield Conflict(path=row["path"], kind=kind, base=base, source=source, dest=there)
 
 
-def _edits(files: TreeFiles, sides: Sides, plan: Plan) -> Iterator[pa.Table]:
-    decided = sorted([*((one, True) for one in plan.emptied), *((one, False) for one in plan.left_alone)])
-    at: str | None = ""
-    for (low, high), from_source in decided:
-        if at is not None and at < low:
-            yield from map(from_diff, diff.diff(files, sides.base, sides.source, at, low))
-        if from_source:
-            yield from map(forced, diff.listed(files, sides.source, low, high))
-        at = high
-    if at is not None:
-        yield from map(from_diff, diff.diff(files, sides.base, sides.source, at, None))
+def _edits(files: TreeFiles, clashes: Sequence[Stretch], plan: Plan) -> Iterator[pa.Table]:
+    emptied, left_alone = Intervals(plan.emptied), Intervals(plan.left_alone)
+
+    def decided(clash: Stretch) -> list[tuple[Interval, bool]]:
+        from_source = [(one, True) for one in emptied.clipped(clash.low, clash.high)]
+        return sorted([*from_source, *((one, False) for one in left_alone.clipped(clash.low, clash.high))])
+
+    for has_decided, some in groupby(clashes, lambda clash: bool(decided(clash))):
+        if not has_decided:
+            together = list(some)
+            base = [row for clash in together for row in clash.base]
+            source = [row for clash in together for row in clash.source]
+            yield from map(from_diff, diff.diff(files, base, source))
+            continue
+        for clash in some:
+            at: str | None = clash.low
+            for (low, high), from_source in decided(clash):
+                if at is not None and at < low:
+                    yield from map(from_diff, diff.diff(files, clash.base, clash.source, at, low))
+                if from_source:
+                    yield from map(forced, diff.listed(files, clash.source, low, high))
+                at = high
+            if at is not None:
+                yield from map(from_diff, diff.diff(files, clash.base, clash.source, at, None))
 
 
 def _lost(files: TreeFiles, sides: Sides, low: str, high: str | None) -> list[pa.Table]:

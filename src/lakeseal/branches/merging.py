@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakeseal.branches import diff, merge
 from lakeseal.branches.editor import Editor, Tally
 from lakeseal.branches.ground import Ground
 from lakeseal.branches.merge import Plan, Sides
 from lakeseal.branches.paths import check_path
-from lakeseal.branches.tree import Row, Rows, TreeWriter, entries_in
+from lakeseal.branches.tree import Row, Rows, entries_in
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import Change, Commit, Conflict, MergeResult, Ref, Strategy, changes_of, entries_of
 from lakeseal.errors import MergeConflict, ObjectNotFound
 
@@ -29,50 +31,47 @@ class Merging:
         self.dest = dest
         self._apart = ground.history.diverge(source.id, dest.id)
         self._plan = Plan()
-        self._tally = Tally()
 
     @property
     def nothing_to_do(self) -> bool:
         """Whether the destination has the source in its history."""
         return not self._apart.left
 
-    def tree(self, what: str) -> tuple[str, int]:
-        """The merged tree's name and its number of entries."""
+    def tree(self, writer: TreeWriter, what: str) -> MadeTree:
         ground, base = self._ground, self._apart.base
+        is_next = base is not None and self.source.parents[:1] == (base.id,)
         sides = Sides(
             base=ground.rows(base) if base is not None else (),
             source=ground.rows(self.source),
             dest=ground.rows(self.dest),
             source_commits=self._apart.left,
             dest_commits=self._apart.right,
+            counts=self.source.counts if is_next else None,
             by_job=self._by_job,
         )
         if not self._apart.right:
             # The destination has not moved since: it becomes what the source is.
-            known = ground.done.get(self.source.id) if self.source.parents == (self.dest.id,) else None
-            self._tally = known or _counted(diff.diff(ground.files, sides.dest, sides.source))
-            return self.source.tree, entries_in(sides.source)
+            counts = sides.counts or diff.counted(diff.diff(ground.files, sides.dest, sides.source))
+            tally = Tally()
+            tally.add(counts)
+            return MadeTree(tree=self.source.tree, entries=entries_in(sides.source), tally=tally)
         self._plan = merge.plan(ground.files, sides, self._before_and_after, self._strategy)
-
-        def edit(writer: TreeWriter) -> tuple[Iterator[Row], Editor]:
-            return merge.merged(ground.files, writer, sides, self._plan, self._strategy)
-
-        there = {self.dest.tree: tuple(sides.dest), self.source.tree: tuple(sides.source)}
-        tree, entries, self._tally = write_tree(ground, there, edit)
-        conflicts = (*self._plan.conflicts, *merge.conflicts_of(self._tally.conflicts))
+        writer.leans_on({self.dest.tree: tuple(sides.dest), self.source.tree: tuple(sides.source)})
+        made = write_tree(writer, *merge.merged(ground.files, writer, sides, self._plan, self._strategy))
+        conflicts = (*self._plan.conflicts, *merge.conflicts_of(made.tally.conflicts))
         if conflicts:
             raise conflict(what, conflicts)
-        return tree, entries
+        return made
 
-    def result(self, made: Commit) -> MergeResult:
+    def result(self, made: Commit, tally: Tally) -> MergeResult:
         return MergeResult(
             commit=made.id,
             base=self._apart.base.id if self._apart.base is not None else "",
-            added=self._tally.added,
-            changed=self._tally.changed,
-            removed=self._tally.removed,
+            added=tally.added,
+            changed=tally.changed,
+            removed=tally.removed,
             replaced=self._plan.replaced,
-            conflicts_decided=self._plan.decided + self._tally.decided,
+            conflicts_decided=self._plan.decided + tally.decided,
         )
 
     def _before_and_after(self, commit: Commit) -> tuple[Rows, Rows]:
@@ -107,20 +106,20 @@ class Proposal:
         return self._ground.open(next(entries_of(found)))
 
 
-def write_tree(
-    ground: Ground, there: Mapping[str, Rows], edit: Callable[[TreeWriter], tuple[Iterator[Row], Editor]]
-) -> tuple[str, int, Tally]:
-    """The name of the tree that an edit makes, how many entries it has, and what it came to. After a conflict there is
-    no tree. Of the trees that are there, nothing is written again."""
-    writer = TreeWriter(ground.store, ground.files, there)
-    try:
-        rows, editor = edit(writer)
-        made = list(rows)
-        if editor.failed:
-            return "", 0, editor.tally
-        return writer.put_tree(made), entries_in(made), editor.tally
-    finally:
-        writer.close()
+class MadeTree(Struct, frozen=True, kw_only=True):
+    tree: str
+    """Its name; after a conflict there is no tree."""
+    entries: int
+    tally: Tally
+    """What was done to what was there before."""
+
+
+def write_tree(writer: TreeWriter, rows: Iterator[Row], editor: Editor) -> MadeTree:
+    """The tree of the rows that an editor makes."""
+    made = list(rows)
+    if editor.failed:
+        return MadeTree(tree="", entries=0, tally=editor.tally)
+    return MadeTree(tree=writer.put_tree(made), entries=entries_in(made), tally=editor.tally)
 
 
 def conflict(what: str, conflicts: tuple[Conflict, ...]) -> MergeConflict:
@@ -130,14 +129,3 @@ def conflict(what: str, conflicts: tuple[Conflict, ...]) -> MergeConflict:
     error = MergeConflict(f"{what} has {len(ordered)} conflicts: {shown}{more}")
     error.conflicts = ordered
     return error
-
-
-def _counted(changes: Iterator[pa.Table]) -> Tally:
-    tally = Tally()
-    for table in changes:
-        kinds = table["kind"].value_counts().to_pylist()
-        count = {row["values"]: row["counts"] for row in kinds}
-        tally.added += count.get("added", 0)
-        tally.changed += count.get("changed", 0)
-        tally.removed += count.get("removed", 0)
-    return tally

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
 from lakeseal.branches import checks as rules
 from lakeseal.branches import diff, merge
 from lakeseal.branches.common_store import MergeRequest
-from lakeseal.branches.editor import Editor, Tally
+from lakeseal.branches.editor import Editor
 from lakeseal.branches.edits import EditStream, from_diff, prepared, reversed_diff
 from lakeseal.branches.ground import Ground
 from lakeseal.branches.heads import Head, Standing, Verdict, now_ms
-from lakeseal.branches.merging import Merging, Proposal, conflict, write_tree
+from lakeseal.branches.merging import MadeTree, Merging, Proposal, conflict, write_tree
 from lakeseal.branches.paths import directory, outermost
-from lakeseal.branches.tree import Row, Rows, TreeWriter
+from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import Changes, Commit, HeadMoved, MergeResult, Ref
 from lakeseal.errors import (
     BranchProtected,
@@ -54,26 +54,26 @@ class Moves:
         directories = outermost(directory(name) for name in changes.directories)
         edits = prepared(changes)
 
-        def build(head: Head, standing: Standing) -> Commit | HeadMoved:
+        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit | HeadMoved:
             _refuse_protected(head, "commit to")
             if expected_head is not None and head.commit != expected_head:
                 return HeadMoved(branch=branch, expected=expected_head, actual=head.commit)
             if fence is not None and standing.collection != fence:
                 raise Collected(f"files for the commit to {branch!r} may have been collected")
             parent = self._ground.history.get(head.commit)
-            tree, entries, tally = self._edited(self._ground.rows(parent), parent.tree, edits.stream())
-            made = self._ground.history.put(
+            made = self._edited(writer, parent, edits.stream())
+            return self._ground.history.put(
+                writer,
                 parents=[parent],
-                tree=tree,
-                entries=entries,
+                tree=made.tree,
+                entries=made.entries,
+                counts=made.tally.counts,
                 message=message,
                 metadata=dict(metadata),
                 now_ms=now_ms(),
                 job=job,
                 directories=directories,
             )
-            self._ground.done.put(made.id, tally)
-            return made
 
         return self._moved(branch, build)
 
@@ -82,7 +82,7 @@ class Moves:
         metadata = dict(request.metadata)
         result: MergeResult | None = None
 
-        def build(head: Head, standing: Standing) -> Commit | HeadMoved:
+        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit | HeadMoved:
             nonlocal result
             if if_head is not None and head.commit != if_head:
                 return HeadMoved(branch=dest, expected=if_head, actual=head.commit)
@@ -94,21 +94,23 @@ class Moves:
             if merging.nothing_to_do:
                 result = MergeResult(commit=head.commit, base=top.id, nothing_to_do=True)
                 return merging.dest
-            tree, entries = merging.tree(f"the merge of {source!r} into {dest!r}")
+            merged = merging.tree(writer, f"the merge of {source!r} into {dest!r}")
             asked = [*rules.rules_from_json(head.protection.rules), *request.checks]
             if asked:
-                after = self._ground.files.root(tree)
+                after = self._ground.files.root(merged.tree)
                 rules.run(asked, Proposal(self._ground, looked.ref, head.ref, top, metadata, after))
             made = self._ground.history.put(
+                writer,
                 parents=[merging.dest, top],
-                tree=tree,
-                entries=entries,
+                tree=merged.tree,
+                entries=merged.entries,
+                counts=merged.tally.counts,
                 message=request.message or request.default_message,
                 metadata=metadata,
                 now_ms=now_ms(),
                 job=job,
             )
-            result = merging.result(made)
+            result = merging.result(made, merged.tally)
             return made
 
         outcome = self._moved(dest, build)
@@ -124,7 +126,7 @@ class Moves:
         return self._again(branch, ref, parent, message, "Cherry-pick", from_diff)
 
     def reset(self, branch: str, ref: str, *, if_head: str | None) -> Ref | HeadMoved:
-        def build(head: Head, standing: Standing) -> Commit | HeadMoved:
+        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit | HeadMoved:
             _refuse_protected(head, "reset")
             if if_head is not None and head.commit != if_head:
                 return HeadMoved(branch=branch, expected=if_head, actual=head.commit)
@@ -136,7 +138,7 @@ class Moves:
     def _again(
         self, branch: str, ref: str, parent: int, message: str, what: str, edit: Callable[[pa.Table], pa.Table]
     ) -> Commit:
-        def build(head: Head, standing: Standing) -> Commit:
+        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit:
             _refuse_protected(head, "commit to")
             commit = self._ground.lasting(self._ground.look(ref))
             if not 1 <= parent <= max(1, len(commit.parents)):
@@ -145,13 +147,15 @@ class Moves:
             before = self._ground.rows_before(commit, parent)
             changes = diff.diff(self._ground.files, before, self._ground.rows(commit))
             edits = EditStream(edit(table) for table in changes)
-            tree, entries, tally = self._edited(self._ground.rows(top), top.tree, edits)
-            if tally.conflicts:
-                raise conflict(f"{what} of {commit.id[:12]} on {branch!r}", tuple(merge.conflicts_of(tally.conflicts)))
+            made = self._edited(writer, top, edits)
+            if found := made.tally.conflicts:
+                raise conflict(f"{what} of {commit.id[:12]} on {branch!r}", tuple(merge.conflicts_of(found)))
             return self._ground.history.put(
+                writer,
                 parents=[top],
-                tree=tree,
-                entries=entries,
+                tree=made.tree,
+                entries=made.entries,
+                counts=made.tally.counts,
                 message=message or f"{what} {commit.id[:12]}: {commit.message}".rstrip(": "),
                 metadata={what.lower(): commit.id},
                 now_ms=now_ms(),
@@ -161,18 +165,21 @@ class Moves:
         assert isinstance(made, Commit)
         return made
 
-    def _edited(self, rows: Rows, tree: str, edits: EditStream) -> tuple[str, int, Tally]:
-        def edit(writer: TreeWriter) -> tuple[Iterator[Row], Editor]:
-            editor = Editor(self._ground.files, writer, edits)
-            return editor.run(rows), editor
+    def _edited(self, writer: TreeWriter, parent: Commit, edits: EditStream) -> MadeTree:
+        rows = self._ground.rows(parent)
+        writer.leans_on({parent.tree: rows})
+        editor = Editor(self._ground.files, writer, edits)
+        return write_tree(writer, editor.run(rows), editor)
 
-        return write_tree(self._ground, {tree: rows}, edit)
-
-    def _moved(self, branch: str, build: Callable[[Head, Standing], Commit | HeadMoved]) -> Commit | HeadMoved:
+    def _moved(
+        self, branch: str, build: Callable[[Head, Standing, TreeWriter], Commit | HeadMoved]
+    ) -> Commit | HeadMoved:
         pause = _FIRST_PAUSE
         while True:
             head, standing = self._ground.head_of(branch)
-            made = build(head, standing)
+            # Each attempt has a file of its own: that of another may be garbage by now.
+            with TreeWriter(self._ground.files) as writer:
+                made = build(head, standing, writer)
             if isinstance(made, HeadMoved) or made.id == head.commit:
                 return made
             moved = self._ground.heads.move(head, made.id, standing.collection)

@@ -1,12 +1,10 @@
-"""Ranges: sorted runs of entries, each one immutable file.
+"""Ranges: sorted runs of entries, each an immutable piece of a file.
 
 - The *id* of a range is the SHA-256 of its entries, so equal ids mean equal entries. It does not depend on how they
-  are compressed, nor on who wrote them. A file that holds anything else than its id says is `BrokenTree`.
+  are compressed, nor on who wrote them. A piece that holds anything else than its id says is `BrokenTree`.
 - Runs are cut after a path whose hash is 0 modulo `cut`, and otherwise at `longest` entries. So the same entries give
   the same ranges whatever their history, and a change touches only the ranges that it falls into.
-- A file is an Arrow stream with zstd, sealed with a checksum. Its name is the id and the *writer*, a random id of the
-  operation that wrote it. Nobody else ever writes that name, so garbage that is being removed is never taken for
-  somebody's new file.
+- A piece is an Arrow stream with zstd, sealed with a checksum; `pieces` tells which files they lie in.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ _AtLeastOne = Annotated[int, Meta(ge=1)]
 class Shape(Struct, frozen=True, kw_only=True):
     """Where trees are cut. Part of a repository's format: it never changes once there are trees."""
 
-    cut: _AtLeastOne = 5_000
+    cut: _AtLeastOne = 512
     """Of paths, every so many-th ends a range, by its hash."""
-    longest: _AtLeastOne = 25_000
+    longest: _AtLeastOne = 2_560
     """Entries in a range at most."""
     node_cut: _AtLeastOne = 128
     """The same for ranges in a node of a large tree."""

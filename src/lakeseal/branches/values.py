@@ -91,6 +91,9 @@ class Change(Struct, frozen=True, kw_only=True):
     after: Entry | None = None
 
 
+Counts = tuple[int, int, int]
+
+
 class Commit(Struct, frozen=True, kw_only=True):
     """An immutable node of history."""
 
@@ -110,6 +113,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     """Directories that this commit emptied before it put its entries."""
     entries: int | None = None
     """How many files the tree holds; None where the store does not count them."""
+    counts: Counts | None = None
+    """Files added, changed and removed since the first parent; None where the store does not count them."""
 
 
 RefKind = Literal["branch", "job", "tag", "commit"]
@@ -200,9 +205,11 @@ class GcReport(Struct, frozen=True, kw_only=True):
     dry_run: bool
     objects: int = 0
     object_bytes: int = 0
-    ranges: int = 0
-    trees: int = 0
     commits: int = 0
+    trees: int = 0
+    """Of commits that stay in the log."""
+    packs: int = 0
+    """Further files of large commits."""
     job_branches: tuple[str, ...] = ()
     kept_objects: int = 0
     kept_for_jobs: int = 0

@@ -1,0 +1,127 @@
+"""Pieces of trees and the files that they lie in.
+
+All that one commit or merge adds to a repository is one file, written once: the ranges it made, the nodes, the root,
+and at the end the commit's record (see `history`). Who needs a piece asks for that part of the file. What lies close
+together is read at once, and the end of a file, which a store gives in one request, often has all that there is.
+
+A file's name is a random id of the operation that writes it. Nobody else ever writes that name, so garbage that is
+being removed is never taken for somebody's new file. Beyond `LARGEST` bytes more files follow, with numbers; they are
+there before the commit is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from lakeseal.branches.kept import Kept
+from lakeseal.branches.paths import META
+from lakeseal.errors import BrokenTree, ObjectNotFound
+from lakeseal.storage import Store
+
+COMMITS = f"{META}commits/"
+PACKS = f"{META}packs/"
+
+LARGEST = 32 << 20
+_TAIL = 128 << 10
+_GAP = 128 << 10
+"""So many bytes in between are read along, as they cost less than another request."""
+_AT_ONCE = 16 << 20
+_KEPT_BYTES = 16 << 20
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    file: str
+    start: int
+    length: int
+
+
+def key_of(file: str) -> str:
+    return f"{PACKS}{file}" if "." in file else f"{COMMITS}{file}.commit"
+
+
+class Pieces:
+    """May be shared by threads."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._tails: Kept[str, tuple[int, bytes]] = Kept(_KEPT_BYTES, lambda tail: len(tail[1]))
+        self._unwritten: dict[str, bytearray] = {}
+
+    def tail(self, file: str) -> tuple[int, bytes]:
+        """The end of a file, and where it begins."""
+        found = self._tails.get(file)
+        if found is None:
+            with self.store.open_read(key_of(file)) as reader:
+                start = max(0, reader.size() - _TAIL)
+                reader.seek(start)
+                found = start, reader.read()
+            self._tails.put(file, found)
+        return found
+
+    def get(self, places: Sequence[Place]) -> list[bytes]:
+        found: dict[Place, bytes] = {}
+        missing: dict[str, list[Place]] = defaultdict(list)
+        for place in places:
+            data = self._at_hand(place)
+            if data is None:
+                missing[place.file].append(place)
+            else:
+                found[place] = data
+        for file, wanted in missing.items():
+            found |= self._read(file, sorted(wanted, key=lambda place: place.start))
+        for place, data in found.items():
+            if len(data) < place.length:
+                error = ObjectNotFound("it ends before what is looked for", file=key_of(place.file))
+                raise _missing(error) from error
+        return [found[place] for place in places]
+
+    def hold(self, file: str, body: bytearray) -> None:
+        """What is being written is read from memory, until it is dropped."""
+        self._unwritten[file] = body
+
+    def drop(self, file: str) -> None:
+        self._unwritten.pop(file, None)
+
+    def forget(self) -> None:
+        self._tails.clear()
+
+    def _at_hand(self, place: Place) -> bytes | None:
+        body = self._unwritten.get(place.file)
+        if body is not None:
+            return bytes(memoryview(body)[place.start : place.start + place.length])
+        start, tail = self._tails.get(place.file) or (0, b"")
+        inside = start <= place.start and place.start + place.length <= start + len(tail)
+        return tail[place.start - start : place.start - start + place.length] if inside else None
+
+    def _read(self, file: str, wanted: list[Place]) -> dict[Place, bytes]:
+        spans = _spans(wanted)
+        try:
+            blobs = self.store.get_ranges(key_of(file), [(start, stop - start) for start, stop in spans])
+        except ObjectNotFound as error:
+            raise _missing(error) from error
+        found, number = {}, 0
+        for place in wanted:
+            if place.start + place.length > spans[number][1]:
+                number += 1
+            at = place.start - spans[number][0]
+            found[place] = blobs[number][at : at + place.length]
+        return found
+
+
+def _spans(wanted: Sequence[Place]) -> list[tuple[int, int]]:
+    """From where to where to read, to have these pieces, which are in order."""
+    spans: list[tuple[int, int]] = []
+    for place in wanted:
+        stop = place.start + place.length
+        if spans and place.start - spans[-1][1] <= _GAP and stop - spans[-1][0] <= _AT_ONCE:
+            spans[-1] = (spans[-1][0], max(stop, spans[-1][1]))
+        else:
+            spans.append((place.start, stop))
+    return spans
+
+
+def _missing(error: ObjectNotFound) -> BrokenTree:
+    return BrokenTree(f"a file of a tree is missing: {error.message}", file=error.file)
