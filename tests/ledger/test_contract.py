@@ -325,6 +325,17 @@ class TestStatements:
         book.write(lambda tx: tx.insert_many(stores, []))
         assert len(book.read(lambda tx: tx.rows(sa.select(stores)))) == 2001
 
+    def test_one_change_with_many_values_is_all_or_nothing(self, book: Ledger) -> None:
+        book.write(lambda tx: tx.insert_many(stores, [{"store": str(n), "created": n} for n in range(100)]))
+        change = sa.update(stores).where(stores.c.created == sa.bindparam("was")).values(created=sa.bindparam("new"))
+        book.write(lambda tx: tx.run_many(change, [{"was": n, "new": n + 1000} for n in range(50)]))
+        book.write(lambda tx: tx.run_many(change, []))
+        with pytest.raises(InvalidArgument):
+            book.write(lambda tx: tx.run_many(change, [{"was": 1000, "new": 1}, {"was": 1001, "new": 2**63}]))
+        above = sa.select(stores.c.created).where(stores.c.created >= sa.bindparam("least")).order_by(stores.c.created)
+        found = book.read(lambda tx: tx.rows(above, {"least": 99}))
+        assert [row.created for row in found] == [99, *range(1000, 1050)]
+
     def test_a_commit_of_an_unknown_table_is_refused(self, book: Ledger) -> None:
         with pytest.raises(InvalidArgument):
             book.write(lambda tx: tx.insert(commits, **commit_row("nowhere", 0, "x")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterable
@@ -15,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeseal import ledger
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import BackfillMismatch
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.owner import backfill
 from lakeseal.owner.handover import release, take_over
 from lakeseal.owner.ledger_owner import LedgerOwner, flush
 from lakeseal.owner.ownership import State
@@ -28,7 +31,8 @@ from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, commit_path
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.faults import FaultyStore
+from lakeseal.testing.crashes import CrashingLedger, Effects
+from lakeseal.testing.faults import Fault, FaultyStore, How
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import WRITE, add, append, create, managed_log, metadata, newest, paths
 
@@ -88,6 +92,52 @@ def test_a_table_that_fails_does_not_stop_the_others_and_is_tried_less_and_less(
     assert isinstance(first.failed[bad.uri], BackfillMismatch)
     assert newest(good) == 1
     assert publisher.run_once().tables == 0, "it is left alone for a while"
+
+
+def test_a_round_is_one_write_of_the_ledger_however_many_tables_there_are(any_url: str) -> None:
+    effects = Effects()
+    with ledger.open(any_url) as opened:
+        owner = LedgerOwner(CrashingLedger(opened, effects), backfills=False)  # type: ignore[arg-type]
+        tables = stores(6)
+        for number, store in enumerate(tables):
+            log, managed = create(store, owner)
+            for name in "abc"[: number % 3 + 1]:
+                append(log, managed, name)
+        before = effects.count
+        assert Publisher(owner, tidy_every_s=10**6).run_once().tables == 6
+        assert effects.count == before + 1
+        for number, store in enumerate(tables):
+            told = owner.get_commits(store.uri)
+            assert (told.latest, told.backfilled, told.commits) == (number % 3 + 1, number % 3 + 1, ())
+            kept = owner.book.stored(store.uri, 0, limit=10)
+            assert [(one.backfilled, one.inline) for one in kept] == [(True, None)] * len(kept)
+            check_history(store)
+
+
+def test_what_is_too_much_for_one_go_is_done_in_several(serving: LedgerOwner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "_PUBLISHED_AT_ONCE", 4)
+    tables = stores(3)
+    for number, store in enumerate(tables):
+        log, managed = create(store, serving)
+        for name in range(3 * number + 3):
+            append(log, managed, str(name))
+    assert serving.publish_all([store.uri for store in tables]) == {}
+    assert [newest(store) for store in tables] == [3, 6, 9]
+    assert [serving.get_commits(store.uri).backfilled for store in tables] == [3, 6, 9]
+
+
+def test_a_table_that_another_thread_publishes_is_left_to_it(serving: LedgerOwner) -> None:
+    slow, other = stores(2)
+    for store in (slow, other):
+        append(*create(store, serving), "a")
+    serving.attach(FaultyStore(slow, [Fault("put_if_absent", commit_path(1), How.DELAY, seconds=0.5)]))
+    elsewhere = threading.Thread(target=serving.publish, args=(slow.uri,))
+    elsewhere.start()
+    wait_for(lambda: serving._publishing[slow.uri].locked())
+    assert serving.publish_all([slow.uri, other.uri]) == {}
+    assert (newest(slow), newest(other)) == (0, 1)
+    elsewhere.join()
+    assert newest(slow) == 1
 
 
 def test_of_two_publishers_one_has_the_lease(open_owner, shared_url: str, memory: Store) -> None:

@@ -63,11 +63,14 @@ class Tx:
         asked = {"these": [key_of(value) for value in values]}
         return self._run(lambda connection: connection.execute(query, asked).all())
 
-    def rows(self, query: sa.Select[Any], *, lock: bool = True) -> Sequence[Row]:
-        """All rows of a query. `lock=False` reads without a lock, where a row that is locked already guards what is
-        read, or where nothing is decided by it; PostgreSQL needs it for a query that groups or counts."""
+    def rows(
+        self, query: sa.Select[Any], values: Mapping[str, Any] | None = None, *, lock: bool = True
+    ) -> Sequence[Row]:
+        """All rows of a query; `values` are those of its parameters. `lock=False` reads without a lock, where a row
+        that is locked already guards what is read, or where nothing is decided by it; PostgreSQL needs it for a query
+        that groups or counts."""
         query = statements.locked(query) if lock and self._locks else query
-        return self._run(lambda connection: connection.execute(query).all())
+        return self._run(lambda connection: connection.execute(query, values or {}).all())
 
     def insert(self, table: sa.Table, **values: Any) -> bool:
         """False, and nothing changed, if a row with the same primary key or unique values is there already. A
@@ -114,6 +117,12 @@ class Tx:
         """Any other change; the number of rows it touched."""
         self._writable()
         return self._changed(statement.execution_options(preserve_rowcount=True), {})
+
+    def run_many(self, statement: sa.Insert | sa.Update | sa.Delete, values: Sequence[Mapping[str, Any]]) -> None:
+        """The same change with each of several values for its parameters."""
+        self._writable()
+        if values:
+            self._run(lambda connection: connection.execute(statement, values))
 
     def now(self) -> int:
         """Milliseconds since the epoch by the one clock that all users of this ledger share: for leases, and for

@@ -2,13 +2,14 @@
 
 `publish` puts a commit's bytes under the version's own name. It is safe to run twice, and by several processes at the
 same time. It never overwrites: where the name is taken by other bytes it raises `BackfillMismatch`, because then
-somebody has written past the owner. `publish_up_to` does so version by version, and tells the ledger.
+somebody has written past the owner. `publish_up_to` does so version by version, for many tables at a time, and tells
+the ledger once for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -17,13 +18,15 @@ from lakeseal.errors import (
     BackfillMismatch,
     BrokenCommit,
     CorruptTable,
+    LakesealError,
     ObjectNotFound,
     StorageError,
     VersionNotFound,
+    located,
 )
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import TrackedCommit
-from lakeseal.owner.ownership import Found
+from lakeseal.owner.ownership import Found, Ownership
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
 from lakeseal.storage.base import LinksObjects, Store
 
@@ -31,7 +34,11 @@ if TYPE_CHECKING:
     from lakeseal.owner.book import Book
     from lakeseal.owner.rows import StoredCommit
 
-_PUBLISHED_AT_ONCE = 100
+_PUBLISHED_AT_ONCE = 1000
+
+
+class Each(Protocol):
+    def __call__(self, do: Callable[[_Due], bool], dues: Iterable[_Due], /) -> Iterable[bool]: ...
 
 
 def ratified_bytes(store: Store, commit: TrackedCommit, inline: bytes | None) -> bytes:
@@ -75,31 +82,80 @@ def publish(store: Store, commit: TrackedCommit, inline: bytes | None = None) ->
         raise _mismatch(store, commit.version, commit.key)
 
 
-def publish_up_to(book: Book, store: Store, table: str, version: int | None = None) -> None:
-    """Every ratified version up to `version`, or up to the latest of now: one after the other, and the ledger hears of
-    it when the copies are durable."""
-    while True:
-        row, stored = book.unpublished(table, limit=_PUBLISHED_AT_ONCE)
-        version = row.latest if version is None else version
-        if version > row.latest:
-            raise VersionNotFound(f"Version {version} is not ratified", version=version)
-        if row.backfilled >= version or not row.is_in_office:
-            return
-        due = [one for one in stored if one.commit.version <= version]
-        first = row.backfilled + 1
-        if not due or [one.commit.version for one in due] != list(range(first, first + len(due))):
-            raise CorruptTable(
-                f"The ledger has no row for version {first}, which is ratified and not backfilled",
-                version=first,
-                hint="The ledger was damaged or restored from an old backup",
-            )
-        done = 0
-        while (done := done + _linked(store, due[done:])) < len(due):
-            publish(store, due[done].commit, due[done].inline)
-            done += 1
-        book.mark(table, due[-1].commit.version, epoch=row.epoch)
-        if due[-1].commit.version == version:
-            return
+def publish_up_to(
+    book: Book,
+    stores: Callable[[str], Store],
+    wanted: Mapping[str, int | None],
+    *,
+    each: Each = map,
+) -> dict[str, LakesealError]:
+    """Of each table every ratified version up to the wanted one, or up to the latest of now: one after the other, and
+    the ledger hears of it when the copies are durable. What kept tables from it, by table; the others are done.
+
+    `each` runs a function for several tables, as `map` does."""
+    failed: dict[str, LakesealError] = {}
+    left = dict(wanted)
+
+    def put(due: _Due) -> bool:
+        try:
+            with located(table=due.table):
+                _publish_all(stores(due.table), due.commits)
+        except LakesealError as error:
+            failed[due.table] = error
+        return due.table not in failed
+
+    while left:
+        dues: list[_Due] = []
+        for table, (row, stored) in book.unpublished(left, limit=_PUBLISHED_AT_ONCE).items():
+            version = left.pop(table)
+            try:
+                with located(table=table):
+                    due = _due(table, row, stored, row.latest if version is None else version)
+            except LakesealError as error:
+                failed[table] = error
+            else:
+                dues += [] if due is None else [due]
+        done = [due for due, is_put in zip(dues, each(put, dues), strict=True) if is_put]
+        if done:
+            book.mark({due.table: (due.reached, due.epoch) for due in done})
+        left |= {due.table: due.wanted for due in done if due.reached < due.wanted}
+    return failed
+
+
+class _Due(Struct, frozen=True, kw_only=True):
+    """What of a table comes next."""
+
+    table: str
+    epoch: int
+    commits: Sequence[StoredCommit]
+    wanted: int
+
+    @property
+    def reached(self) -> int:
+        return self.commits[-1].commit.version
+
+
+def _due(table: str, row: Ownership, stored: Sequence[StoredCommit], wanted: int) -> _Due | None:
+    if wanted > row.latest:
+        raise VersionNotFound(f"Version {wanted} is not ratified", version=wanted)
+    if row.backfilled >= wanted or not row.is_in_office:
+        return None
+    commits = [one for one in stored if one.commit.version <= wanted]
+    first = row.backfilled + 1
+    if not commits or [one.commit.version for one in commits] != list(range(first, first + len(commits))):
+        raise CorruptTable(
+            f"The ledger has no row for version {first}, which is ratified and not backfilled",
+            version=first,
+            hint="The ledger was damaged or restored from an old backup",
+        )
+    return _Due(table=table, epoch=row.epoch, commits=commits, wanted=wanted)
+
+
+def _publish_all(store: Store, due: Sequence[StoredCommit]) -> None:
+    done = 0
+    while (done := done + _linked(store, due[done:])) < len(due):
+        publish(store, due[done].commit, due[done].inline)
+        done += 1
 
 
 def _linked(store: Store, stored: Sequence[StoredCommit]) -> int:
@@ -109,10 +165,12 @@ def _linked(store: Store, stored: Sequence[StoredCommit]) -> int:
     if not stored or not isinstance(store, LinksObjects):
         return 0
     try:
-        whole = [_is_whole(store, one) for one in stored]
+        # A file whose bytes the ledger has was not synced when it was written, and a power cut may have come since.
+        content = {one.commit.key: one.inline for one in stored if one.inline is not None}
+        whole = [one.inline is not None or _is_whole(store, one) for one in stored]
         ready = stored[: (*whole, False).index(False)]
-        return store.link([(one.commit.key, commit_path(one.commit.version)) for one in ready])
-    except StorageError:
+        return store.link([(one.commit.key, commit_path(one.commit.version)) for one in ready], content)
+    except (StorageError, ObjectNotFound):
         return 0
 
 
@@ -120,7 +178,6 @@ def _is_whole(store: Store, stored: StoredCommit) -> bool:
     try:
         if stored.inline is None:
             return store.head(stored.commit.key).size == stored.commit.size
-        # It was not synced when it was written, and a power cut may have come since.
         return store.get(stored.commit.key) == stored.inline
     except ObjectNotFound:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -113,29 +113,38 @@ class Book:
     def stored(self, table: str, start: int, *, limit: int) -> list[StoredCommit]:
         return self.ledger.read(lambda tx: rows.stored_from(tx, table, start, limit=limit))
 
-    def mark(self, table: str, version: int, *, epoch: int) -> None:
-        """The copies up to `version` are durable."""
+    def mark(self, published: Mapping[str, tuple[int, int]]) -> None:
+        """Of each table: the copies up to this version are durable, in this epoch."""
 
         def do(tx: Tx) -> None:
-            row = rows.read_table(tx, table)
-            if row is None:
-                return
-            after = ownership.mark_backfilled(row.ownership, version, epoch=epoch)
-            if after != row.ownership:
-                rows.mark_commits(tx, table, version)
-                rows.write_table(tx, table, msgspec.structs.replace(row, ownership=after), now=self._clock())
+            marks = []
+            for table, row in rows.read_tables(tx, published).items():
+                version, epoch = published[table]
+                after = ownership.mark_backfilled(row.ownership, version, epoch=epoch)
+                if after != row.ownership:
+                    marks.append(rows.Mark(table=table, above=row.ownership.backfilled, up_to=after.backfilled))
+            if marks:
+                rows.mark(tx, marks, now=self._clock())
 
         self.ledger.write(do, idempotent=True)
 
-    def unpublished(self, table: str, *, limit: int) -> tuple[Ownership, list[StoredCommit]]:
-        """A table's row, and its first commits that are not in the log yet, as they are at one moment."""
+    def unpublished(self, tables: Iterable[str], *, limit: int) -> dict[str, tuple[Ownership, list[StoredCommit]]]:
+        """The tables' rows and their first commits that are not in the log yet, as they are at one moment: `limit`
+        commits of one table, and of all together up to the table that goes beyond it."""
 
-        def do(tx: Tx) -> tuple[Ownership, list[StoredCommit]]:
-            row = rows.read_table(tx, table)
-            own = Ownership() if row is None else row.ownership
-            if own.backfilled >= own.latest or not own.is_in_office:
-                return own, []
-            return own, rows.stored_from(tx, table, own.backfilled + 1, limit=limit)
+        def do(tx: Tx) -> dict[str, tuple[Ownership, list[StoredCommit]]]:
+            known = rows.read_tables(tx, tables)
+            found: dict[str, tuple[Ownership, list[StoredCommit]]] = {}
+            left = limit
+            for table in tables:
+                if left <= 0:
+                    break
+                own = known[table].ownership if table in known else Ownership()
+                waits = own.is_in_office and own.backfilled < own.latest
+                stored = rows.stored_from(tx, table, own.backfilled + 1, limit=limit) if waits else []
+                found[table] = own, stored
+                left -= len(stored)
+            return found
 
         return self.ledger.read(do)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from lakeseal.commit.filesystem_owner import txn_id_of
@@ -32,13 +33,12 @@ from lakeseal.errors import (
     PolicyRefused,
     ReleaseUnderway,
     VersionNotFound,
-    located,
 )
 from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner import ownership
 from lakeseal.owner.admission import Gate
-from lakeseal.owner.backfill import look, mend, publish_up_to, tidy
+from lakeseal.owner.backfill import Each, look, mend, publish_up_to, tidy
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
 from lakeseal.owner.group import Group
@@ -207,8 +207,22 @@ class LedgerOwner:
 
     def publish(self, table: str, version: int | None = None) -> None:
         """As `backfill`, for those who need not be told how far the table is then."""
-        with self._publishing.setdefault(table, threading.Lock()), located(table=table):
-            publish_up_to(self.book, self.store(table), table, version)
+        with self._publishing.setdefault(table, threading.Lock()):
+            failed = publish_up_to(self.book, self.store, {table: version})
+        if failed:
+            raise failed[table]
+
+    def publish_all(self, tables: Iterable[str], *, each: Each = map) -> dict[str, LakesealError]:
+        """Everything that these tables have; see `publish_up_to`. What somebody else in this process is publishing is
+        left to them."""
+        with ExitStack() as held:
+            mine = []
+            for table in tables:
+                lock = self._publishing.setdefault(table, threading.Lock())
+                if lock.acquire(blocking=False):
+                    held.callback(lock.release)
+                    mine.append(table)
+            return publish_up_to(self.book, self.store, dict.fromkeys(mine), each=each)
 
     def begin_takeover(
         self, table: str, takeover_id: str, version: int, *, principal: str | None = None

@@ -57,9 +57,9 @@ def recover(owner: LedgerOwner) -> Round:
     return Round(tables=len(tables), failed=failed)
 
 
-def advance(owner: LedgerOwner, table: str, state: State | None = None) -> None:
-    """One table as far as it goes; `state` is what it was a moment ago, where that is known."""
-    state = owner.book.row(table).state if state is None else state
+def advance(owner: LedgerOwner, table: str) -> None:
+    """One table as far as it goes."""
+    state = owner.book.row(table).state
     if state is State.PENDING:
         state = owner.settle(table).state
     if state is State.RELEASING:
@@ -122,23 +122,17 @@ class Publisher:
             for table, row in self._owner.book.open_work().items()
             if self._pauses.get(table, (0.0, 0.0))[0] <= now and (_is_full(row) or not only_full)
         }
-        tables = list(rows)
-        failed: dict[str, LakesealError] = {}
-
-        def work(table: str) -> None:
+        active = [table for table, row in rows.items() if row.ownership.state is State.ACTIVE]
+        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakeseal-publisher") as pool:
+            failed = self._owner.publish_all(active, each=pool.map)
+        for table in rows.keys() - set(active):
             try:
-                advance(self._owner, table, rows[table].ownership.state)
+                advance(self._owner, table)
             except LakesealError as error:
                 failed[table] = error
-
-        if len(tables) > 1:
-            with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakeseal-publisher") as pool:
-                list(pool.map(work, tables))
-        elif tables:
-            work(tables[0])
-        for table in tables:
+        for table in rows:
             self._note(table, failed.get(table), now)
-        return Round(tables=len(tables), failed=failed, tidied=self._tidy(now))
+        return Round(tables=len(rows), failed=failed, tidied=self._tidy(now))
 
     def start(self) -> Self:
         assert self._thread is None, "a publisher runs once"

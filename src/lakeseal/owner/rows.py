@@ -156,6 +156,7 @@ _tracked = (
     .where(commits.c.table_key == sa.bindparam("table"), commits.c.version >= sa.bindparam("start"))
     .order_by(commits.c.version)
 )
+_stored = _tracked.limit(sa.bindparam("limit"))
 # Without the bytes, which only a backfill needs.
 _listed = _tracked.with_only_columns(
     commits.c.version,
@@ -167,7 +168,7 @@ _listed = _tracked.with_only_columns(
 
 
 def tracked_from(tx: Tx, table: str, start: int) -> tuple[TrackedCommit, ...]:
-    rows = tx.rows(_listed.params(table=key(table), start=start), lock=False)
+    rows = tx.rows(_listed, {"table": key(table), "start": start}, lock=False)
     return tuple(
         TrackedCommit(
             version=row.version,
@@ -181,22 +182,41 @@ def tracked_from(tx: Tx, table: str, start: int) -> tuple[TrackedCommit, ...]:
 
 
 def stored_from(tx: Tx, table: str, start: int, *, limit: int) -> list[StoredCommit]:
-    rows = tx.rows(_tracked.params(table=key(table), start=start).limit(limit), lock=False)
+    rows = tx.rows(_stored, {"table": key(table), "start": start, "limit": limit}, lock=False)
     return [StoredCommit.from_row(row) for row in rows]
 
 
-def mark_commits(tx: Tx, table: str, up_to: int) -> None:
-    """Their copies are durable: from here on the row only answers those who ask again."""
-    statement = (
-        sa.update(commits)
-        .where(
-            commits.c.table_key == key(table),
-            commits.c.version <= up_to,
-            commits.c.backfilled.is_(False),
-        )
-        .values(backfilled=True, backfilled_at=tx.now(), inline=None)
+# Both by what a row's key says exactly: older versions of a table may be there by the thousands.
+_mark_commits = (
+    sa.update(commits)
+    .where(
+        commits.c.table_key == sa.bindparam("of"),
+        commits.c.version > sa.bindparam("above"),
+        commits.c.version <= sa.bindparam("up_to"),
     )
-    tx.run(statement)
+    .values(backfilled=True, backfilled_at=sa.bindparam("at"), inline=None)
+)
+_mark_table = (
+    sa.update(tables)
+    .where(tables.c.table_key == sa.bindparam("of"))
+    .values(backfilled_version=sa.bindparam("up_to"), updated=sa.bindparam("now"))
+)
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """The versions of a table above one and up to another are durable in the log."""
+
+    table: str
+    above: int
+    up_to: int
+
+
+def mark(tx: Tx, marks: Sequence[Mark], *, now: int) -> None:
+    """From here on the commits' rows only answer those who ask again. The caller has locked the tables' rows."""
+    at = tx.now()
+    ranges = [{"of": key(one.table), "above": one.above, "up_to": one.up_to, "at": at} for one in marks]
+    tx.run_many(_mark_commits, ranges)
+    tx.run_many(_mark_table, [{"of": key(one.table), "up_to": one.up_to, "now": now} for one in marks])
 
 
 def forget_commits(tx: Tx, table: str, *, grace_ms: int) -> int:

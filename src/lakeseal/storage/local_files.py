@@ -147,10 +147,14 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def sync_file(path: str) -> None:
+def sync_file(path: str, content: bytes | None = None) -> bool:
+    """False, and nothing is done, if the file is not what it should be."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        if content is not None and os.read(descriptor, len(content) + 1) != content:
+            return False
         os.fsync(descriptor)
+        return True
     finally:
         os.close(descriptor)
 
