@@ -55,8 +55,10 @@ from lakeseal.formats.file_format import FORMATS
 from lakeseal.ingest import Check, Dataset, DirectoryTarget, FilesSource, Pipeline, TableTarget
 from lakeseal.ingest.spark_jobs import SparkJobs
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.runner import SparkRunner
+from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
 from lakeseal.storage import StoreSpec
 from lakeseal.testing.cluster import parent_of
@@ -233,6 +235,33 @@ def every_type_comes_back_as_it_was(spark: SparkSession, root: Path) -> None:
     assert {name: row[name] for name in wanted if row[name] != wanted[name]} == {}, f"{row} is not {wanted}"
     (nulls,) = table.to_arrow(where="l IS NULL").to_pylist()
     assert set(nulls.values()) == {None}
+
+
+@scenario
+def batches_are_cut_by_rows_while_a_job_runs_unless_the_user_says_otherwise(spark: SparkSession, root: Path) -> None:
+    settings = ("spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch")
+    narrow = data_schema(numbers(spark, 0, 1).schema)
+    wide = data_schema(spark.sql("SELECT array(X'00') AS blobs").schema)
+
+    def now() -> list[str | None]:
+        return [spark.conf.get(name, None) for name in settings]
+
+    before = now()
+    assert before == [None, None]
+    with cut_by_rows(spark, narrow):
+        assert now() == ["2147483647", "4096"]
+        with cut_by_rows(spark, narrow):
+            pass
+        assert now() == ["2147483647", "4096"], "another job is still running"
+    assert now() == before
+    with cut_by_rows(spark, wide):
+        assert now() == before
+    spark.conf.set(settings[1], "77")
+    try:
+        with cut_by_rows(spark, narrow):
+            assert now() == [None, "77"]
+    finally:
+        spark.conf.unset(settings[1])
 
 
 @scenario

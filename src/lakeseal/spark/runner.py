@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.protocol.schema import StructType
+from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.in_plan import planned
 from lakeseal.spark.schema import data_schema
@@ -65,7 +66,8 @@ class _FrameInput:
         name = f"write to {spec.store.uri}"
         frame = planned(self._frame, self.schema, spec, in_plan)
         task = WriteTask(name, spec, [refused.check for refused in in_plan.checks])
-        return _run(self._spark, frame, task, name)
+        with cut_by_rows(self._spark, self.schema):
+            return _run(self._spark, frame, task, name)
 
 
 class _RewriteInput:
