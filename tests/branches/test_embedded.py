@@ -12,6 +12,7 @@ from lakeseal import ledger
 from lakeseal.branches import embedded
 from lakeseal.branches.checks import MaxRemoved, rule_to_json
 from lakeseal.branches.embedded import EmbeddedBranchStore
+from lakeseal.branches.ranges import Shape
 from lakeseal.branches.store import MergeProposal
 from lakeseal.branches.values import ENTRIES, Changes, Commit, Entry, MergeResult, Protection, entry_table
 from lakeseal.errors import (
@@ -415,6 +416,27 @@ def test_a_merge_reads_and_writes_the_ranges_that_changed_and_no_others(repo: Em
     fresh.merge("exp", "main")
 
     assert len(requests(store)) <= 8, requests(store)
+
+
+def test_a_merge_of_changes_all_over_makes_no_more_calls_in_a_large_tree_nor_for_many_ranges(
+    memory_ledger: Ledger,
+) -> None:
+    shape = Shape(cut=16, longest=80, node_cut=8, node_longest=32)
+    for files, changed in ((300, 10), (6_000, 10), (6_000, 400)):
+        uri = f"memory://{uuid.uuid4().hex}/repo"
+        repo = embedded.create(uri, ledger=memory_ledger, shape=shape)
+        entries = [Entry(path=f"d/{n:05}", address=f"data/x/{n}", size=n, checksum="c") for n in range(files)]
+        repo.commit("main", Changes(puts=entry_table(entries)))
+        repo.create_branch("exp")
+        some = [Entry(path=f"{one.path}+", address="data/x/new", size=1, checksum="new") for one in entries]
+        repo.commit("exp", Changes(puts=entry_table(some[:: files // changed])))
+        repo.put("main", f"d/{files // 2:05}!", b"")
+        store: Any = FaultyStore(repo.objects.open())
+        fresh = embedded.open(uri, ledger=memory_ledger, store=store)
+
+        assert fresh.merge("exp", "main").added == changed
+        assert len(requests(store)) <= 9, requests(store)
+        assert len(list(repo.list("main"))) == files + changed + 1
 
 
 def test_jobs_with_one_id_on_two_paths_are_two_jobs(repo: EmbeddedBranchStore) -> None:

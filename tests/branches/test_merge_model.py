@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -69,6 +70,9 @@ class Bytes:
         if key not in self.values:
             raise ObjectNotFound(key)
         return self.values[key]
+
+    def open_read(self, key: str) -> pa.NativeFile:
+        return pa.BufferReader(self.get(key))
 
     def get_ranges(self, key: str, spans: Iterable[tuple[int, int]]) -> list[bytes]:
         data = self.get(key)

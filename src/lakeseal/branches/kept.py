@@ -38,6 +38,12 @@ class Kept(Generic[K, V]):
                 _, dropped = self._values.popitem(last=False)
                 self._total -= self._size(dropped)
 
+    def replace(self, key: K, value: V) -> None:
+        with self._lock:
+            if key in self._values:
+                self._total -= self._size(self._values.pop(key))
+        self.put(key, value)
+
     def clear(self) -> None:
         with self._lock:
             self._values.clear()

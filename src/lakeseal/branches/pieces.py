@@ -1,8 +1,9 @@
 """Pieces of trees and the files that they lie in.
 
 All that one commit or merge adds to a repository is one file, written once: the ranges it made, the nodes, the root,
-and at the end the commit's record (see `history`). Who needs a piece asks for that part of the file. What lies close
-together is read at once, and the end of a file, which a store gives in one request, often has all that there is.
+and at the end the commit's record (see `history`). Who needs a piece asks for that part of the file. A request costs
+more than some bytes, so what lies close together is read at once, what follows is read along with a single piece and
+kept for a while, and so is the end of a file, which has the root and the nodes.
 
 A file's name is a random id of the operation that writes it. Nobody else ever writes that name, so garbage that is
 being removed is never taken for somebody's new file. Beyond `LARGEST` bytes more files follow, with numbers; they are
@@ -27,7 +28,9 @@ PACKS = f"{META}packs/"
 LARGEST = 32 << 20
 _TAIL = 128 << 10
 _GAP = 128 << 10
-"""So many bytes in between are read along, as they cost less than another request."""
+"""So many bytes in between are read along."""
+_WINDOW = 512 << 10
+"""So many are read for a single piece."""
 _AT_ONCE = 16 << 20
 _KEPT_BYTES = 16 << 20
 
@@ -48,7 +51,17 @@ class Pieces:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._tails: Kept[str, tuple[int, bytes]] = Kept(_KEPT_BYTES, lambda tail: len(tail[1]))
+        self._windows: Kept[str, tuple[int, bytes]] = Kept(_KEPT_BYTES, lambda window: len(window[1]))
         self._unwritten: dict[str, bytearray] = {}
+
+    def near_the_end(self, place: Place) -> bytes:
+        """A piece that is read along with the end of its file, if it lies there."""
+        try:
+            if place.file not in self._unwritten:
+                self.tail(place.file)
+        except ObjectNotFound as error:
+            raise _missing(error) from error
+        return self.get([place])[0]
 
     def tail(self, file: str) -> tuple[int, bytes]:
         """The end of a file, and where it begins."""
@@ -87,21 +100,29 @@ class Pieces:
 
     def forget(self) -> None:
         self._tails.clear()
+        self._windows.clear()
 
     def _at_hand(self, place: Place) -> bytes | None:
         body = self._unwritten.get(place.file)
         if body is not None:
             return bytes(memoryview(body)[place.start : place.start + place.length])
-        start, tail = self._tails.get(place.file) or (0, b"")
-        inside = start <= place.start and place.start + place.length <= start + len(tail)
-        return tail[place.start - start : place.start - start + place.length] if inside else None
+        kept = (self._tails.get(place.file), self._windows.get(place.file))
+        for start, data in (one for one in kept if one is not None):
+            at = place.start - start
+            if at >= 0 and at + place.length <= len(data):
+                return data[at : at + place.length]
+        return None
 
     def _read(self, file: str, wanted: list[Place]) -> dict[Place, bytes]:
         spans = _spans(wanted)
+        if len(spans) == 1:
+            spans = [(spans[0][0], max(spans[0][1], spans[0][0] + _WINDOW))]
         try:
             blobs = self.store.get_ranges(key_of(file), [(start, stop - start) for start, stop in spans])
         except ObjectNotFound as error:
             raise _missing(error) from error
+        if len(spans) == 1:
+            self._windows.replace(file, (spans[0][0], blobs[0]))
         found, number = {}, 0
         for place in wanted:
             if place.start + place.length > spans[number][1]:

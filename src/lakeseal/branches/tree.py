@@ -93,7 +93,11 @@ class TreeFiles:
         self._ranges: Kept[Place, pa.Table] = Kept(_CACHED_RANGE_BYTES, lambda table: int(table.nbytes))
 
     def root(self, tree: str) -> Rows:
-        return self._rows_at([(tree.partition("-")[0], place_of(tree))])[0]
+        place = place_of(tree)
+        found = self._rows.get(place)
+        if found is None:
+            found = self._decoded(tree.partition("-")[0], place, self.pieces.near_the_end(place))
+        return found
 
     def expand(self, rows: Iterable[Row]) -> Iterator[Row]:
         """With nodes replaced by their ranges; some nodes are read at a time."""
@@ -156,9 +160,13 @@ class TreeFiles:
         missing = [(id_, place) for id_, place in wanted if found[place] is None]
         blobs = self.pieces.get([place for _, place in missing])
         for (id_, place), blob in zip(missing, blobs, strict=True):
-            rows = found[place] = decode_rows(blob, id_, key_of(place.file))
-            self._rows.put(place, rows)
+            found[place] = self._decoded(id_, place, blob)
         return [found[place] or () for _, place in wanted]
+
+    def _decoded(self, id_: str, place: Place, blob: bytes) -> Rows:
+        rows = decode_rows(blob, id_, key_of(place.file))
+        self._rows.put(place, rows)
+        return rows
 
 
 def encode_rows(rows: Rows) -> bytes:
