@@ -19,6 +19,8 @@ class Lake:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.ledger = f"sqlite:///{place}/ledger.db"
+        self.owner = "ledger"
+        """Of tables that do not say."""
 
     def land(self, name: str, rows: Iterable[dict[str, Any] | str], folder: str = "landing") -> Path:
         """A file of JSON lines; texts go there as they are."""
@@ -33,7 +35,7 @@ class Lake:
         return FilesSource(path=str(self.place / folder), format="json", schema=schema, **options)
 
     def to_table(self, name: str = "t", **options: Any) -> TableTarget:
-        return TableTarget(uri=str(self.place / name), **options)
+        return TableTarget(**{"uri": str(self.place / name), "owner": self.owner, **options})
 
     def to_directory(self, name: str = "d", **options: Any) -> DirectoryTarget:
         return DirectoryTarget(path=str(self.place / name), **options)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,13 +37,17 @@ from lakeseal.ingest import (
     WorkUnit,
     spreading,
 )
+from lakeseal.ingest import pipeline as pipelines
 from lakeseal.ingest.config import CommitPolicy, OnBadRecord
+from lakeseal.ingest.jobs import LocalJobs
 from lakeseal.ingest.schema_text import parse_schema
+from lakeseal.ingest.task import run_orders
 from lakeseal.ledger import open as open_ledger
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.leases import Leases
 from lakeseal.storage import LocalStore
 from lakeseal.table import Table
+from lakeseal.write.file_commit_protocol import TaskContext
 
 SCHEMA = "id long, name string"
 
@@ -81,10 +86,11 @@ class NumbersSource(Source, frozen=True, kw_only=True, tag="numbers"):
 
 
 @pytest.fixture(autouse=True, params=["driver", "tasks"])
-def _published_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _published_by(request: pytest.FixtureRequest, lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds for few datasets, which the driver publishes, holds for many, which tasks do."""
     if request.param == "tasks":
         monkeypatch.setattr(spreading, "FROM", 1)
+        lake.owner = "none"  # those of the ledger are never left to tasks
 
 
 @pytest.fixture(autouse=True)
@@ -99,9 +105,7 @@ NOW = Retries(times=0)
 
 def numbers(lake: Any, commit: CommitPolicy = "full", retries: Retries = NOW, **options: Any) -> Dataset:
     source = NumbersSource(upto=4, **options)
-    # Tables of the ledger are never left to tasks.
-    target = lake.to_table("t", owner="none" if spreading.FROM == 1 else "ledger")
-    return Dataset(name="numbers", source=source, target=target, commit=commit, retries=retries)
+    return Dataset(name="numbers", source=source, target=lake.to_table(), commit=commit, retries=retries)
 
 
 TARGETS = ["table", "plain table", "directory"]
@@ -135,7 +139,9 @@ def test_each_row_is_published_once_and_a_run_without_news_does_nothing(lake: An
 def test_rows_and_watermarks_of_all_datasets_are_one_commit(lake: Any) -> None:
     for name in ("x", "y"):
         lake.land("1.json", [{"id": 1}], folder=name)
-    datasets = [Dataset(name=n, source=lake.files(n), target=lake.to_table(f"t{n}")) for n in ("x", "y")]
+    datasets = [
+        Dataset(name=n, source=lake.files(n), target=lake.to_table(f"t{n}", owner="ledger")) for n in ("x", "y")
+    ]
     result = lake.pipeline(*datasets).run()
     assert [(one.steps, one.version) for one in result.datasets] == [(0, 1), (0, 1)]
     for name in ("tx", "ty"):
@@ -302,6 +308,34 @@ def test_units_of_a_partition_before_the_one_that_failed_are_published_where_the
     assert sum(lake.ids().values()) == published
     assert {mark.partition: mark.value for mark in pipeline.watermarks()} == ({"": {"n": 2}} if ends else {})
     assert result.state == ("partly" if ends else "failed")
+
+
+@pytest.mark.parametrize("commit", ["full", "partial"])
+def test_tasks_that_are_run_twice_publish_each_row_once(
+    lake: Any, commit: CommitPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Twice(LocalJobs):
+        """Every task has two attempts at the same time, and one more when they have ended."""
+
+        def extract(self, name: str, works: Any, tasks: Any, publishing: Any = None) -> Any:
+            def attempt(number: int, orders: Any) -> Any:
+                return list(run_orders(works, orders, TaskContext(job_id="", split=0, attempt=number), publishing))
+
+            with ThreadPoolExecutor() as pool:
+                started = [pool.submit(attempt, number, orders) for orders in tasks for number in (0, 1)]
+                reports = [report for future in started for report in future.result()]
+            calls = NumbersSource.calls.total()
+            reports += [report for orders in tasks for report in attempt(2, orders)]
+            assert NumbersSource.calls.total() == calls
+            return reports
+
+    monkeypatch.setattr(pipelines, "LocalJobs", Twice)
+    monkeypatch.setattr(spreading, "FROM", 1)
+    dataset = replace(numbers(lake, commit), target=lake.to_directory("t"))
+    result = lake.pipeline(dataset).run().datasets[0]
+    assert (result.state, result.rows, result.steps) == ("published", 8, 2)
+    assert lake.ids() == Counter([0, 1, 2, 3] * 2)
+    assert lake.pipeline(dataset).run().state == "nothing_new"
 
 
 def test_a_failure_that_may_pass_is_tried_again_from_the_plan_on(lake: Any) -> None:

@@ -86,7 +86,8 @@ class Spreading:
             error = None if outcome.error is None else error_from_json(outcome.error)
             if isinstance(error, Fenced):
                 raise error
-            runs[outcome.dataset].conclude(outcome, self._config.name)
+            if runs[outcome.dataset].is_open:  # of a task that was run twice, both tell
+                runs[outcome.dataset].conclude(outcome, self._config.name)
 
 
 def is_spread(one: DatasetRun, config: PipelineConfig) -> bool:
