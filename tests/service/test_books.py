@@ -48,6 +48,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "note_sequence": {**S, "checksum": "c", "epoch": 1},
     "remove_sequence": {**S, "checksum": "c", "epoch": 1},
     "task_states": {**S, "run": "r"},
+    "reported_tasks": {**S, "run": "r"},
     "report_task": {**S, "run": "r", "state": {"task": 0, "tasks": 1}},
     "in_parts": {"call": "watermarks", "upload": "u", "checksum": EMPTY},
     "remove_task_states": {"store": "s"},

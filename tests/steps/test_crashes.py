@@ -142,8 +142,7 @@ def test_after_a_crash_of_the_task_that_publishes_another_one_goes_on(tmp_path: 
         with ledger.open(place.ledger) as opened:
             world = World(place, ledger=opened)
             was_recorded, was_done = world.steps.exists("clicks", URN), world.watermark() == ROWS
-            published = publisher(world).publish(URN, is_over=True)
-            assert published is not None
+            published = publisher(world).close(URN)
             ended.append((published.outcome.value, was_recorded, was_done))
             if published.outcome.value == "published":
                 assert (world.published(), world.watermark()) == (list(range(ROWS)), ROWS)

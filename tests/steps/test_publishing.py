@@ -39,6 +39,7 @@ def test_what_tasks_report_is_there_for_others(states: TaskStateStore) -> None:
 
     found = states.states("s", "é/😀", "run-1")
 
+    assert states.reported("s", "é/😀", "run-1") == 2
     assert [(state.task, state.output) for state in found] == [(0, {}), (1, {"a": [1, None, "ü"]})]
     assert have_ended(found)
     assert states.states("s", "é/😀", "run-2") == ()
@@ -61,6 +62,7 @@ def test_the_first_attempt_that_finished_counts(states: TaskStateStore) -> None:
     assert states.report("s", "d", "r", failed) == first
 
     assert states.states("s", "d", "r") == (first,)
+    assert states.reported("s", "d", "r") == 1
 
 
 def test_a_task_is_one_of_its_tasks() -> None:
@@ -80,13 +82,13 @@ def test_whoever_reports_last_publishes(world: World) -> None:
         first = run_task(world, task, 12)
         assert tasks.report(URN, first) == first
         assert tasks.report(URN, run_task(world, task, 12, attempt=1)) == first
-        assert tasks.publish(URN) is None
+        assert tasks.publish(URN, TASKS) is None
         assert tasks.has_finished(URN, task)
     assert not tasks.has_finished(URN, 1)
     assert world.published() == []
     tasks.report(URN, run_task(world, 1, 12))
 
-    assert outcome(tasks.publish(URN)) is Outcome.PUBLISHED
+    assert outcome(tasks.publish(URN, TASKS)) is Outcome.PUBLISHED
 
     world.check(12)
     assert {key.split("/")[0] for key in world.all_files()} == {"job-output"}
@@ -98,20 +100,19 @@ def test_what_was_decided_on_a_dataset_stands(world: World) -> None:
     tasks = publisher(world)
     tasks.report(URN, run_task(world, 0, 12))
     tasks.report(URN, TaskState(task=1, tasks=TASKS, state="failed", reason="why"))
-    refused = tasks.publish(URN, is_over=True)
-    assert refused is not None
+    refused = tasks.close(URN)
     assert (refused.outcome, refused.error and refused.error["message"]) == (Outcome.REFUSED, "1 of 3 tasks finished")
 
     for task in (1, 2):
         tasks.report(URN, run_task(world, task, 12))
 
-    assert outcome(tasks.publish(URN)) is Outcome.REFUSED
+    assert outcome(tasks.publish(URN, TASKS)) is Outcome.REFUSED
     assert world.published() == []
     again = publisher(world, run="run-2")
     for task in range(TASKS):
         again.report(URN, run_task(world, task, 12))
-    assert outcome(again.publish(URN)) is Outcome.PUBLISHED
-    assert outcome(tasks.publish(URN)) is Outcome.REFUSED
+    assert outcome(again.publish(URN, TASKS)) is Outcome.PUBLISHED
+    assert outcome(tasks.publish(URN, TASKS)) is Outcome.REFUSED
     world.check(12)
 
 
@@ -124,14 +125,14 @@ def test_several_that_publish_at_once_or_late_publish_once(world: World) -> None
         def publish(dataset: str = f"d{n}", together: threading.Barrier = together) -> Outcome:
             mine = publisher(world)
             together.wait()
-            return outcome(mine.publish(dataset))
+            return outcome(mine.publish(dataset, TASKS))
 
         with ThreadPoolExecutor(3) as pool:
             assert {future.result() for future in [pool.submit(publish) for _ in range(3)]} == {Outcome.PUBLISHED}
         # A late one, after readers have taken a file away, brings nothing back.
         world.check(12, f"d{n}")
         world.files.delete([f"job-output/d{n}/0.txt"])
-        assert outcome(publisher(world).publish(f"d{n}", is_over=True)) is Outcome.PUBLISHED
+        assert outcome(publisher(world).close(f"d{n}")) is Outcome.PUBLISHED
         assert len(world.published(f"d{n}")) == 8
     assert world.steps.statuses(STORE) == []
 
@@ -143,7 +144,7 @@ def test_a_task_that_lost_its_turn_publishes_nothing(world: World) -> None:
     world.steps.claim(STORE, [URN], world.take_turn())
 
     with pytest.raises(Fenced):
-        late.publish(URN)
+        late.publish(URN, TASKS)
 
     assert (world.published(), world.watermark()) == ([], 0)
 
@@ -154,9 +155,9 @@ def test_steps_that_fail_leave_the_verdict_and_whoever_calls_again_goes_on(world
     for state in states:
         tasks.report(URN, state)
     world.files.delete([states[1].output["rename"][0]])
-    assert outcome(tasks.publish(URN)) is Outcome.FAILED
+    assert outcome(tasks.publish(URN, TASKS)) is Outcome.FAILED
     run_task(world, 1, 12)
 
-    assert outcome(publisher(world).publish(URN, is_over=True)) is Outcome.PUBLISHED
+    assert outcome(publisher(world).close(URN)) is Outcome.PUBLISHED
 
     world.check(12)

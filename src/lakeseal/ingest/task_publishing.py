@@ -102,7 +102,7 @@ class TaskPublisher:
         try:
             if report is not None:
                 self._publisher.report(name, _state(order, report, work.orders))
-            published = self._publisher.publish(name)
+            published = self._publisher.publish(name, work.orders)
         except Fenced as error:
             return DatasetOutcome(dataset=name, state="failed", error=error.to_json())
         except LakesealError:
@@ -133,13 +133,11 @@ class TaskPublisher:
 
     def _closed(self, name: str) -> DatasetOutcome:
         try:
-            published = self._publisher.publish(name, is_over=True)
+            return self._outcome(name, self._publisher.close(name))
         except Fenced:
             raise
         except LakesealError as error:
             return DatasetOutcome(dataset=name, state="failed", error=error.to_json())
-        assert published is not None, "a run that is over is decided on"
-        return self._outcome(name, published)
 
     def _outcome(self, name: str, published: Published) -> DatasetOutcome:
         detail = published.verdict.detail

@@ -69,6 +69,7 @@ BOOK_CALLS = (
     _of("note_sequence", wire.NoteSequence, Answer, "What became of the latest try"),
     _of("remove_sequence", wire.RemoveSequence, Answer, "A sequence is finished"),
     _look("task_states", wire.TasksOf, tuple[TaskState, ...], "Which tasks of a dataset have ended in a run"),
+    _look("reported_tasks", wire.TasksOf, int, "How many of them that are"),
     _of("report_task", wire.ReportTask, TaskState, "A task has ended; the state that stands"),
     _of("in_parts", wire.InParts, Any, "Any of these calls, of whose request the parts were sent before"),
     _of("remove_task_states", wire.OneStore, Answer, "Forget those of all datasets and runs"),
@@ -180,6 +181,9 @@ class ServedBooks:
 
     def task_states(self, asked: wire.TasksOf) -> tuple[TaskState, ...]:
         return self._tasks.states(asked.store, asked.dataset, asked.run)
+
+    def reported_tasks(self, asked: wire.TasksOf) -> int:
+        return self._tasks.reported(asked.store, asked.dataset, asked.run)
 
     def report_task(self, asked: wire.ReportTask) -> TaskState:
         return self._tasks.report(asked.store, asked.dataset, asked.run, asked.state)

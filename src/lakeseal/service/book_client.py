@@ -186,6 +186,9 @@ class HttpTaskStates(_Part):
     def report(self, store: str, dataset: str, run: str, state: TaskState) -> TaskState:
         return self._ask("report_task", wire.ReportTask(store=store, dataset=dataset, run=run, state=state), TaskState)
 
+    def reported(self, store: str, dataset: str, run: str) -> int:
+        return self._ask("reported_tasks", wire.TasksOf(store=store, dataset=dataset, run=run), int)
+
     def states(self, store: str, dataset: str, run: str) -> tuple[TaskState, ...]:
         return self._ask("task_states", wire.TasksOf(store=store, dataset=dataset, run=run), tuple[TaskState, ...])
 

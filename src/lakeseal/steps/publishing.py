@@ -3,8 +3,8 @@ have reported decides what becomes of it, records its commit sequence and runs i
 
 - A dataset is decided on once in a run: the first `Verdict` that is recorded stands for everybody, for ever. It holds
   the sequence itself, so whoever goes on after a crash, or does the same at the same time, runs the very same steps.
-- Whoever reported last sees all reports. If it dies before it has published, anybody may: `publish` can be called
-  again, by several at once. With `is_over`, tasks that have not reported never will, and that too is decided on.
+- Whoever reported last sees all reports, and calls `publish`. If it dies before it has published, anybody may call
+  `close`, which does the rest, and decides on tasks that never reported. Both may be called by several at once.
 - A task that is still at work somewhere, when its dataset has been decided on, changes nothing any more.
 
 States and verdicts stay until a later run has claimed the datasets, as until then they keep late tasks from publishing
@@ -84,14 +84,22 @@ class Publisher:
         """What stands: if it is another attempt's, that one's output is published."""
         return self._states.report(self._store, dataset, self._run, state)
 
-    def publish(self, dataset: str, *, is_over: bool = False) -> Published | None:
-        """None while tasks of the dataset may still report. `Fenced` if the turn is lost."""
-        verdict, is_decider = self._verdict(dataset) if is_over else None, False
-        if verdict is None:
-            reported = self._states.states(self._store, dataset, self._run)
-            if not is_over and not have_ended(reported):
-                return None
-            verdict, is_decider = self._decided(dataset, reported)
+    def publish(self, dataset: str, tasks: int) -> Published | None:
+        """None while fewer than `tasks` of the dataset have reported. `Fenced` if the turn is lost."""
+        if self._states.reported(self._store, dataset, self._run) < tasks:
+            return None
+        reported = self._states.states(self._store, dataset, self._run)
+        return self._published(dataset, *self._decided(dataset, reported)) if have_ended(reported) else None
+
+    def close(self, dataset: str) -> Published:
+        """As `publish`, when tasks that have not reported never will: that, too, is decided on."""
+        verdict = self._verdict(dataset)
+        if verdict is not None:
+            return self._published(dataset, verdict, is_decider=False)
+        reported = self._states.states(self._store, dataset, self._run)
+        return self._published(dataset, *self._decided(dataset, reported))
+
+    def _published(self, dataset: str, verdict: Verdict, is_decider: bool) -> Published:
         if verdict.error is not None:
             return Published(outcome=Outcome.REFUSED, verdict=verdict, error=verdict.error, is_decider=is_decider)
         try:

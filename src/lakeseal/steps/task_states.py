@@ -5,7 +5,7 @@ and can build the dataset's commit sequence without the driver (`publishing`). W
 
 - `report` is durable when it returns, and answers with the state that stands: the first attempt at a task that finished
   counts for ever, so a second one learns that its output will not be published. A failure gives way to a success.
-- `states` sees every report that was answered before it was asked.
+- `reported` and `states` see every report that was answered before they were asked.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class TaskState(Struct, frozen=True, kw_only=True):
 class TaskStateStore(Protocol):
     def report(self, store: str, dataset: str, run: str, state: TaskState) -> TaskState: ...
 
+    def reported(self, store: str, dataset: str, run: str) -> int:
+        """How many tasks have; a question that costs little, whatever they reported."""
+
     def states(self, store: str, dataset: str, run: str) -> tuple[TaskState, ...]:
         """Those that have reported, by number."""
 
@@ -81,16 +84,12 @@ class LedgerTaskStates:
 
         return self._ledger.write(do, idempotent=True)
 
+    def reported(self, store: str, dataset: str, run: str) -> int:
+        query = sa.select(sa.func.count().label("tasks")).select_from(task_states).where(*_of(store, dataset, run))
+        return int(self._ledger.read(lambda tx: tx.rows(query, lock=False))[0].tasks)
+
     def states(self, store: str, dataset: str, run: str) -> tuple[TaskState, ...]:
-        query = (
-            sa.select(task_states)
-            .where(
-                task_states.c.store_key == key(store),
-                task_states.c.dataset_key == key(dataset),
-                task_states.c.run_id == run,
-            )
-            .order_by(task_states.c.task)
-        )
+        query = sa.select(task_states).where(*_of(store, dataset, run)).order_by(task_states.c.task)
         return tuple(_from_row(row) for row in self._ledger.read(lambda tx: tx.rows(query, lock=False)))
 
     def remove(self, store: str) -> None:
@@ -115,6 +114,9 @@ class FileTaskStates:
         found = [one for one in self.states(store, dataset, run) if one.task == state.task]
         return found[0] if found else state
 
+    def reported(self, store: str, dataset: str, run: str) -> int:
+        return len({meta.key.partition(".")[0] for meta in self._root.list(_directory(store, dataset, run))})
+
     def states(self, store: str, dataset: str, run: str) -> tuple[TaskState, ...]:
         by_task: dict[int, TaskState] = {}
         keys = [meta.key for meta in self._root.list(_directory(store, dataset, run))]
@@ -126,6 +128,14 @@ class FileTaskStates:
 
     def remove(self, store: str) -> None:
         self._root.delete([meta.key for meta in self._root.list(f"{key(store)}/", recursive=True)])
+
+
+def _of(store: str, dataset: str, run: str) -> list[sa.ColumnElement[bool]]:
+    return [
+        task_states.c.store_key == key(store),
+        task_states.c.dataset_key == key(dataset),
+        task_states.c.run_id == run,
+    ]
 
 
 def _directory(store: str, dataset: str, run: str) -> str:

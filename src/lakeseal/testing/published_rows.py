@@ -183,7 +183,7 @@ def report_until(place: Place, rows: int, at: int | None, when: When) -> int:
     def do(world: World) -> None:
         for task in range(TASKS):
             publisher(world).report(URN, run_task(world, task, rows))
-            publisher(world).publish(URN)
+            publisher(world).publish(URN, TASKS)
 
     return _until(place, at, when, do)
 
