@@ -18,6 +18,7 @@ from msgspec import Struct
 from lakeseal import typed_json
 from lakeseal.errors import Fenced, LakesealError, StorageUnavailable
 from lakeseal.ingest.config import Dataset, DirectoryTarget
+from lakeseal.ingest.records import shown
 from lakeseal.ingest.reports import DatasetOutcome, Order, OrderReport, Summary
 from lakeseal.ingest.sequences import is_for_later, sequence_of, try_again
 from lakeseal.ingest.settling import Settled, judged, settle
@@ -204,7 +205,7 @@ class TaskPublisher:
 
 
 def _state(order: Order, report: OrderReport, orders: int) -> TaskState:
-    reason = None if report.error is None else error_from_json(report.error).message
+    reason = None if report.error is None else shown(error_from_json(report.error).message)
     return TaskState(
         task=order.number,
         tasks=orders,

@@ -50,8 +50,6 @@ class Published(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     verdict: Verdict
     error: dict[str, Any] | None = None
-    is_decider: bool = False
-    """Whether the verdict is the caller's own."""
 
 
 Decide = Callable[[str, tuple[TaskState, ...]], Verdict]
@@ -101,15 +99,15 @@ class Publisher:
 
     def _published(self, dataset: str, verdict: Verdict, is_decider: bool) -> Published:
         if verdict.error is not None:
-            return Published(outcome=Outcome.REFUSED, verdict=verdict, error=verdict.error, is_decider=is_decider)
+            return Published(outcome=Outcome.REFUSED, verdict=verdict, error=verdict.error)
         try:
             if verdict.record is not None:
                 self._commit(verdict.record.sequence(self._store, dataset), is_decider)
         except Fenced:
             raise
         except Exception as error:  # a user's step may raise anything
-            return Published(outcome=Outcome.FAILED, verdict=verdict, error=told(error), is_decider=is_decider)
-        return Published(outcome=Outcome.PUBLISHED, verdict=verdict, is_decider=is_decider)
+            return Published(outcome=Outcome.FAILED, verdict=verdict, error=told(error))
+        return Published(outcome=Outcome.PUBLISHED, verdict=verdict)
 
     def _verdict(self, dataset: str) -> Verdict | None:
         found = self._states.states(self._store, dataset, self._verdicts)
