@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lakeseal.branches import embedded
+from lakeseal.branches import collector, embedded
 from lakeseal.branches.embedded import EmbeddedBranchStore
 from lakeseal.branches.ranges import Shape
 from lakeseal.branches.tree_writer import TreeWriter
-from lakeseal.branches.values import Changes, Entry
+from lakeseal.branches.values import Changes, Commit, Entry
 from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, RefNotFound, UnsafePath
 from lakeseal.ledger import Ledger
 from lakeseal.storage import open_store
@@ -131,6 +131,90 @@ def test_old_history_loses_its_files_and_keeps_its_place(repo: EmbeddedBranchSto
         with pytest.raises(HistoryExpired):
             use()
     assert repo.create_branch("from tag", "kept").commit == repo.head("kept")
+
+
+def waited(repo: EmbeddedBranchStore) -> None:
+    """Until what was done before is older than what is done next."""
+    last = repo.commit_info("main")
+    while repo.put("main", "tick", b"").time_ms == last.time_ms:
+        pass
+
+
+def test_the_file_of_a_commit_stays_whole_as_long_as_anything_in_it_is_needed(repo: EmbeddedBranchStore) -> None:
+    many = tuple(
+        Entry(path=f"many/{n:02}", address=f"data/x/{n}", size=n, checksum=checksum(b"%d" % n)) for n in range(40)
+    )
+    first = repo.commit("main", Changes(puts=many))
+    assert isinstance(first, Commit)
+    (file,) = (key for key in keys(repo, "_lakeseal/commits/") if first.id[:32] in key)
+    store = repo.objects.open()
+    size = store.head(file).size
+    repo.put("main", "many/20", b"another")
+    waited(repo)
+
+    repo.gc(history_ms=0)
+    assert store.head(file).size == size
+    with embedded_again(repo) as fresh:
+        assert len(list(fresh.list("main", "many"))) == 40
+        with pytest.raises(HistoryExpired):
+            list(fresh.list(first.id))
+    repo.commit("main", Changes(directories=("many",)))
+    waited(repo)
+    waited(repo)
+    assert repo.gc(history_ms=0, dry_run=True).trees > 0
+    assert store.head(file).size == size
+    assert repo.gc(history_ms=0).trees > 0
+
+    assert store.head(file).size < 500
+    assert repo.gc(history_ms=0).trees == 0
+    with embedded_again(repo) as fresh:
+        assert first in list(fresh.log("main"))
+        assert fresh.resolve(first.id[:40]).commit == first.id
+        with pytest.raises(HistoryExpired):
+            list(fresh.list(first.id))
+
+
+def test_what_comes_right_before_recent_commits_can_still_be_read_and_reverted(
+    repo: EmbeddedBranchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.put("main", "a", b"1")
+    waited(repo)
+    before = repo.put("main", "a", b"2")
+    while (last := repo.put("main", "a", b"3")).time_ms == before.time_ms:
+        before = last
+    monkeypatch.setattr(collector, "now_ms", lambda: last.time_ms)
+    repo.gc(history_ms=0)
+
+    with embedded_again(repo) as fresh:
+        assert fresh.read(before.id, "a") in (b"2", b"3")
+        assert len(list(fresh.diff(before.id, "main"))) <= 1
+        fresh.revert("main", "main")
+        assert content(fresh, "main") == content(fresh, before.id)
+        with pytest.raises(HistoryExpired):
+            fresh.read(f"{before.id}~1", "a")
+
+
+def test_further_files_of_large_commits_go_when_nothing_needs_them(
+    repo: EmbeddedBranchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TreeWriter, "largest", 4_000)
+    repo.create_branch("exp")
+    for branch in ("main", "exp"):
+        repo.commit(
+            branch,
+            Changes(
+                puts=tuple(Entry(path=f"{branch}/{n}", address=f"data/x/{n}", size=n, checksum="c") for n in range(60))
+            ),
+        )
+    packs = keys(repo, "_lakeseal/packs/")
+    assert len(packs) > 6
+    assert repo.gc().packs == 0
+    repo.delete_branch("exp")
+
+    assert 0 < repo.gc().packs < len(packs)
+    assert keys(repo, "_lakeseal/packs/") < packs
+    with embedded_again(repo) as fresh:
+        assert len(list(fresh.list("main"))) == 60
 
 
 def test_a_branch_from_before_what_was_kept_of_history_still_merges(repo: EmbeddedBranchStore) -> None:

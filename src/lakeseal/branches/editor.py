@@ -1,14 +1,14 @@
 """Making a new tree out of an old one and a stream of edits.
 
 One pass over the tree in the order of keys. Ranges and nodes that no edit touches are neither read nor written: they
-are carried over by name. A range that is touched is read, changed in Arrow and cut anew, together with its followers
-until a cut falls where one was before. Memory holds some ranges, and the edits at hand.
+are carried over by name. Ranges that are touched are read, changed in Arrow, many as one table, and cut anew, each with
+its followers until a cut falls where one was before. Memory holds some ranges, and the edits at hand.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import ClassVar
 
 import pyarrow as pa
@@ -21,6 +21,8 @@ from lakeseal.branches.ranges import Cutter
 from lakeseal.branches.tree import Row, Rows, TreeFiles
 from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import ENTRIES, Counts, Strategy
+
+_STEPS_AT_ONCE = 1_000
 
 
 class Tally(Struct, kw_only=True):
@@ -44,6 +46,14 @@ class Tally(Struct, kw_only=True):
         self.removed += counts[2]
 
 
+class _Step(Struct, frozen=True, kw_only=True):
+    """A row of the old tree, with what falls into it up to a path; without edits it is left alone."""
+
+    row: Row
+    upper: str | None = None
+    edits: pa.Table | None = None
+
+
 class Editor:
     """For one pass; not to be used again."""
 
@@ -65,7 +75,6 @@ class Editor:
         self._edits = edits
         self._strategy = strategy
         self._cutter = Cutter(files.shape)
-        self._root: Rows = ()
         self._only_looks = only_looks
         self.tally = Tally()
 
@@ -75,65 +84,95 @@ class Editor:
 
     def run(self, rows: Rows) -> Iterator[Row]:
         """The ranges and nodes of the new tree. After a conflict nothing more is written: it can't be used."""
-        self._root = rows
         if rows:
-            self._look_ahead()
-            yield from self._walk(rows, None)
+            self._open_nodes(rows)
+            for steps in self._together(self._steps(rows, None)):
+                yield from self._done(steps)
         else:
-            yield from self._cut(*self._combined(None, self._edits.take(None)))
+            after, ends = self._combined(ENTRIES.empty_table(), self._edits.take(None), [])
+            yield from self._cut(after, _places(after, ends))
         yield from self._written(self._cutter.flush())
 
-    def _walk(self, rows: Sequence[Row], upper_of_last: str | None) -> Iterator[Row]:
-        uppers = [*(row.last for row in rows[:-1]), upper_of_last]
-        for row, upper in zip(rows, uppers, strict=True):
-            touched = self._edits.reaches(row.first, row.last, upper)
-            if not touched and self._cutter.is_fresh:
-                yield row
+    def _open_nodes(self, rows: Rows) -> None:
+        """Reads those that the next edits fall into, many at once."""
+        touched = self._edits.known_touched([row.last for row in rows]) if any(row.node for row in rows) else ()
+        for _ in self._files.expand(rows[number] for number in touched):
+            pass
+
+    def _steps(self, rows: Sequence[Row], upper_of_last: str | None) -> Iterator[_Step]:
+        for row, upper in zip(rows, [*(row.last for row in rows[:-1]), upper_of_last], strict=True):
+            if not self._edits.reaches(row.first, row.last, upper):
+                yield _Step(row=row)
             elif self._edits.swallows(row.first, row.last, upper):
                 self.tally.removed += row.entries
             elif row.node:
-                yield from self._walk(tuple(self._files.expand([row])), upper)
+                yield from self._steps(tuple(self._files.expand([row])), upper)
             else:
-                if touched and not self._files.has(row):
-                    self._look_ahead()
-                entries = self._files.entries(row)
-                yield from self._cut(*self._combined(entries, self._edits.take(upper)))
+                yield _Step(row=row, upper=upper, edits=self._edits.take(upper))
 
-    def _look_ahead(self) -> None:
-        """Reads the ranges that the next edits fall into, many at once."""
-        wanted = self._touched(list(self._files.expand(self._touched(self._root))))
-        for some in islice(self._files.groups(wanted), 1):
-            self._files.fetch(some)
+    def _together(self, steps: Iterator[_Step]) -> Iterator[list[_Step]]:
+        held: list[_Step] = []
+        count = 0
+        for step in steps:
+            held.append(step)
+            count += 0 if step.edits is None else step.row.entries + len(step.edits)
+            if count >= self._files.at_once or len(held) >= _STEPS_AT_ONCE:
+                yield held
+                held, count = [], 0
+        if held:
+            yield held
 
-    def _touched(self, rows: Sequence[Row]) -> list[Row]:
-        return [rows[number] for number in self._edits.known_touched([row.last for row in rows])]
+    def _done(self, steps: Sequence[_Step]) -> Iterator[Row]:
+        """All ranges that are touched are changed as one table, and then cut one by one."""
+        touched = [step for step in steps if step.edits is not None]
+        after, ends = ENTRIES.empty_table(), list[str]()
+        if touched:
+            there = pa.concat_tables(self._files.fetch([step.row for step in touched])).combine_chunks()
+            edits = pa.concat_tables([step.edits for step in touched]).combine_chunks()
+            after, ends = self._combined(there, edits, [step.row.last for step in touched])
+        cuts, start = _places(after, ends), 0
+        for step in steps:
+            if step.edits is None:
+                yield from self._kept(step.row)
+            else:
+                stop = ranges.count_below(after["path"], step.upper, or_equal=True)
+                inside = cuts[bisect_left(cuts, start) : bisect_left(cuts, stop)]
+                yield from self._cut(after.slice(start, stop - start), [cut - start for cut in inside])
+                start = stop
 
-    def _cut(self, entries: pa.Table, ends: list[str]) -> Iterator[Row]:
-        if not len(entries):
-            return
-        rows = {ranges.row_of(entries["path"], path) for path in ends}
-        yield from self._written(self._cutter.feed(entries, sorted(row for row in rows if row is not None)))
+    def _kept(self, row: Row) -> Iterator[Row]:
+        if self._cutter.is_fresh:
+            yield row
+        elif row.node:
+            for inner in self._files.expand([row]):
+                yield from self._kept(inner)
+        else:
+            entries = self._files.entries(row)
+            yield from self._cut(entries, _places(entries, ranges.cut_paths([row.last], self._files.shape)))
+
+    def _cut(self, entries: pa.Table, cuts: Sequence[int]) -> Iterator[Row]:
+        if len(entries):
+            yield from self._written(self._cutter.feed(entries, cuts))
 
     def _written(self, pieces: Iterator[pa.Table]) -> Iterator[Row]:
         for piece in pieces:
             if not self.failed:
                 yield self._writer.put_range(piece)
 
-    def _combined(self, entries: pa.Table | None, edits: pa.Table) -> tuple[pa.Table, list[str]]:
-        """The entries of a range after the edits, and the paths that end ranges."""
+    def _combined(self, there: pa.Table, edits: pa.Table, lasts: Sequence[str]) -> tuple[pa.Table, list[str]]:
+        """The entries of ranges after the edits, and the paths that end ranges."""
         shape = self._files.shape
-        there = ENTRIES.empty_table() if entries is None else entries
         # Only the last path of a range can be one that cuts, or the range would have ended before.
-        ends = ranges.cut_paths(there["path"].slice(len(there) - 1), shape) if len(there) else []
+        ends = ranges.cut_paths(lasts, shape)
         kept = self._outside(there)
         if not len(edits):
             after = kept
         elif kept is there and len(edits) * self.few < len(there):
-            return self._spliced(there, edits), [*ends, *ranges.cut_paths(edits["path"], shape)]
+            return self._spliced(there, edits), [*ends, *ranges.cut_paths(edits["path"].to_pylist(), shape)]
         else:
             fits = self._fits(there.take(pc.index_in(edits["path"], value_set=_one(there["path"]))), edits)
             edits = edits.filter(fits) if not pc.all(fits).as_py() else edits
-            ends += ranges.cut_paths(edits["path"], shape)
+            ends += ranges.cut_paths(edits["path"].to_pylist(), shape)
             kept = kept.filter(pc.invert(pc.is_in(kept["path"], value_set=_one(edits["path"]))))
             after = puts = _puts(edits)
             if len(kept):
@@ -204,6 +243,12 @@ class Editor:
         self.tally.added += len(after) - common
         self.tally.removed += len(before) - common
         self.tally.changed += common - (pc.sum(equal).as_py() or 0)
+
+
+def _places(entries: pa.Table, paths: Sequence[str]) -> list[int]:
+    """Where these paths are among entries, for those that are."""
+    found = {ranges.row_of(entries["path"], path) for path in paths}
+    return sorted(place for place in found if place is not None)
 
 
 def _same(size: pa.Array, checksum: pa.Array, other_size: pa.Array, other_checksum: pa.Array) -> pa.Array:

@@ -42,14 +42,10 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Also: a tree of no more ranges than this has no nodes."""
 
 
-def cut_paths(paths: pa.ChunkedArray | pa.Array, shape: Shape) -> list[str]:
+def cut_paths(paths: Sequence[str], shape: Shape) -> list[str]:
     """Those of the paths that end a range."""
     blake2b, every = hashlib.blake2b, shape.cut
-    return [
-        path
-        for path in paths.to_pylist()
-        if int.from_bytes(blake2b(path.encode(), digest_size=8).digest()) % every == 0
-    ]
+    return [path for path in paths if int.from_bytes(blake2b(path.encode(), digest_size=8).digest()) % every == 0]
 
 
 def range_id(entries: pa.Table) -> str:

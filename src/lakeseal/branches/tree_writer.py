@@ -107,7 +107,7 @@ class TreeWriter(AbstractContextManager["TreeWriter"]):
             if item.node and not held:
                 rows.append(item)
                 continue
-            for row in self._files.expand([item]):
+            for row in self._files.expand([item]) if item.node else (item,):
                 held.append(row)
                 if int(row.id[:12], 16) % shape.node_cut == 0 or len(held) >= shape.node_longest:
                     rows.append(self._put_node(tuple(held)))
