@@ -8,6 +8,8 @@ the cost follows the change, their times are alike.
 - `5 merges of 100 files in one directory`: of what jobs write to one place, in five parts of the tree, since ranges are
   of different lengths.
 - `5 merges of 100 files all over`: the same number, each in another part of the tree: many ranges change.
+- `5 merges of 100 files all over, beside 100 others`: and the destination has changed the same parts meanwhile, so that
+  each range has to be merged file by file.
 - `4,000 files, commit and merge`: a job with 4,000 partitions, from its first call to its last; and the same as an
   overwrite that has to remove 4,000 files that another job put there meanwhile.
 """
@@ -32,10 +34,13 @@ SIZES = {"1,000,000": 1_000_000, "10,000": 10_000, "1": 1}
 
 
 def main(report: Report) -> None:
-    folders = {name: harness.data_folder(f"branches-{size}", build, files=size) for name, size in SIZES.items()}
+    folders = {
+        name: harness.data_folder(f"branches-format-2-{size}", build, files=size) for name, size in SIZES.items()
+    }
     for case, function, arguments in (
         ("5 merges of 100 files in one directory", merge, {"scattered": False}),
         ("5 merges of 100 files all over", merge, {"scattered": True}),
+        ("5 merges of 100 files all over, beside 100 others", merge, {"scattered": True, "beside": True}),
         ("4,000 files, commit and merge", job, {"overwrite": False}),
         ("4,000 files over 4,000 others, commit and merge", job, {"overwrite": True}),
     ):
@@ -55,7 +60,7 @@ def build(folder: Path, files: int) -> None:
     repo.close()
 
 
-def merge(timer: Timer, folder: str, scattered: bool) -> dict[str, int]:
+def merge(timer: Timer, folder: str, scattered: bool, beside: bool = False) -> dict[str, int]:
     from lakeseal.branches import embedded
     from lakeseal.branches.values import Changes
 
@@ -66,7 +71,10 @@ def merge(timer: Timer, folder: str, scattered: bool) -> dict[str, int]:
         job = repo.begin_job(uuid.uuid4().hex, dest="main", path=f"warehouse/{place}/out")
         names = [f"warehouse/{_name(n * 9973 + 1)}x" if scattered else f"{job.path}/part-{n:05}" for n in range(100)]
         repo.commit(job.branch, Changes(puts=_entries(names, job.data_prefix)), job=job.id)
-        repo.put("main", f"warehouse/{place}/moved", b"")
+        if beside:
+            repo.commit("main", Changes(puts=_entries([f"{name}y" for name in names], "data/beside")))
+        else:
+            repo.put("main", f"warehouse/{place}/moved", b"")
         repo.close()
 
         with timer:

@@ -93,7 +93,10 @@ def _sweep(
 def _take_out_reachable(ground: Ground, listing: Listing, standing: Standing) -> list[str]:
     """Answers with the commits that stay without their trees, and have them still."""
     roots = sorted(set(standing.roots))
-    commits = list(ground.history.ancestors(roots))
+    commits, shortest = [], []
+    for commit in ground.history.ancestors(roots):
+        commits.append(commit)
+        shortest.append(ground.history.shortest(commit.id))
     # The parents as well, so that every recent commit can be reverted.
     recent = [commit for commit in commits if commit.time_ms >= standing.horizon_ms]
     whole = {*roots, *(id_ for commit in recent for id_ in (commit.id, *commit.parents))}
@@ -109,9 +112,9 @@ def _take_out_reachable(ground: Ground, listing: Listing, standing: Standing) ->
     for kind in (Kind.COMMIT, Kind.PACK):
         listing.take_out(kind, map(key_of, marks.files))
     given_up = []
-    for commit in commits:
+    for commit, least in zip(commits, shortest, strict=True):
         key = file_key(commit.id)
-        if listing.size(Kind.COMMIT, key) > ground.history.shortest(commit.id):
+        if listing.size(Kind.COMMIT, key) > least:
             given_up.append(commit.id)
         listing.take_out(Kind.COMMIT, [key])
     return given_up

@@ -13,7 +13,7 @@ from lakeseal.branches.history import History
 from lakeseal.branches.objects import open_object
 from lakeseal.branches.tree import Rows, TreeFiles
 from lakeseal.branches.values import Commit, Entry, Ref
-from lakeseal.errors import BrokenTree, HistoryExpired, RefNotFound
+from lakeseal.errors import BrokenTree, HistoryExpired, ObjectNotFound, RefNotFound
 from lakeseal.storage import Store, StoreSpec
 
 _back = re.compile(r"(.+?)~(\d{1,6})\Z", re.DOTALL)
@@ -65,7 +65,7 @@ class Ground(Struct, frozen=True, kw_only=True):
         try:
             return self.files.root(commit.tree)
         except BrokenTree as error:
-            if commit.time_ms < self.heads.look("").horizon_ms:
+            if isinstance(error.__cause__, ObjectNotFound) and commit.time_ms < self.heads.look("").horizon_ms:
                 raise _expired(commit) from error
             raise
 

@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 from lakeseal import typed_json
 from lakeseal.branches.kept import Kept
 from lakeseal.branches.paths import is_commit_id
-from lakeseal.branches.pieces import COMMITS, Pieces, Place, key_of
+from lakeseal.branches.pieces import COMMITS, SHORTENED, WHOLE, Pieces, Place, key_of
 from lakeseal.branches.tree_writer import TreeWriter
 from lakeseal.branches.values import Commit, Counts
 from lakeseal.errors import BrokenTree, InvalidArgument, ObjectNotFound, RefNotFound
@@ -29,8 +29,7 @@ _CACHED = 10_000
 _SHORTEST_ID = 8
 _HALF = 32
 """Of an id, so many characters are the file's name, and as many are the hash."""
-_END = b"LSC2"
-_LENGTH_AND_END = 4 + len(_END)
+_LENGTH_AND_END = 4 + len(WHOLE)
 
 
 class _Record(Struct, frozen=True, kw_only=True):
@@ -119,7 +118,7 @@ class History:
 
     def shorten(self, commit_id: str) -> None:
         """Gives up the tree of a commit, which stays in the log."""
-        self._pieces.store.put(file_key(commit_id), _sealed(self._record(_file(commit_id))))
+        self._pieces.store.put(file_key(commit_id), _sealed(self._record(_file(commit_id)), SHORTENED))
 
     def by_short_id(self, text: str) -> str | None:
         """The whole id of the one commit whose id begins so."""
@@ -150,9 +149,9 @@ class History:
 
     def _record(self, file: str) -> bytes:
         start, tail = self._pieces.tail(file)
-        if tail[-len(_END) :] != _END:
+        if not tail.endswith((WHOLE, SHORTENED)):
             raise BrokenTree("a commit's file does not end as it should", file=key_of(file))
-        length = int.from_bytes(tail[-_LENGTH_AND_END : -len(_END)], "little")
+        length = int.from_bytes(tail[-_LENGTH_AND_END : -len(WHOLE)], "little")
         begin = start + len(tail) - _LENGTH_AND_END - length
         if begin < 0:
             raise BrokenTree("a commit's file is shorter than it says", file=key_of(file))
@@ -251,9 +250,9 @@ def _hash(record: bytes) -> str:
     return hashlib.sha256(record).hexdigest()[:_HALF]
 
 
-def _sealed(record: bytes) -> bytes:
+def _sealed(record: bytes, end: bytes = WHOLE) -> bytes:
     """As it stands at the end of a file."""
-    return record + len(record).to_bytes(4, "little") + _END
+    return record + len(record).to_bytes(4, "little") + end
 
 
 def _decoded(data: bytes, commit_id: str) -> _Read:

@@ -25,6 +25,10 @@ from lakeseal.storage import Store
 COMMITS = f"{META}commits/"
 PACKS = f"{META}packs/"
 
+WHOLE = b"LSC2"
+SHORTENED = b"LSC0"
+"""The last bytes of a commit's file: with the pieces of its tree, or without."""
+
 LARGEST = 32 << 20
 _TAIL = 128 << 10
 _GAP = 128 << 10
@@ -54,13 +58,17 @@ class Pieces:
         self._windows: Kept[str, tuple[int, bytes]] = Kept(_KEPT_BYTES, lambda window: len(window[1]))
         self._unwritten: dict[str, bytearray] = {}
 
-    def near_the_end(self, place: Place) -> bytes:
-        """A piece that is read along with the end of its file, if it lies there."""
+    def root(self, place: Place) -> bytes:
+        """The root of a tree, which is read with the end of its file."""
+        if place.file in self._unwritten:
+            return self.get([place])[0]
         try:
-            if place.file not in self._unwritten:
-                self.tail(place.file)
+            _, tail = self.tail(place.file)
         except ObjectNotFound as error:
             raise _missing(error) from error
+        if tail.endswith(SHORTENED):
+            given_up = ObjectNotFound("it was given up with old history", file=key_of(place.file))
+            raise _missing(given_up) from given_up
         return self.get([place])[0]
 
     def tail(self, file: str) -> tuple[int, bytes]:

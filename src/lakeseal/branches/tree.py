@@ -96,7 +96,7 @@ class TreeFiles:
         place = place_of(tree)
         found = self._rows.get(place)
         if found is None:
-            found = self._decoded(tree.partition("-")[0], place, self.pieces.near_the_end(place))
+            found = self._decoded(tree.partition("-")[0], place, self.pieces.root(place))
         return found
 
     def expand(self, rows: Iterable[Row]) -> Iterator[Row]:
