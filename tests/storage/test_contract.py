@@ -88,6 +88,7 @@ def test_a_key_that_could_leave_the_root_is_refused_by_every_call(store: Store, 
     calls: list[Callable[[], object]] = [
         lambda: store.get(key),
         lambda: store.get_range(key, 0, 1),
+        lambda: store.get_ranges(key, [(0, 1), (5, 1)]),
         lambda: store.get_many([key]),
         lambda: store.head(key),
         lambda: store.put(key, b""),
@@ -113,6 +114,7 @@ def test_an_absent_object_is_not_found_by_every_reading_call(store: Store) -> No
             lambda key=key: store.get(key),  # type: ignore[misc]
             lambda key=key: store.get_range(key, 0, 5),  # type: ignore[misc]
             lambda key=key: store.get_range(key, 0, 0),  # type: ignore[misc]
+            lambda key=key: store.get_ranges(key, [(0, 5), (9, 1)]),  # type: ignore[misc]
             lambda key=key: store.get_many(["there/x", key]),  # type: ignore[misc]
             lambda key=key: store.head(key),  # type: ignore[misc]
             lambda key=key: store.open_read(key),  # type: ignore[misc]
@@ -168,6 +170,11 @@ def test_a_range_ends_with_the_object_and_is_empty_beyond_it(
 ) -> None:
     store.put("k", b"0123456789")
     assert store.get_range("k", start, length) == expected
+
+
+def test_several_ranges_come_in_the_order_asked_for(store: Store) -> None:
+    store.put("k", b"0123456789")
+    assert store.get_ranges("k", [(8, 100), (3, 4), (11, 5), (0, 2), (3, 4)]) == [b"89", b"3456", b"", b"01", b"3456"]
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1)])
