@@ -24,7 +24,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,7 +57,9 @@ INSERTS = "one-row inserts"
 
 
 def main(report: Report) -> None:
-    with tempfile.TemporaryDirectory(prefix="lakeseal-bench-owner-") as folder:
+    # Files of all cases are deleted at the end: ext4 without a journal looks at each inode that was freed in the last
+    # minutes before it makes a new file, which then takes ten times as long.
+    with harness.scratch() as folder:
         for database in DATABASES:
             for case, shape in CASES.items():
                 _compare(report, folder, f"{database}: {case}", {"database": database, **shape})
@@ -68,11 +69,11 @@ def main(report: Report) -> None:
             report.say(f"{database}: get_commits with 10,000 tables: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
 
 
-def _compare(report: Report, folder: str, case: str, shape: dict[str, Any]) -> None:
+def _compare(report: Report, folder: Path, case: str, shape: dict[str, Any]) -> None:
     ways: dict[str, Callable[..., dict[str, int]]] = {"direct": commits, "http": http_commits, INSERTS: inserts}
     if shape["tables"] == 1 and shape["writers"] < 32:
         ways |= {"transactions": transactions, "http transactions": http_transactions}
-    notes = {way: Path(folder, uuid.uuid4().hex) for way in ways}
+    notes = {way: folder / uuid.uuid4().hex for way in ways}
     subjects = [
         Subject(name=way, function=function, arguments={**shape, "notes": str(notes[way])})
         for way, function in ways.items()
@@ -119,7 +120,7 @@ def get_commits(timer: Timer, database: str, tables: int) -> dict[str, float]:
     from lakeseal.ledger.schema import tables as table_rows
     from lakeseal.owner.ledger_owner import LedgerOwner
 
-    with _database(database) as (url, _):
+    with harness.scratch() as folder, _database(database, folder) as (url, _):
         opened = ledger.open(url)
         names = [f"s3://bucket/lake/table-{number}" for number in range(tables)]
         for start in range(0, tables, 1000):
@@ -304,7 +305,7 @@ def _measured(
     from lakeseal.owner.ledger_owner import flush
 
     with ExitStack() as stack:
-        url, home = stack.enter_context(_database(database))
+        url, home = stack.enter_context(_database(database, Path(notes).parent))
         _in_child(lambda: _prepare(url, home, tables))
         way = stack.enter_context(_service(url)) if over_http else url
         go, release = os.pipe()
@@ -375,16 +376,16 @@ def _in_child(do: Callable[[], None]) -> None:
 
 
 @contextmanager
-def _database(name: str) -> Iterator[tuple[str, Path]]:
+def _database(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """With a new directory in `folder`, which is left there."""
     from lakeseal.testing.postgres import postgres_server
 
-    with ExitStack() as stack:
-        home = Path(tempfile.mkdtemp(prefix="lakeseal-bench-owner-", dir=os.environ.get("LAKESEAL_BENCH_DATA")))
-        stack.callback(shutil.rmtree, home, ignore_errors=True)
-        if name == "sqlite":
-            yield f"sqlite:///{home}/ledger.db", home
-        else:
-            yield stack.enter_context(postgres_server(max_connections="200", shared_buffers="256MB")), home
+    home = Path(tempfile.mkdtemp(dir=folder))
+    if name == "sqlite":
+        yield f"sqlite:///{home}/ledger.db", home
+    else:
+        with postgres_server(max_connections="200", shared_buffers="256MB") as url:
+            yield url, home
 
 
 def _percentiles(values: list[float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ promise, as for any write. Rows are locked in the order of their names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -128,8 +128,7 @@ def _check(table: sa.Table, column: str) -> Check:
     if not isinstance(kind, Name | Int | Json):
         return _as_it_is
     # The types check values alike for all dialects.
-    check: Callable[[Any, Any], Any] = kind.process_bind_param
-    return lambda value: check(value, None)
+    return partial(kind.process_bind_param, dialect=None)  # type: ignore[arg-type]
 
 
 def _as_it_is(value: Any) -> Any:

@@ -114,7 +114,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
                 ("protocol", line.protocol),
                 ("metaData", line.meta_data),
             )
-            if raw is not None
+            if bytes(raw) not in _ABSENT
         ]
         return cls.of_actions(decode_line(b'{"%b":%b}' % (name.encode(), bytes(raw)))[0] for name, raw in raws)
 
@@ -135,11 +135,12 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Line(msgspec.Struct, rename="camel"):
-    commit_info: msgspec.Raw | None = None
-    protocol: msgspec.Raw | None = None
-    meta_data: msgspec.Raw | None = None
+    commit_info: msgspec.Raw = msgspec.Raw()
+    protocol: msgspec.Raw = msgspec.Raw()
+    meta_data: msgspec.Raw = msgspec.Raw()
 
 
+_ABSENT = (b"", b"null")
 _decoder = typed_json.decoder(_Line)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-import anyio
 from starlette.types import Receive
 
 from lakeseal.errors import InvalidArgument, RequestTooLarge
@@ -56,18 +56,20 @@ async def read_body(receive: Receive, said: str | None, limit: int) -> bytes:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
-    with anyio.move_on_after(_BODY_SECONDS):
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise InvalidArgument("The request ended before its body")
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            if size > limit:
-                raise _too_large(limit)
-            if not message.get("more_body", False):
-                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-    raise InvalidArgument(f"The request's body did not arrive within {_BODY_SECONDS} s")
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise InvalidArgument("The request ended before its body")
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                if not message.get("more_body", False):
+                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    except TimeoutError:
+        raise InvalidArgument(f"The request's body did not arrive within {_BODY_SECONDS} s") from None
 
 
 def _too_large(limit: int) -> RequestTooLarge:

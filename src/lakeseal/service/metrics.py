@@ -18,6 +18,7 @@ from lakeseal.errors import LakesealError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BOUNDS = (*(f"{seconds:g}" for seconds in _BUCKETS), "+Inf")
 _STATUSES = ("2xx", "3xx", "4xx", "5xx")
 _KINDS = tuple(
     value.kind for value in vars(errors).values() if isinstance(value, type) and issubclass(value, LakesealError)
@@ -68,19 +69,16 @@ class Metrics:
     def answered(self, call: str, status: int, seconds: float, kind: str | None) -> None:
         """One request is over; `kind` is that of its error."""
         self._add("lakeseal_requests_total", (("call", call), ("status", f"{status // 100}xx")))
-        # The bucket "+Inf" is the last one.
-        place = bisect_left(_BUCKETS, seconds)
-        bound = _bound(_BUCKETS[place]) if place < len(_BUCKETS) else "+Inf"
-        self._add("lakeseal_request_seconds_bucket", (("call", call), ("le", bound)))
+        self._add("lakeseal_request_seconds_bucket", (("call", call), ("le", _BOUNDS[bisect_left(_BUCKETS, seconds)])))
         self._add("lakeseal_request_seconds_sum", (("call", call),), seconds)
         if kind is not None:
             self._add("lakeseal_refusals_total", (("kind", kind),))
 
-    def ratified(self, versions: int) -> None:
-        self._add("lakeseal_commits_total", (), versions)
+    def ratified(self) -> None:
+        self._add("lakeseal_commits_total", ())
 
-    def conflicted(self, versions: int) -> None:
-        self._add("lakeseal_conflicts_total", (), versions)
+    def conflicted(self) -> None:
+        self._add("lakeseal_conflicts_total", ())
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """In Prometheus' format; `gauges` have a help text and a value each."""
@@ -103,7 +101,7 @@ class Metrics:
         for call in self._calls:
             count = 0.0
             lines = []
-            for bound in (*map(_bound, _BUCKETS), "+Inf"):
+            for bound in _BOUNDS:
                 labels: Labels = (("call", call), ("le", bound))
                 count += self._sum((f"{name}_bucket", labels))
                 lines.append(_line(f"{name}_bucket", labels, count))
@@ -116,7 +114,7 @@ class Metrics:
         for call in self._calls:
             for status in _STATUSES:
                 yield "lakeseal_requests_total", (("call", call), ("status", status))
-            for bound in (*map(_bound, _BUCKETS), "+Inf"):
+            for bound in _BOUNDS:
                 yield "lakeseal_request_seconds_bucket", (("call", call), ("le", bound))
             yield "lakeseal_request_seconds_sum", (("call", call),)
         for kind in _KINDS:
@@ -146,10 +144,6 @@ class Metrics:
 def _line(name: str, labels: Sequence[tuple[str, str]], value: float) -> str:
     inside = ",".join(f'{key}="{text}"' for key, text in labels)
     return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
-
-
-def _bound(seconds: float) -> str:
-    return f"{seconds:g}"
 
 
 def _number(value: float) -> str:

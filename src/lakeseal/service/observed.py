@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import time
@@ -43,13 +44,15 @@ class Observed:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._first_id = uuid.uuid4().hex
+        self._ids = itertools.count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         said = next((str(value, "latin-1") for name, value in scope["headers"] if name == _NAME), "")
-        note = scope[_KEY] = Note(said if _ID.fullmatch(said) else uuid.uuid4().hex)
+        note = scope[_KEY] = Note(said if _ID.fullmatch(said) else f"{self._first_id}-{next(self._ids)}")
         start = time.perf_counter()
 
         async def noted(message: Message) -> None:
@@ -63,10 +66,9 @@ class Observed:
         finally:
             seconds = time.perf_counter() - start
             scope["app"].state.service.metrics.answered(note.call, note.status, seconds, note.kind)
-            _log.log(
-                logging.DEBUG if note.call in _QUIET and note.status == 200 else logging.INFO,
-                "request",
-                extra={
+            level = logging.DEBUG if note.call in _QUIET and note.status == 200 else logging.INFO
+            if _log.isEnabledFor(level):
+                told = {
                     "request_id": note.request_id,
                     "call": note.call,
                     "status": note.status,
@@ -74,5 +76,5 @@ class Observed:
                     "token": note.token_id,
                     "table": note.table,
                     "error": note.kind,
-                },
-            )
+                }
+                _log.log(level, "request", extra=told)

@@ -111,8 +111,11 @@ class Service:
     def count(self, reply: Any) -> None:
         """What was ratified, and what came too late."""
         if isinstance(reply, BatchAnswer):
-            self.metrics.ratified(sum(isinstance(one, Ratified) for one in reply.commits))
-            self.metrics.conflicted(sum(isinstance(one, Taken) for one in reply.commits))
+            for one in reply.commits:
+                if isinstance(one, Ratified):
+                    self.metrics.ratified()
+                elif isinstance(one, Taken):
+                    self.metrics.conflicted()
 
     def tables(self, caller: Caller, *, prefix: str = "", after: str = "", limit: int) -> TableList:
         """Those that the caller may read."""
