@@ -55,13 +55,14 @@ T = TypeVar("T")
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """How long to keep trying. Delays grow from the first to the longest and are cut at random."""
+    """How long to keep trying. Delays grow from the first, or from the time of an attempt if that is longer, to the
+    longest, and are cut at random."""
 
     attempts: int = 1000
     """With n writers on one table each attempt wins with about 1/n, so this must be far above the number of writers."""
     deadline_s: float = 300.0
     first_delay_s: float = 0.001
-    longest_delay_s: float = 0.2
+    longest_delay_s: float = 1.0
     first_doubt_s: float = 0.02
     """The first delay after a lost reply, when the store needs time rather than luck."""
     longest_doubt_s: float = 2.0
@@ -237,21 +238,24 @@ class Patience:
 
     def __init__(self, retry: Retry) -> None:
         self._retry = retry
-        self._until = time.monotonic() + retry.deadline_s
+        self._began = time.monotonic()
+        self._until = self._began + retry.deadline_s
 
     def wait(self, times: int, *, in_doubt: bool = False) -> bool:
         """False, at once, if there is no time left."""
-        left = self._until - time.monotonic()
+        now = time.monotonic()
+        left = self._until - now
         if left <= 0:
             return False
-        first, longest = (
-            (self._retry.first_doubt_s, self._retry.longest_doubt_s)
-            if in_doubt
-            else (self._retry.first_delay_s, self._retry.longest_delay_s)
-        )
+        if in_doubt:
+            first, longest = self._retry.first_doubt_s, self._retry.longest_doubt_s
+        else:
+            # Where an attempt takes long, on a store that is far away, so does the one of whoever was faster.
+            first, longest = max(self._retry.first_delay_s, now - self._began), self._retry.longest_delay_s
         delay = min(longest, first * 2 ** min(times - 1, 30))
         # Jitter keeps writers from meeting again; it decides nothing that an attacker could want to know.
         time.sleep(min(left, random.uniform(0, delay)))  # noqa: S311
+        self._began = time.monotonic()
         return True
 
     def through(self, call: Callable[[], T]) -> T:

@@ -48,6 +48,7 @@ T = TypeVar("T")
 _COMMITS_AT_ONCE = 64
 _LINE_HEAD = 32
 _IDENTITY_BYTES = 1024
+_KEPT_BYTES = 1 << 16
 _PROBES = 3
 
 
@@ -65,6 +66,8 @@ class DeltaLog:
         self._lock = RLock()
         self._latest: Snapshot | None = None
         self._latest_commit: bytes | None = None
+        self._newest_commits: dict[int, bytes] = {}
+        """Those that the last refresh has read: whoever lost a race asks for them next."""
 
     @property
     def table(self) -> str:
@@ -118,7 +121,7 @@ class DeltaLog:
 
     def commit_actions(self, version: int) -> list[Action]:
         with located(table=self.table, version=version, file=commit_path(version)):
-            return codec.decode(self.commit_bytes(version))
+            return codec.decode(self._newest_commits.get(version) or self.commit_bytes(version))
 
     def commits(self, start: int, end: int) -> Iterator[LogCommit]:
         """The commits `start` to `end`, both included, from under their own names in the log."""
@@ -182,6 +185,7 @@ class DeltaLog:
 
     def _refreshed(self, latest: Snapshot) -> Snapshot | None:
         """`latest` with the commits above it, or None where only reading anew can tell."""
+        self._newest_commits = {}
         unbackfilled = self._source.unbackfilled(latest.version) if self._source is not None else {}
         if self._latest_commit is not None and self._beginning(latest.version, unbackfilled) != self._latest_commit:
             return None  # the table was dropped, and perhaps made anew
@@ -201,6 +205,7 @@ class DeltaLog:
             return None if hint is not None and hint.version > latest.version else latest
         snapshot = Snapshot.of(self.table, replay(latest.state, commits))
         self._latest, self._latest_commit = snapshot, commits[-1].data[:_IDENTITY_BYTES]
+        self._newest_commits = {c.version: c.data for c in commits if len(c.data) <= _KEPT_BYTES}
         return snapshot
 
     def _probe(self, version: int, unbackfilled: Mapping[int, str]) -> LogCommit | None:
