@@ -159,8 +159,9 @@ def test_a_job_of_4000_files_that_loses_a_race_makes_at_most_10_store_calls(
                 slipped.append(first.commit())
                 del watched.stores[before:]
 
-        second = ClaimedJob(reopened(store), path, FILES, job_id=uuid.uuid4().hex, mode=mode, checks=[slip_in])
+        writer = reopened(store)
         watched.forget()
+        second = ClaimedJob(writer, path, FILES, job_id=uuid.uuid4().hex, mode=mode, checks=[slip_in])
         assert second.commit().attempts == 2
         assert len(watched.store_calls(others)) <= 10, watched.store_calls(others)
     jobs = 1 if mode == "overwrite" else 4

@@ -29,6 +29,8 @@ class Merging:
         self._strategy = strategy
         self.source = source
         self.dest = dest
+        # First, since the file with the tree of a merge that got through before mostly has the job's commit, too.
+        self._onto = ground.rows(dest)
         self._apart = ground.history.diverge(source.id, dest.id)
         self._plan = Plan()
 
@@ -43,7 +45,7 @@ class Merging:
         sides = Sides(
             base=ground.rows(base) if base is not None else (),
             source=ground.rows(self.source),
-            dest=ground.rows(self.dest),
+            dest=self._onto,
             source_commits=self._apart.left,
             dest_commits=self._apart.right,
             counts=self.source.counts if is_next else None,

@@ -2,8 +2,8 @@
 
 All that one commit or merge adds to a repository is one file, written once: the ranges it made, the nodes, the root,
 and at the end the commit's record (see `history`). Who needs a piece asks for that part of the file. A request costs
-more than some bytes, so what lies close together is read at once, what follows is read along with a single piece and
-kept for a while, and so is the end of a file, which has the root and the nodes.
+more than some bytes, so what lies close together is read at once, and what is around a single piece, or at the end of
+a file, is read along and kept for a while.
 
 A file's name is a random id of the operation that writes it. Nobody else ever writes that name, so garbage that is
 being removed is never taken for somebody's new file. Beyond `LARGEST` bytes more files follow, with numbers; they are
@@ -33,8 +33,8 @@ LARGEST = 32 << 20
 _TAIL = 128 << 10
 _GAP = 128 << 10
 """So many bytes in between are read along."""
-_WINDOW = 512 << 10
-"""So many are read for a single piece."""
+_AROUND = 512 << 10
+"""So many are read before and after a single piece."""
 _AT_ONCE = 16 << 20
 _KEPT_BYTES = 16 << 20
 
@@ -63,7 +63,7 @@ class Pieces:
         if place.file in self._unwritten:
             return self.get([place])[0]
         try:
-            _, tail = self.tail(place.file)
+            _, tail = self.tail(place.file, place)
         except ObjectNotFound as error:
             raise _missing(error) from error
         if tail.endswith(SHORTENED):
@@ -71,15 +71,19 @@ class Pieces:
             raise _missing(given_up) from given_up
         return self.get([place])[0]
 
-    def tail(self, file: str) -> tuple[int, bytes]:
-        """The end of a file, and where it begins."""
+    def tail(self, file: str, near_the_end: Place | None = None) -> tuple[int, bytes]:
+        """The end of a file, and where it begins. Who knows a place near to it gets more."""
         found = self._tails.get(file)
+        if found is None and near_the_end is not None:
+            start, stop = _around(near_the_end.start, near_the_end.start + near_the_end.length)
+            (data,) = self.store.get_ranges(key_of(file), [(start, stop - start)])
+            found = (start, data) if len(data) < stop - start else None
         if found is None:
             with self.store.open_read(key_of(file)) as reader:
                 start = max(0, reader.size() - _TAIL)
                 reader.seek(start)
                 found = start, reader.read()
-            self._tails.put(file, found)
+        self._tails.put(file, found)
         return found
 
     def get(self, places: Sequence[Place]) -> list[bytes]:
@@ -123,13 +127,14 @@ class Pieces:
 
     def _read(self, file: str, wanted: list[Place]) -> dict[Place, bytes]:
         spans = _spans(wanted)
-        if len(spans) == 1:
-            spans = [(spans[0][0], max(spans[0][1], spans[0][0] + _WINDOW))]
+        is_alone = len(spans) == 1 and spans[0][1] - spans[0][0] < _AROUND
+        if is_alone:
+            spans = [_around(*spans[0])]
         try:
             blobs = self.store.get_ranges(key_of(file), [(start, stop - start) for start, stop in spans])
         except ObjectNotFound as error:
             raise _missing(error) from error
-        if len(spans) == 1:
+        if is_alone:
             self._windows.replace(file, (spans[0][0], blobs[0]))
         found, number = {}, 0
         for place in wanted:
@@ -138,6 +143,10 @@ class Pieces:
             at = place.start - spans[number][0]
             found[place] = blobs[number][at : at + place.length]
         return found
+
+
+def _around(start: int, stop: int) -> tuple[int, int]:
+    return max(0, start - _AROUND), stop + _AROUND
 
 
 def _spans(wanted: Sequence[Place]) -> list[tuple[int, int]]:

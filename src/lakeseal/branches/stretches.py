@@ -60,33 +60,30 @@ def join(
 ) -> Joined:
     """`emptied` shall be as on the source, and `left_alone` as on the destination, whatever was the base."""
     joined = Joined()
-    as_source, as_dest = Intervals(emptied), Intervals(left_alone)
-
-    def decide(one: Stretch) -> None:
-        base, source, dest = (_ids(rows) for rows in (one.base, one.source, one.dest))
-        if source == base and (dest == base or not as_source.meeting(one.low, one.high)):
-            joined.rows += one.dest
-        elif dest == base and not as_dest.meeting(one.low, one.high):
-            joined.rows += one.source
-            joined.taken.append(one)
-        elif source == dest:
-            joined.rows += one.dest
-            joined.agreed.append(one)
-        elif one.has_nodes:
-            walk(_opened(files, one))
-        else:
-            joined.rows += one.dest
-            joined.clashes.append(one)
-
-    def walk(whole: Stretch) -> None:
-        for one, common in _parted(whole):
-            for part in _at_cuts(one):
-                decide(part)
-            if common is not None:
-                joined.rows.append(common)
-
-    walk(Stretch(low="", high=None, base=base, source=source, dest=dest))
+    whole = Stretch(low="", high=None, base=base, source=source, dest=dest)
+    _join(joined, files, whole, Intervals(emptied), Intervals(left_alone))
     return joined
+
+
+def _join(joined: Joined, files: TreeFiles, whole: Stretch, as_source: Intervals, as_dest: Intervals) -> None:
+    for between, common in _parted(whole):
+        for one in _at_cuts(between):
+            base, source, dest = (_ids(rows) for rows in (one.base, one.source, one.dest))
+            if source == base and (dest == base or not as_source.meeting(one.low, one.high)):
+                joined.rows += one.dest
+            elif dest == base and not as_dest.meeting(one.low, one.high):
+                joined.rows += one.source
+                joined.taken.append(one)
+            elif source == dest:
+                joined.rows += one.dest
+                joined.agreed.append(one)
+            elif one.has_nodes:
+                _join(joined, files, _opened(files, one), as_source, as_dest)
+            else:
+                joined.rows += one.dest
+                joined.clashes.append(one)
+        if common is not None:
+            joined.rows.append(common)
 
 
 def _parted(whole: Stretch) -> Iterator[tuple[Stretch, Row | None]]:
