@@ -8,6 +8,8 @@ confluent-kafka by its fastest call, with the same settings of the client, and c
 Both have run once before on a small topic (workers started, code loaded). Messages of 100 bytes and of 1 KB.
 
 `no news`: a run over the same pipeline when all is published, Spark being up.
+
+`200 datasets`: one small file each, to directories; tasks publish them, beside the same run whose driver does.
 """
 
 from __future__ import annotations
@@ -60,6 +62,13 @@ def main(report: Report) -> None:
         for one in measured:
             report.say(f"  {one.subject}: {arguments['count'] / one.median_seconds:,.0f} messages/s")
     report.compare("no news", [Subject(name="lakeseal", function=no_news)])
+    report.compare(
+        "200 datasets",
+        [
+            Subject(name="tasks publish", function=many, arguments={"least": 64}),
+            Subject(name="the driver publishes", function=many, arguments={"least": 1000}),
+        ],
+    )
 
 
 def ingest(timer: Timer, size: int, count: int, partitions: int) -> dict[str, int]:
@@ -90,6 +99,27 @@ def no_news(timer: Timer) -> dict[str, str]:
         with timer:
             result = pipeline.run(spark)
         return {"state": result.state}
+
+
+def many(timer: Timer, least: int) -> dict[str, int]:
+    from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, Pipeline, spreading
+
+    spreading.FROM = least
+    with _spark() as spark, scratch() as folder:
+        datasets = []
+        for n in range(200):
+            (folder / f"in/{n}").mkdir(parents=True)
+            source = FilesSource(path=str(folder / f"in/{n}"), format="json", schema="id long")
+            target = DirectoryTarget(path=str(folder / f"out/{n}"))
+            datasets.append(Dataset(name=f"d{n}", source=source, target=target))
+        pipeline = Pipeline(name="many", ledger=f"sqlite:///{folder}/ledger.db", datasets=datasets)
+        for run in range(2):
+            for n in range(200):
+                (folder / f"in/{n}/{run}.json").write_text("".join(f'{{"id": {i}}}\n' for i in range(100)))
+            if not run:
+                pipeline.run(spark)
+        with timer, cpu_of_children(timer):
+            return {"rows": pipeline.run(spark).rows}
 
 
 def _pipeline(folder: Path, address: str, topic: str) -> Any:
