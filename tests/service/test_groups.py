@@ -21,6 +21,7 @@ from lakeseal.protocol.codec import encode
 from lakeseal.service.access import ANONYMOUS, Caller, Grant
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.lane import Lane
+from lakeseal.service.service import Service
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import add, create, managed_log, paths
@@ -40,6 +41,22 @@ def body(owner: HttpOwner, store: Store, version: int, txn: str, *, more: bytes 
 def kinds(done: Sequence[Any]) -> list[Any]:
     """What each came to: the answer's type, the error's type, or None for what has to be done alone."""
     return [one and (type(one[1].commits[0]) if isinstance(one, tuple) else type(one)) for one in done]
+
+
+def together(service: Service, asked: Sequence[tuple[bytes, Caller]]) -> list[Any]:
+    """As the lane does it, with all of them in one group."""
+    done: list[Any] = [None] * len(asked)
+    admitted = {}
+    for place, one in enumerate(asked):
+        try:
+            request = service.admit(one)
+        except Exception as error:
+            done[place] = error
+        else:
+            admitted |= {} if request is None else {place: request}
+    for place, answer in zip(admitted, service.ratify_together(list(admitted.values())), strict=True):
+        done[place] = answer
+    return done
 
 
 SMUGGLED = (
@@ -71,7 +88,7 @@ def test_one_that_is_refused_one_that_conflicts_and_one_that_is_malformed_leave_
             (far, ANONYMOUS),
             (body(owner, b, 1, "b1"), ANONYMOUS),
         ]
-        done = client.service.ratify_together(asked)
+        done = together(client.service, asked)
         assert kinds(done) == [
             Ratified, Taken, PolicyRefused, InvalidArgument, InvalidArgument,
             NotAllowed, Ratified, None, None, Ratified,
@@ -120,18 +137,23 @@ class Slow:
         self.busy = threading.Event()
         self.go = threading.Event()
 
-    def __call__(self, asked: Sequence[str]) -> list[str | Exception | None]:
+    def admit(self, one: str) -> str | None:
+        if one == "bad":
+            raise InvalidArgument(one)
+        return None if one == "other" else one
+
+    def decide(self, asked: Sequence[str]) -> list[str | None]:
         self.groups.append(list(asked))
         self.busy.set()
         assert self.go.wait(20)
         if "fail" in asked:
             raise LakesealError("unexpected")
-        return [InvalidArgument(one) if one == "bad" else None if one == "odd" else one.upper() for one in asked]
+        return [None if one == "odd" else one.upper() for one in asked]
 
 
 def run(slow: Slow, first: str, *rest: str, pause: float = 0.0) -> list[Any]:
     async def ask() -> list[Any]:
-        lane: Lane[str, str] = Lane(slow)
+        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide)
         lane.start()
         tasks = [asyncio.create_task(lane.ask(first))]
         await asyncio.to_thread(slow.busy.wait, 20)
@@ -148,11 +170,44 @@ def run(slow: Slow, first: str, *rest: str, pause: float = 0.0) -> list[Any]:
 
 def test_what_came_while_a_group_was_busy_is_the_next_group() -> None:
     slow = Slow()
-    found = run(slow, "a", "b", "bad", "odd", "c")
-    assert slow.groups == [["a"], ["b", "bad", "odd", "c"]]
+    found = run(slow, "a", "b", "bad", "odd", "other", "c")
+    assert slow.groups == [["a"], ["b", "odd", "c"]]
     assert [one if not isinstance(one, Exception) else type(one) for one in found] == [
-        "A", "B", InvalidArgument, None, "C",
+        "A", "B", InvalidArgument, None, None, "C",
     ]  # fmt: skip
+
+
+def test_what_is_not_admitted_need_not_wait_for_the_group_that_is_under_way() -> None:
+    slow = Slow()
+
+    async def ask() -> Any:
+        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide)
+        lane.start()
+        first = asyncio.create_task(lane.ask("a"))
+        await asyncio.to_thread(slow.busy.wait, 20)
+        told = await lane.ask("other"), await asyncio.gather(lane.ask("bad"), return_exceptions=True)
+        slow.go.set()
+        last = await first
+        await asyncio.to_thread(lane.stop)
+        return *told, last
+
+    nothing, (bad,), last = asyncio.run(ask())
+    assert (nothing, type(bad), last) == (None, InvalidArgument, "A")
+
+
+def test_what_waits_when_a_lane_is_stopped_is_still_done() -> None:
+    async def ask() -> list[Any]:
+        slow = Slow()
+        slow.go.set()
+        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide)
+        tasks = [asyncio.create_task(lane.ask(str(number))) for number in range(200)]
+        await asyncio.sleep(0)
+        lane.start()
+        await asyncio.to_thread(lane.stop)
+        assert max(map(len, slow.groups)) <= 64
+        return [*(await asyncio.gather(*tasks)), await lane.ask("late")]
+
+    assert asyncio.run(ask()) == [*map(str, range(200)), None]
 
 
 def test_a_group_that_fails_as_a_whole_leaves_its_requests_to_be_done_alone() -> None:

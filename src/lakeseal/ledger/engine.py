@@ -78,9 +78,11 @@ class Backend(Protocol):
 class Advances(Protocol):
     """A backend that can do what `advance` describes in one statement, which is a transaction by itself."""
 
-    def advance(self, connection: sa.Connection, statement: str, values: dict[str, Any]) -> dict[str, Any]: ...
+    def advance(
+        self, connection: sa.PoolProxiedConnection, statement: str, values: dict[str, Any]
+    ) -> dict[str, Any]: ...
 
-    def alone(self) -> AbstractContextManager[sa.Connection]:
+    def alone(self) -> AbstractContextManager[sa.PoolProxiedConnection]:
         """A connection on which each statement is committed by itself."""
 
 

@@ -92,12 +92,33 @@ class PostgresBackend:
             yield connection
 
     @contextmanager
-    def alone(self) -> Iterator[sa.Connection]:
-        with self._alone.connect() as connection:
+    def alone(self) -> Iterator[sa.PoolProxiedConnection]:
+        with self._as_of_the_pool():
+            connection = self._alone.raw_connection()
+        try:
             yield connection
+        finally:
+            connection.close()
 
-    def advance(self, connection: sa.Connection, statement: str, values: dict[str, Any]) -> dict[str, Any]:
-        return {row.name: row.told for row in connection.exec_driver_sql(statement, values)}
+    def advance(self, connection: sa.PoolProxiedConnection, statement: str, values: dict[str, Any]) -> dict[str, Any]:
+        # By the driver itself: what SQLAlchemy does around a statement takes several times as long.
+        with self._as_of_the_pool(connection):
+            return dict(connection.driver_connection.execute(statement, values).fetchall())  # type: ignore[union-attr]
+
+    @contextmanager
+    def _as_of_the_pool(self, connection: sa.PoolProxiedConnection | None = None) -> Iterator[None]:
+        """Makes the driver's errors those of SQLAlchemy, and a connection that is lost go from the pool."""
+        dialect = self._alone.dialect
+        dbapi = dialect.loaded_dbapi
+        try:
+            yield
+        except dbapi.Error as error:
+            lost = connection is not None and dialect.is_disconnect(error, connection, None)
+            if lost and connection is not None:
+                connection.invalidate(error)
+            raise DBAPIError.instance(
+                None, None, error, dbapi.Error, hide_parameters=True, connection_invalidated=lost, dialect=dialect
+            ) from error
 
     def fault(self, error: Exception) -> Fault:
         original = error.orig if isinstance(error, DBAPIError) else error

@@ -67,7 +67,7 @@ class Service:
         self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
         self._served = Served(self.owner, self.places)
         self._books = ServedBooks(self.ledger)
-        self.lane = Lane(self.ratify_together)
+        self.lane = Lane(self.admit, self.ratify_together)
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
@@ -90,23 +90,15 @@ class Service:
         reply = served.perform(call, from_json(body, call.request), caller)
         return msgspec.json.encode(reply), reply
 
-    def ratify_together(self, asked: Sequence[tuple[bytes, Caller]]) -> list[Done | Exception | None]:
-        """As `perform`, for requests that came at the same time; None for those that have to be done by themselves."""
-        done: list[Done | Exception | None] = [None] * len(asked)
-        admitted: dict[int, CommitRequest] = {}
-        for place, (body, caller) in enumerate(asked):
-            try:
-                request = self._served.admit(from_json(body, Batch), caller)
-            except Exception as error:
-                done[place] = error
-            else:
-                if request is not None:
-                    admitted[place] = request
-        if admitted:
-            answers = self._served.ratify_together(list(admitted.values()))
-            for place, answer in zip(admitted, answers, strict=True):
-                done[place] = None if answer is None else (msgspec.json.encode(answer), answer)
-        return done
+    def admit(self, asked: tuple[bytes, Caller]) -> CommitRequest | None:
+        """The commit that a body asks for, if it may be ratified together with others; see `Served.admit`."""
+        body, caller = asked
+        return self._served.admit(from_json(body, Batch), caller)
+
+    def ratify_together(self, admitted: Sequence[CommitRequest]) -> list[Done | None]:
+        """As `perform`, for commits that came at the same time; None for those that have to be done by themselves."""
+        answers = self._served.ratify_together(admitted)
+        return [None if answer is None else (msgspec.json.encode(answer), answer) for answer in answers]
 
     def count(self, reply: Any) -> None:
         """What was ratified, and what came too late."""
