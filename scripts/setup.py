@@ -73,7 +73,9 @@ def set_up_packages(extras):
 
 
 def pip_install(*arguments):
-    if subprocess.run([str(PYTHON), "-m", "pip", "install", "--quiet", *arguments], cwd=str(ROOT)).returncode:
+    if subprocess.run(
+        [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-compile", *arguments], cwd=str(ROOT)
+    ).returncode:
         stop("pip could not install the packages; its reason is above. When it is mended, run this again.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ TARGETS = (
 )
 
 
+def pairs(above: str, below: str) -> Iterator[tuple[str, str, str]]:
+    """Every two columns: in their order with one operator, in the other order with the other."""
+    for n, left in enumerate(SIMPLE):
+        for m, right in enumerate(SIMPLE):
+            if n <= m:
+                yield left, above, right
+            if n >= m:
+                yield left, below, right
+
+
 def lines(name: str) -> list[str]:
     return (CORPUS / f"{name}.sql").read_text(encoding="utf-8").splitlines()
 
@@ -31,10 +42,10 @@ TEXTS = {
     "values": lines("values"),
     "failing": lines("failing"),
     "wrong": lines("wrong"),
-    "comparisons": [f"{left} {op} {right}" for left in SIMPLE for right in SIMPLE for op in ("<", "<=>")],
-    "arithmetic": [f"{left} {op} {right}" for left in SIMPLE for right in SIMPLE for op in ("+", "/")],
+    "comparisons": [f"{left} {op} {right}" for left, op, right in pairs("<", "<=>")],
+    "arithmetic": [f"{left} {op} {right}" for left, op, right in pairs("+", "/")],
     "casts": [f"{cast}({column} as {to})" for column in SIMPLE for to in TARGETS for cast in ("cast", "try_cast")],
-    "branches": [f"coalesce({left}, {right})" for left in SIMPLE for right in SIMPLE],
+    "branches": [f"{function}({left}, {right})" for left, function, right in pairs("coalesce", "nvl")],
 }
 
 

@@ -30,6 +30,7 @@ QUIET = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "1g",
+    "spark.python.daemon.module": "lakeseal.spark.daemon",
 }
 ON_TWO_WORKERS = {
     **QUIET,
