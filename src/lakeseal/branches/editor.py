@@ -46,7 +46,7 @@ class Tally(Struct, kw_only=True):
         self.removed += counts[2]
 
 
-class _Step(Struct, frozen=True, kw_only=True):
+class _Step(Struct, frozen=True, kw_only=True, gc=False):
     """A row of the old tree, with what falls into it up to a path; without edits it is left alone."""
 
     row: Row

@@ -39,7 +39,7 @@ _AT_ONCE = 16 << 20
 _KEPT_BYTES = 16 << 20
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class Place(Struct, frozen=True, kw_only=True, gc=False):
     file: str
     start: int
     length: int

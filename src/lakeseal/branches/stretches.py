@@ -23,7 +23,7 @@ from lakeseal.branches.values import Counts
 Rows = Sequence[Row]
 
 
-class Stretch(Struct, frozen=True, kw_only=True):
+class Stretch(Struct, frozen=True, kw_only=True, gc=False):
     """Keys from `low` up to, and without, `high`, and the rows that trees have there."""
 
     low: str

@@ -31,8 +31,9 @@ _CACHED_ROWS = 100_000
 _CACHED_RANGE_BYTES = 128 << 20
 
 
-class Row(Struct, frozen=True, kw_only=True, array_like=True):
-    """A range, or a node of them."""
+class Row(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """A range, or a node of them. There are many, and nothing in them leads back, so Python's collector has no need to
+    go through them."""
 
     first: str
     last: str
@@ -83,7 +84,7 @@ def entries_in(rows: Iterable[Row]) -> int:
 class TreeFiles:
     """Reading. May be shared by threads."""
 
-    at_once: ClassVar[int] = 32_768
+    at_once: ClassVar[int] = 65_536
     """Entries that are read and looked at together."""
 
     def __init__(self, pieces: Pieces, shape: Shape) -> None:
