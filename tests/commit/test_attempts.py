@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakeseal.commit.attempts import Patience, Retry
+from lakeseal.commit.attempts import Retry
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.owner import Commits, Conflict, Outcome, Unresolved
 from lakeseal.commit.proposal import Operation
@@ -535,14 +535,3 @@ def test_row_ids_never_overlap_over_a_rebase(store: Store) -> None:
     assert files["path"].to_pylist() == ["theirs", "ours", "ours2"]
     assert files["baseRowId"].to_pylist() == [0, 1, 2]
     assert files["defaultRowCommitVersion"].to_pylist() == [1, 2, 2]
-
-
-def test_delays_grow_while_races_are_lost_and_shrink_for_those_who_have_lost_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    monkeypatch.setattr("random.uniform", lambda _, most: most)
-    patience = Patience(Retry(first_delay_s=1.0, longest_delay_s=10.0))
-    assert all(patience.wait(times) for times in range(1, 17))
-    assert slept == [1, 2, 4, 8, 10, 10, 5, 10 / 3, 2.5, 2, 10 / 6, 10 / 7, 1.25, 10 / 9, 1, 1]

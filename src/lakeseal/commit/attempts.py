@@ -53,13 +53,10 @@ from lakeseal.protocol.paths import commit_path
 
 T = TypeVar("T")
 
-_MAKES_WAY = 6
-"""So many attempts that lost a race are followed by a longer delay each; from then on they get shorter again."""
-
 
 class Retry(Struct, frozen=True, kw_only=True):
     """How long to keep trying. Delays grow from the first, or from the time of an attempt if that is longer, to the
-    longest, and are cut at random. Those of a transaction that has lost many races shrink again: it is its turn."""
+    longest, and are cut at random."""
 
     attempts: int = 1000
     """With n writers on one table each attempt wins with about 1/n, so this must be far above the number of writers."""
@@ -251,13 +248,11 @@ class Patience:
         if left <= 0:
             return False
         if in_doubt:
-            delay = min(self._retry.longest_doubt_s, self._retry.first_doubt_s * 2 ** min(times - 1, 30))
+            first, longest = self._retry.first_doubt_s, self._retry.longest_doubt_s
         else:
             # Where an attempt takes long, on a store that is far away, so does the one of whoever was faster.
-            first, made_way = max(self._retry.first_delay_s, now - self._began), min(times, _MAKES_WAY)
-            delay = min(self._retry.longest_delay_s, first * 2 ** (made_way - 1))
-            # Whoever just won comes back at once, so without this those who lost often would lose ever after.
-            delay = max(min(first, delay), delay / (times - made_way + 1))
+            first, longest = max(self._retry.first_delay_s, now - self._began), self._retry.longest_delay_s
+        delay = min(longest, first * 2 ** min(times - 1, 30))
         # Jitter keeps writers from meeting again; it decides nothing that an attacker could want to know.
         time.sleep(min(left, random.uniform(0, delay)))  # noqa: S311
         self._began = time.monotonic()
