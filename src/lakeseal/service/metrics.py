@@ -74,11 +74,11 @@ class Metrics:
         if kind is not None:
             self._add("lakeseal_refusals_total", (("kind", kind),))
 
-    def ratified(self) -> None:
-        self._add("lakeseal_commits_total", ())
+    def ratified(self, versions: int = 1) -> None:
+        self._add("lakeseal_commits_total", (), versions)
 
-    def conflicted(self) -> None:
-        self._add("lakeseal_conflicts_total", ())
+    def conflicted(self, versions: int = 1) -> None:
+        self._add("lakeseal_conflicts_total", (), versions)
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """In Prometheus' format; `gauges` have a help text and a value each."""
