@@ -44,7 +44,7 @@ class Observed:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._first_id = uuid.uuid4().hex
+        self._worker = uuid.uuid4().hex[:16]
         self._ids = itertools.count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +52,7 @@ class Observed:
             await self._app(scope, receive, send)
             return
         said = next((str(value, "latin-1") for name, value in scope["headers"] if name == _NAME), "")
-        note = scope[_KEY] = Note(said if _ID.fullmatch(said) else f"{self._first_id}-{next(self._ids)}")
+        note = scope[_KEY] = Note(said if _ID.fullmatch(said) else f"{self._worker}{next(self._ids):016x}")
         start = time.perf_counter()
 
         async def noted(message: Message) -> None:
