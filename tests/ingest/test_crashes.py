@@ -26,7 +26,7 @@ def test_a_run_killed_at_its_writes_and_at_random_publishes_every_row_once_in_th
     tmp_path: Path, broker: Any
 ) -> None:
     # Those at writes are sure to hit. With a worker and a driver of Spark (test_spark.py) that makes ten.
-    assert killed(tmp_path, broker, "killed", every=18, randomly=1) >= 8
+    assert killed(tmp_path, broker, "killed", every=20, randomly=1) >= 8
 
 
 @pytest.mark.stress
