@@ -39,7 +39,8 @@ class Writer(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        owner = HttpOwner(self._url)
+        # Services that die at their first writes are away for longer than a client usually waits.
+        owner = HttpOwner(self._url, patience_s=120)
         try:
             log, managed = managed_log(owner, open_store(self._store.uri))
             for number in range(self._commits):
