@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
 import pytest
 
 from lakeseal.errors import Fenced, InvalidArgument, LeaseHeld, WatermarkMoved
-from lakeseal.steps.books import Books
+from lakeseal.owner.connect import connect
+from lakeseal.steps.books import Books, books_of
 from lakeseal.steps.leases import of_pipeline
 from lakeseal.steps.runs import RunRecord
 from lakeseal.steps.task_states import TaskState
@@ -68,3 +72,9 @@ def test_the_first_finished_attempt_at_a_task_counts(books: Books) -> None:
     assert books.task_states.states(P, D, "run") == (first,)
     books.task_states.remove(P)
     assert books.task_states.states(P, D, "run") == ()
+
+
+def test_books_keep_the_ledger_of_their_owner_open(tmp_path: Path) -> None:
+    books = books_of(connect(f"sqlite:///{tmp_path}/ledger.db"))
+    gc.collect()
+    assert books.runs.history(P) == []

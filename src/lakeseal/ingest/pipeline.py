@@ -132,14 +132,17 @@ class Pipeline:
 
     def history(self, limit: int = 20) -> list[RunResult]:
         """Runs, newest first."""
-        return [RunResult.from_record(one) for one in self._books().runs.history(self.name, limit)]
+        books = self._books()
+        return [RunResult.from_record(one) for one in books.runs.history(self.name, limit)]
 
     def watermarks(self, dataset: str | None = None) -> list[Watermark]:
-        return self._books().watermarks.of_pipeline(self.name, dataset)
+        books = self._books()
+        return books.watermarks.of_pipeline(self.name, dataset)
 
     def open_sequences(self) -> Mapping[str, str]:
         """Datasets with steps that are not finished: their state, and the reason if they were set aside."""
-        found = self._books().sequences.statuses(self.name)
+        books = self._books()
+        found = books.sequences.statuses(self.name)
         return {one.dataset: f"{one.state.value}: {one.reason}" if one.reason else one.state.value for one in found}
 
     def reset(self, dataset: str, watermarks: Mapping[str, Any] | None = None) -> None:
@@ -155,6 +158,7 @@ class Pipeline:
             books.watermarks.reset(self.name, dataset, watermarks or {}, epoch=held.epoch)
 
     def _books(self) -> Books:
+        """To be kept while they are used."""
         return books_of(_owner(self.config))
 
     def _only(self, datasets: Sequence[str] | None) -> PipelineConfig:

@@ -77,7 +77,9 @@ class Books(Protocol):
 
 
 class LedgerBooks:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, of: LedgerOwner | None = None) -> None:
+        """`of` is whose ledger it is, which is closed when nobody has its owner any more."""
+        self._of = of
         self.watermarks = Watermarks(ledger)
         self.sequences = LedgerStepStore(ledger)
         self.task_states = LedgerTaskStates(ledger)
@@ -95,7 +97,7 @@ class HasBooks(Protocol):
 def books_of(owner: OwnerEndpoint) -> Books:
     """The books in the ledger that the owner decides by."""
     if isinstance(owner, LedgerOwner):
-        return LedgerBooks(owner.ledger)
+        return LedgerBooks(owner.ledger, of=owner)
     if isinstance(owner, HasBooks):
         return owner.books()
     raise InvalidArgument(f"The owner {owner.name!r} keeps no watermarks", hint="Use a ledger, or a service")
