@@ -135,6 +135,24 @@ def test_who_is_overtaken_at_once_has_still_won(tmp_path: Path) -> None:
     assert (status.checksum, status.epoch) == (sequence.record().checksum, 5)
 
 
+def test_who_is_overtaken_several_times_has_still_won(tmp_path: Path) -> None:
+    """Others have built on the removal, and tidied up behind each other, before it has looked whether it counts."""
+    store = open_store(tmp_path / "steps")
+    steps = FileStepStore(store)
+    sequence = saying(tmp_path, "a", store="s", dataset="d")
+    steps.put(sequence)
+
+    class Overtaken(FaultyStore):
+        def list_keys(self, prefix: str = "", *, after: str | None = None) -> list[str]:
+            if any(call.name == "put_if_absent" and call.keys[0].endswith(".entry") for call in self.calls):
+                cycle(steps, tmp_path, f"another {len(self.calls)}")
+            return super().list_keys(prefix, after=after)
+
+    checksum = sequence.record().checksum
+    assert FileStepStore(Overtaken(store)).remove("s", "d", checksum=checksum, epoch=0)
+    assert not steps.remove("s", "d", checksum=checksum, epoch=0)
+
+
 def test_files_of_others_in_the_directory_do_not_matter(tmp_path: Path) -> None:
     store = open_store(tmp_path / "steps")
     steps = FileStepStore(store)

@@ -46,6 +46,7 @@ _SIDE_BY_SIDE = 16
 _ATTEMPTS = 100
 _FIRST_LINE = 16384
 _LONGEST_REASON = 4000
+_REMEMBERED = 32
 
 T = TypeVar("T")
 
@@ -58,7 +59,8 @@ class _Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a dataset stands. `id` tells a writer that lost its reply whether the entry is its own."""
 
     id: str
-    previous: str
+    before: tuple[str, ...] = ()
+    """The ids of those that it was built on, the last one first; the oldest are left out."""
     store: str
     dataset: str
     state: SequenceState | None
@@ -224,29 +226,33 @@ class FileStepStore:
             entry = replace(
                 wanted,
                 id=uuid.uuid4().hex,
-                previous=now.entry.id,
+                before=(now.entry.id, *now.entry.before)[:_REMEMBERED],
                 steps=number if payload else wanted.steps,
                 updated_ms=_clock(),
             )
             if self._put(number, entry, payload):
                 return True
-        raise ConcurrentWriteException(f"Others kept changing {dataset!r} in {store!r}", hint="Run it again")
+        raise _restless(store, dataset)
 
     def _put(self, number: int, entry: _Entry, payload: bytes) -> bool:
         store, dataset = entry.store, entry.dataset
         key = _key(store, dataset, number)
         if not self._won(key, entry, payload):
             return False
-        numbers = self._numbers(store, dataset)
-        if numbers and numbers[-1] > number:
-            # Either somebody built on this entry at once, or we came very late and this number had been free again.
-            following = self._entry(_key(store, dataset, number + 1))
-            if following is None or following.previous != entry.id:
-                self._root.delete([key])
-                return False
-            return True
-        self._root.delete([_key(store, dataset, one) for one in numbers if one < number and one != entry.steps])
-        return True
+        for _ in range(_ATTEMPTS):
+            numbers = self._numbers(store, dataset)
+            if not numbers or numbers[-1] <= number:
+                self._root.delete([_key(store, dataset, one) for one in numbers if one < number and one != entry.steps])
+                return True
+            newest = self._entry(_key(store, dataset, numbers[-1]))
+            if newest is None:
+                continue  # there is a newer one by now
+            if entry.id in newest.before:
+                return True  # others have built on it already
+            # We came very late, and this number had been free again.
+            self._root.delete([key])
+            return False
+        raise _restless(store, dataset)
 
     def _won(self, key: str, entry: _Entry, payload: bytes) -> bool:
         """Put-if-absent; a lost reply is settled by looking whose entry is there."""
@@ -262,12 +268,12 @@ class FileStepStore:
         for _ in range(_ATTEMPTS):
             numbers = self._numbers(store, dataset)
             if not numbers:
-                nothing = _Entry(id="", previous="", store=store, dataset=dataset, state=None, epoch=0)
+                nothing = _Entry(id="", store=store, dataset=dataset, state=None, epoch=0)
                 return _Found(number=0, entry=nothing)
             entry = self._entry(_key(store, dataset, numbers[-1]), dataset)
             if entry is not None:  # else there is a newer one by now
                 return _Found(number=numbers[-1], entry=entry)
-        raise ConcurrentWriteException(f"Others kept changing {dataset!r} in {store!r}", hint="Run it again")
+        raise _restless(store, dataset)
 
     def _entry(self, key: str, dataset: str | None = None) -> _Entry | None:
         """None if there is none. A broken one reads as a sequence that is set aside for being broken."""
@@ -287,7 +293,6 @@ class FileStepStore:
         directory = key.rpartition("/")[0]
         return _Entry(
             id="",
-            previous="",
             store=self._name(directory.partition("/")[0]),
             dataset=self._name(directory) if dataset is None else dataset,
             state=SequenceState.SET_ASIDE,
@@ -356,6 +361,10 @@ def _status(entry: _Entry) -> SequenceStatus:
         created_ms=entry.created_ms,
         updated_ms=entry.updated_ms,
     )
+
+
+def _restless(store: str, dataset: str) -> ConcurrentWriteException:
+    return ConcurrentWriteException(f"Others kept changing {dataset!r} in {store!r}", hint="Run it again")
 
 
 def _clock() -> int:
