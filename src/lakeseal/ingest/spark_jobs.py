@@ -24,6 +24,7 @@ from lakeseal.ingest.reports import Order, OrderReport, Report, read_report
 from lakeseal.ingest.staging import RawStage
 from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Opens, PublishTask, ShareTask
 from lakeseal.protocol.schema import StructType
+from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
 from lakeseal.spark.schema import data_schema
@@ -53,12 +54,14 @@ class SparkJobs:
         self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
     ) -> list[OrderReport]:
         frame = transformed(self._spark, dataset, raw.to_spark(self._spark))
-        target = opened(data_schema(frame.schema))
+        schema = data_schema(frame.schema)
+        target = opened(schema)
         in_plan = target.stage.in_plan
         if in_plan.checks:
             raise in_plan.checks[0].reason
-        whole = planned(frame, data_schema(frame.schema), target.stage.spec, in_plan)
-        told = _told(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
+        whole = planned(frame, schema, target.stage.spec, in_plan)
+        with cut_by_rows(self._spark, schema):
+            told = _told(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
         return [OrderReport.from_json(text) for text in told]
 
     def reaches(self, ledger: str) -> bool:
