@@ -103,9 +103,9 @@ def test_versions_before_the_feed_was_on_are_refused_and_so_are_those_after_it_w
         assert "enableChangeDataFeed" in (caught.value.hint or "")
 
 
-def test_changes_that_were_vacuumed_away_are_named(changed: Table) -> None:
+def test_changes_that_were_vacuumed_away_are_named(changed: Table, tables: Any) -> None:
     changed.optimize()
-    changed.vacuum(0, enforce_retention_duration=False)
+    tables.vacuum(changed)
     for first, last in ((1, 1), (0, None)):
         with pytest.raises(errors.DataFileMissing, match="not there") as caught:
             changed.changes(first, last)

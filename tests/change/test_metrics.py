@@ -45,7 +45,7 @@ def test_metrics_have_deltas_names_in_the_history_and_in_results(tables: Any) ->
         table.optimize(),
         table.restore(2),
     ]
-    table.vacuum(0, enforce_retention_duration=False)
+    tables.vacuum(table)
     entries = {entry["operation"]: entry["operationMetrics"] for entry in table.history()}
     assert entries.keys() == NAMES.keys()
     for operation, metrics in entries.items():

@@ -80,7 +80,7 @@ def test_by_time_and_to_the_newest_version(tables: Any) -> None:
 def test_a_vacuumed_version_cannot_come_back_and_nothing_changes(tables: Any) -> None:
     table = tables(range(5))
     table.delete("id = 2")
-    table.vacuum(0, enforce_retention_duration=False)
+    tables.vacuum(table)
     with pytest.raises(errors.DataFileMissing):
         table.restore(0)
     assert tables.ids(table) == [0, 1, 3, 4]
@@ -110,7 +110,7 @@ def test_a_clone_reads_the_sources_files_and_goes_its_own_way(tables: Any, prope
         2999,
         5000,
     ]
-    clone.vacuum(0, enforce_retention_duration=False)
+    tables.vacuum(clone)
     assert rows(source.to_arrow()) == expected
     assert clone.snapshot().metadata.id != source.snapshot().metadata.id
 

@@ -69,7 +69,7 @@ def test_no_id_is_ever_given_twice_and_files_that_stay_keep_theirs(tables: Any, 
     check("true")
     table.write(tables.people(1), mode="overwrite")
     check("true")
-    table.vacuum(0, enforce_retention_duration=False)
+    tables.vacuum(table)
     table.checkpoint()
     table = Table(table.uri)
     table.write(tables.people(2))

@@ -26,16 +26,12 @@ def age(folder: Path, days: float) -> None:
             os.utime(path, (then, then))
 
 
-def everything(table: Table) -> Any:
-    return table.vacuum(0, enforce_retention_duration=False)
-
-
 def test_removed_files_go_and_live_ones_stay(tables: Any) -> None:
     table = tables(range(5), range(5, 10), partition_by=["part"], properties=FEED)
     table.update({"name": "'x'"}, "id > 7")
     table.delete("id < 3")
     live = tables.paths(table)
-    report = everything(table)
+    report = tables.vacuum(table)
     assert {path.removeprefix("./") for path in tables.files_on_disk()} == live
     assert report.metrics["numDeletedFiles"] == len(report.deleted) > 0
     assert tables.ids(table) == list(range(3, 10))
@@ -47,7 +43,7 @@ def test_a_dry_run_tells_and_deletes_nothing(tables: Any) -> None:
     table = tables(range(5))
     table.delete("id = 1")
     before = tables.files_on_disk()
-    report = table.vacuum(0, dry_run=True, enforce_retention_duration=False)
+    report = tables.vacuum(table, dry_run=True)
     assert len(report.deleted) == 1
     assert tables.files_on_disk() == before
     assert table.version() == 1
@@ -100,7 +96,7 @@ def test_deletion_vectors_and_change_files_go_with_what_needs_them(tables: Any) 
     table.update({"name": "'x'"}, "id % 11 = 0")
     assert len([p for p in tables.files_on_disk() if p.endswith(".bin")]) == 2
     expected = rows(table.to_arrow())
-    deleted = everything(table).deleted
+    deleted = tables.vacuum(table).deleted
     assert len([p for p in deleted if p.endswith(".bin")]) == 1
     assert len([p for p in deleted if p.startswith("_change_data/")]) == 1
     assert rows(table.to_arrow()) == expected
@@ -117,7 +113,7 @@ def test_the_log_hidden_files_and_strangers_directories_are_left_alone(tables: A
         (folder / name).write_text("x")
     age(folder, 1)
     log = sorted(p.name for p in (folder / "_delta_log").iterdir())
-    assert everything(table).deleted == ("sub/file.csv",)
+    assert tables.vacuum(table).deleted == ("sub/file.csv",)
     assert set(log) <= {p.name for p in (folder / "_delta_log").iterdir()}
 
 
@@ -130,7 +126,7 @@ def test_partition_values_with_special_characters(tables: Any) -> None:
     data = tables.people(*range(len(ODD))).set_column(2, "part", [ODD])
     table.write(data, partition_by=["part"])
     table.write(data, mode="overwrite")
-    assert len(everything(table).deleted) == len(ODD)
+    assert len(tables.vacuum(table).deleted) == len(ODD)
     assert rows(table.to_arrow()) == rows(data)
     tables.check(table)
 
@@ -140,7 +136,7 @@ def test_partition_columns_that_start_with_an_underscore(tables: Any) -> None:
     data = tables.people(1, 2, 3).rename_columns(["id", "name", "_part", "score"])
     table.write(data, partition_by=["_part"])
     table.write(data, mode="overwrite")
-    assert len(everything(table).deleted) == 3
+    assert len(tables.vacuum(table).deleted) == 3
     assert rows(table.to_arrow()) == rows(data)
 
 
@@ -150,7 +146,7 @@ def test_files_of_another_client_with_special_characters_stay(tables: Any) -> No
     folder = tables.root / "theirs"
     data = tables.people(*range(len(ODD))).set_column(2, "part", [ODD])
     write_deltalake(str(folder), data, partition_by=["part"])
-    assert everything(Table(folder)).deleted == ()
+    assert tables.vacuum(Table(folder)).deleted == ()
     assert DeltaTable(str(folder)).to_pyarrow_table().num_rows == len(ODD)
 
 
@@ -160,7 +156,7 @@ def test_a_table_with_unknown_features_is_refused(tables: Any) -> None:
     line = '{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["someDay"]}}\n'
     (tables.root / "table" / "_delta_log" / f"{2:020}.json").write_text(line)
     with pytest.raises(errors.UnsupportedFeature):
-        everything(table)
+        tables.vacuum(table)
 
 
 def test_there_must_be_a_table(tables: Any) -> None:
