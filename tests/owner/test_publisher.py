@@ -315,5 +315,6 @@ def test_an_owner_in_process_backfills_in_the_background_and_writers_help_when_i
         told = owner.get_commits(memory.uri)
         assert told.latest - told.backfilled < 5 * 4
     assert flush(timeout=20)
-    assert newest(memory) >= 40
+    # A round publishes what it finds, so where the batches end is a matter of time: less than a full one may be left.
+    assert owner.get_commits(memory.uri).latest - newest(memory) < 4
     check_history(memory)
