@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from lakeseal.commit.owner import Committed
 from lakeseal.errors import AlreadyExists, InvalidArgument, PolicyRefused, VersionNotFound
+from lakeseal.owner.group import Admitted
 from lakeseal.owner.handover import release
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
@@ -47,8 +48,9 @@ def ask(owner: LedgerOwner, store: Store, version: int, txn: str, *actions: Acti
 
 
 def together(owner: LedgerOwner, *requests: CommitRequest) -> list[str | None]:
-    assert all(owner.admit(request) for request in requests)
-    return ["ratified" if isinstance(a, Ratified) else a and "taken" for a in owner.ratify_together(requests)]
+    admitted = [one for request in requests if (one := owner.admit(request)) is not None]
+    assert len(admitted) == len(requests)
+    return ["ratified" if isinstance(a, Ratified) else a and "taken" for a in owner.ratify_together(admitted)]
 
 
 def check(owner: LedgerOwner, stores: Sequence[Store], *names: list[str]) -> None:
@@ -86,7 +88,8 @@ def test_what_is_unusual_is_left_to_be_asked_for_alone_and_harms_no_other(
     gap, late = ask(owner, b, 5, "gap"), ask(owner, a, 1, "late")
     backwards = replace(ask(owner, b, 1, "b"), in_commit_timestamp=1)
     released, good = ask(owner, c, 2, "c"), ask(owner, a, 2, "good")
-    assert owner.ratify_together([gap, late, backwards, released, good])[:4] == (None,) * 4
+    group = [Admitted(request, is_placed=False) for request in (gap, late, backwards, released, good)]
+    assert owner.ratify_together(group)[:4] == (None,) * 4
     assert isinstance(owner.ratify(Batch(commits=(late,))).commits[0], Taken)
     assert isinstance(owner.ratify(Batch(commits=(good,))).commits[0], Ratified)
     with pytest.raises(VersionNotFound):
@@ -141,7 +144,7 @@ def test_a_table_that_another_process_moved_is_seen_anew(shared_url: str, open_o
     assert not ours.admit(ask(ours, a, 3, "a3")), "where others were faster, files are written under the table's lock"
     assert isinstance(ours.ratify(Batch(commits=(ask(ours, a, 3, "a3"),))).commits[0], Ratified)
     release(theirs, b)
-    assert ours.ratify_together([ask(ours, b, 4, "late")]) == (None,)
+    assert together(ours, ask(ours, b, 4, "late")) == [None]
     check(ours, stores[:1], ["a1", "a3", "theirs"])
 
 
@@ -199,3 +202,22 @@ def test_files_that_a_power_cut_took_before_their_backfill_are_put_back_for_read
     assert open_owner(shared_url, backfills=False).backfill(a.uri).backfilled == 4
     assert os.path.exists(a.path(commit_path(4)))  # type: ignore[attr-defined]
     check_history(a)
+
+
+def test_a_file_is_placed_once_its_commit_seems_to_be_next_and_a_loser_of_it_leaves_the_table_whole(
+    owner: LedgerOwner, stores: list[Store]
+) -> None:
+    a, b, _ = stores
+    assert together(owner, ask(owner, a, 1, "a1")) == ["ratified"]
+    first, second, gap = ask(owner, a, 2, "first"), ask(owner, a, 2, "second"), ask(owner, a, 4, "gap")
+    admitted = [owner.admit(request) for request in (first, second, gap, ask(owner, b, 1, "b1"))]
+    assert [one and one.is_placed for one in admitted] == [True, False, False, False]
+    assert first.key in a.list_keys(COMMITS_DIR)
+
+    # Another one is ratified meanwhile, by itself.
+    assert isinstance(owner.ratify(Batch(commits=(second,))).commits[0], Ratified)
+    assert owner.ratify_together([one for one in admitted[:1] if one]) == (None,)
+    assert isinstance(owner.ratify(Batch(commits=(first,))).commits[0], Taken)
+    check(owner, stores[:1], ["a1", "second"])
+    owner.forget(a.uri, grace_ms=-1)
+    assert a.list_keys(COMMITS_DIR) == [], "the file of the one that lost goes with the others"

@@ -15,8 +15,9 @@ from functools import partial
 
 from lakeseal.cli import main
 from lakeseal.ledger import Ledger
+from lakeseal.owner.group import Admitted
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, Taken
+from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken
 from lakeseal.service import server
 from lakeseal.service.places import Places
 from lakeseal.service.settings import ServiceSettings
@@ -31,8 +32,8 @@ class DiesAfterRatifying(LedgerOwner):
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
-    def ratify_together(self, requests: Sequence[CommitRequest]) -> tuple[Ratified | Taken | None, ...]:
-        super().ratify_together(requests)
+    def ratify_together(self, admitted: Sequence[Admitted]) -> tuple[Ratified | Taken | None, ...]:
+        super().ratify_together(admitted)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 

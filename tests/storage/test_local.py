@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import random
@@ -528,3 +529,43 @@ def test_what_is_placed_is_whole_and_visible_has_one_winner_and_can_be_linked(tm
     store.put("log/0", b"")
     assert store.link([("staged/a", "log/1")]) == 1
     assert store.get("log/1") == b"first"
+
+
+@pytest.mark.usefixtures("proc")
+def test_many_files_are_made_durable_together_before_the_first_has_its_second_name(
+    tmp_path: Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = local_files_module._syncfs
+    if real is None:
+        pytest.skip("this system syncs each file by itself")
+    (tmp_path / "root/log").mkdir(parents=True)
+    store = LocalStore(str(tmp_path / "root"))
+    monkeypatch.setattr(local_files_module, "_syncfs", lambda fd: (calls.append(("syncfs", "")), real(fd))[1])
+    for number in range(6):
+        store.place(f"staged/{number}", b"%d" % number)
+    calls.clear()
+
+    assert store.link([(f"staged/{number}", f"log/{number}") for number in range(3)]) == 3
+    assert [name for name, _ in calls] == ["fsync"] * 3 + ["link"] * 3 + ["fsync"]
+
+    calls.clear()
+    expected = {f"staged/{number}": b"%d" % number for number in range(5)} | {"staged/5": b"something else"}
+    assert store.link([(f"staged/{number}", f"log/1{number}") for number in range(6)], expected) == 5
+    assert [name for name, _ in calls] == ["syncfs"] + ["link"] * 5 + ["fsync"]
+
+
+def test_a_disk_that_cannot_make_files_durable_keeps_them_without_their_second_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(descriptor: int) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    store = LocalStore(str(tmp_path))
+    (tmp_path / "log").mkdir()
+    monkeypatch.setattr(local_files_module, "_syncfs", failing)
+    for number in range(5):
+        store.place(f"staged/{number}", b"x")
+    with pytest.raises(StorageError):
+        store.link([(f"staged/{number}", f"log/{number}") for number in range(5)])
+    assert store.list_keys("log/") == []

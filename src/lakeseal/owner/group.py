@@ -30,6 +30,13 @@ Place = Callable[[CommitRequest], None]
 _MOST_REMEMBERED = 100_000
 
 
+class Admitted(Struct, frozen=True):
+    """A commit that may be among those of a group."""
+
+    request: CommitRequest
+    is_placed: bool
+
+
 class Decided(Struct, frozen=True, kw_only=True):
     answers: tuple[Ratified | Taken | None, ...]
     """In the order of the requests; None for those that have to be asked for by themselves."""
@@ -40,33 +47,45 @@ class Decided(Struct, frozen=True, kw_only=True):
 
 
 class Group:
-    """`decide` is for one thread at a time."""
+    """`decide` is for one thread at a time; the others are for any."""
 
     def __init__(self, ledger: Ledger, *, most_unbackfilled: int, clock: Callable[[], int]) -> None:
         self._ledger = ledger
         self._most_unbackfilled = most_unbackfilled
         self._clock = clock
         self._rows: dict[str, TableRow] = {}
+        self._placed: dict[str, int] = {}
+        """The version of each table for which a file was placed last."""
 
     def forget(self, table: str) -> None:
-        """Its row has changed; for any thread."""
+        """Its row has changed."""
         self._rows.pop(table, None)
 
-    def decide(self, requests: Sequence[CommitRequest], place: Place) -> Decided:
-        """`place` puts the file of a commit that will be ratified where it belongs."""
+    def admit(self, request: CommitRequest, place: Place) -> Admitted:
+        """`place` puts a commit's file where it belongs. That is done here where the commit seems to be next, so that
+        those whose turn it is to be decided on need not wait for it. If it is not ratified after all, its file goes as
+        those of others that came too late do."""
+        row = self._rows.get(request.table)
+        is_first = row is not None and self._placed.get(request.table) != request.version
+        if row is None or not is_first or isinstance(_ratified(row.ownership, request), Verdict):
+            return Admitted(request, is_placed=False)
+        self._placed[request.table] = request.version
+        return Admitted(request, is_placed=_is_placed(request, place))
+
+    def decide(self, admitted: Sequence[Admitted], place: Place) -> Decided:
         try:
-            return self._decide(requests, place)
+            return self._decide(admitted, place)
         except LakesealError:
             # If the outcome is unknown, the requests learn it by asking again.
-            for request in requests:
-                self.forget(request.table)
-            return Decided(answers=(None,) * len(requests))
+            for one in admitted:
+                self.forget(one.request.table)
+            return Decided(answers=(None,) * len(admitted))
 
-    def _decide(self, requests: Sequence[CommitRequest], place: Place) -> Decided:
-        before = self._remembered({request.table for request in requests})
+    def _decide(self, admitted: Sequence[Admitted], place: Place) -> Decided:
+        before = self._remembered({one.request.table for one in admitted})
         after = {table: row.ownership for table, row in before.items()}
         won: dict[str, list[CommitRequest]] = {}
-        answers = [self._answer(after, request, won, place) for request in requests]
+        answers = [self._answer(after, one, won, place) for one in admitted]
         if not won:
             return Decided(answers=tuple(answers))
         now = self._clock()
@@ -92,13 +111,13 @@ class Group:
     def _answer(
         self,
         current: dict[str, Ownership],
-        request: CommitRequest,
+        admitted: Admitted,
         won: dict[str, list[CommitRequest]],
         place: Place,
     ) -> Ratified | Taken | None:
+        request = admitted.request
         table, version = request.table, request.version
-        row = current.get(table, _UNKNOWN)
-        after = ownership.ratify(row, version, epoch=request.epoch, timestamp=request.in_commit_timestamp)
+        after = _ratified(current.get(table, _UNKNOWN), request)
         if after is Verdict.TAKEN and any(
             winner.version == version and winner.txn_id != request.txn_id for winner in won.get(table, ())
         ):
@@ -108,9 +127,7 @@ class Group:
                 # What is remembered may be old.
                 self.forget(table)
             return None
-        try:
-            place(request)
-        except LakesealError:
+        if not admitted.is_placed and not _is_placed(request, place):
             # It will fail again where its caller is told why, or succeed there.
             return None
         current[table] = after
@@ -125,9 +142,22 @@ class Group:
             found = self._ledger.read(lambda tx: rows.read_tables(tx, missing))
             if len(self._rows) > _MOST_REMEMBERED:
                 self._rows.clear()
+                self._placed.clear()
             self._rows |= found
             known |= found
         return known
+
+
+def _ratified(row: Ownership, request: CommitRequest) -> Ownership | Verdict:
+    return ownership.ratify(row, request.version, epoch=request.epoch, timestamp=request.in_commit_timestamp)
+
+
+def _is_placed(request: CommitRequest, place: Place) -> bool:
+    try:
+        place(request)
+    except LakesealError:
+        return False
+    return True
 
 
 _UNKNOWN = Ownership()

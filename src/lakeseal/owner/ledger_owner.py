@@ -41,7 +41,7 @@ from lakeseal.owner.admission import Gate
 from lakeseal.owner.backfill import Each, look, mend, publish_up_to, tidy
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
-from lakeseal.owner.group import Group
+from lakeseal.owner.group import Admitted, Group
 from lakeseal.owner.messages import (
     Answer,
     Batch,
@@ -183,23 +183,25 @@ class LedgerOwner:
         self._backfill_after(batch, decision)
         return decision.answer
 
-    def ratify_together(self, requests: Sequence[CommitRequest]) -> tuple[Ratified | Taken | None, ...]:
-        """Commits of clients that know nothing of each other, each admitted by `admit`, in one ledger transaction. None
-        is no answer: ask `ratify`. For owners whose tables a publisher backfills."""
-        decided = self._group.decide(requests, self._place)
+    def ratify_together(self, admitted: Sequence[Admitted]) -> tuple[Ratified | Taken | None, ...]:
+        """Commits of clients that know nothing of each other, in one ledger transaction. None is no answer: ask
+        `ratify`. For owners whose tables a publisher backfills."""
+        decided = self._group.decide(admitted, self._place)
         self._traffic.note_overtaken(decided.overtaken)
         if decided.is_full:
             self.when_full()
         return decided.answers
 
-    def admit(self, request: CommitRequest, *, principal: str | None = None) -> bool:
-        """Whether the commit may be among those that are ratified together; raises where it may not be ratified at all.
+    def admit(self, request: CommitRequest, *, principal: str | None = None) -> Admitted | None:
+        """The commit, if it may be among those that are ratified together; raises where it may not be ratified at all.
         Files that take long to write would keep the others waiting."""
         if request.data is not None and not hasattr(self.store(request.table), "place"):
-            return False
+            return None
         if self._traffic.is_contended(request.table):
-            return False
-        return self._check(request, principal or self._principal) is None
+            return None
+        if self._check(request, principal or self._principal) is not None:
+            return None
+        return self._group.admit(request, self._place)
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         self.publish(table, version)

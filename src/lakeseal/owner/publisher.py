@@ -123,8 +123,12 @@ class Publisher:
             if self._pauses.get(table, (0.0, 0.0))[0] <= now and (_is_full(row) or not only_full)
         }
         active = [table for table, row in rows.items() if row.ownership.state is State.ACTIVE]
+        on_disk = [table for table in active if table.startswith("file:")]
+        elsewhere = [table for table in active if not table.startswith("file:")]
+        # A disk answers so soon that several threads would mostly wait for the interpreter, and keep it from requests.
+        failed = self._owner.publish_all(on_disk)
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakeseal-publisher") as pool:
-            failed = self._owner.publish_all(active, each=pool.map)
+            failed |= self._owner.publish_all(elsewhere, each=pool.map)
         for table in rows.keys() - set(active):
             try:
                 advance(self._owner, table)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument, NotAllowed, OwnedElsewhere, VersionNotFound
 from lakeseal.owner.backfill import look
+from lakeseal.owner.group import Admitted
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableCommits, Undecided
 from lakeseal.owner.ownership import State
@@ -147,21 +148,21 @@ class Served:
         do: Callable[[Any, Caller], Any] = getattr(self, call.name)
         return do(request, caller)
 
-    def admit(self, batch: Batch, caller: Caller) -> CommitRequest | None:
+    def admit(self, batch: Batch, caller: Caller) -> Admitted | None:
         """The one commit of a batch that may be ratified together with others; None if it has to be by itself."""
         if len(batch.commits) != 1 or batch.guards or batch.records:
             return None
         self._check(RATIFY, batch, caller)
         request = batch.commits[0]
         _check_numbers(request.version, request.size, request.in_commit_timestamp, request.epoch)
-        return request if self._owner.admit(request, principal=caller.principal) else None
+        return self._owner.admit(request, principal=caller.principal)
 
-    def ratify_together(self, requests: Sequence[CommitRequest]) -> list[BatchAnswer | None]:
+    def ratify_together(self, admitted: Sequence[Admitted]) -> list[BatchAnswer | None]:
         """None where the request has to be done by itself."""
-        answers = self._owner.ratify_together(requests)
-        for request, answer in zip(requests, answers, strict=True):
+        answers = self._owner.ratify_together(admitted)
+        for answer in answers:
             if answer is not None:
-                self._remember(request.table, request.version)
+                self._remember(answer.table, answer.version)
         return [None if answer is None else BatchAnswer(commits=(answer,)) for answer in answers]
 
     def get_commits(self, request: wire.GetCommits, caller: Caller) -> TableCommits:

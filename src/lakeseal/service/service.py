@@ -14,8 +14,9 @@ from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import LakesealError
 from lakeseal.ledger import Ledger
 from lakeseal.owner import policies
+from lakeseal.owner.group import Admitted
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, Taken, from_json
+from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken, from_json
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.service import status
 from lakeseal.service.access import Caller, Role
@@ -90,12 +91,12 @@ class Service:
         reply = served.perform(call, from_json(body, call.request), caller)
         return msgspec.json.encode(reply), reply
 
-    def admit(self, asked: tuple[bytes, Caller]) -> CommitRequest | None:
+    def admit(self, asked: tuple[bytes, Caller]) -> Admitted | None:
         """The commit that a body asks for, if it may be ratified together with others; see `Served.admit`."""
         body, caller = asked
         return self._served.admit(from_json(body, Batch), caller)
 
-    def ratify_together(self, admitted: Sequence[CommitRequest]) -> list[Done | None]:
+    def ratify_together(self, admitted: Sequence[Admitted]) -> list[Done | None]:
         """As `perform`, for commits that came at the same time; None for those that have to be done by themselves."""
         answers = self._served.ratify_together(admitted)
         return [None if answer is None else (msgspec.json.encode(answer), answer) for answer in answers]

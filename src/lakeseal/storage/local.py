@@ -35,7 +35,7 @@ from lakeseal.errors import (
 )
 from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
-from lakeseal.storage.local_files import NewFile, make_directories, sync_directory, sync_file
+from lakeseal.storage.local_files import NewFile, holds, make_directories, sync_directory, sync_files
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.streams import WriteStream
 
@@ -184,27 +184,44 @@ class LocalStore:
         return left
 
     def link(self, pairs: Sequence[tuple[str, str]], content: Mapping[str, bytes] | None = None) -> int:
-        """Each directory is made durable once, and each file before it has its second name."""
+        """All files are made durable together, before the first has its second name, and each directory once."""
+        sources = self._as_expected([source for source, _ in pairs], content or {})
         made = 0
         touched: dict[str, None] = {}
-        for source, target in pairs:
+        for source, (_, target) in zip(sources, pairs, strict=False):
             new = self.path(target)
             try:
-                old = self.path(source)
-                if not sync_file(old, (content or {}).get(source)):
-                    break
-                os.link(old, new, follow_symlinks=False)
+                os.link(source, new, follow_symlinks=False)
             except FileExistsError:
                 break
             except OSError as error:
                 if made:
                     # Those before it count; whoever asks for this one again is told.
                     break
-                raise self._error(error, source) from error
+                raise self._error(error, target, writing=True) from error
             touched[os.path.dirname(new)] = None
             made += 1
         self._sync(touched)
         return made
+
+    def _as_expected(self, keys: Sequence[str], content: Mapping[str, bytes]) -> builtins.list[str]:
+        """The files at the keys, durable, up to one that is not what it should be."""
+        paths: builtins.list[str] = []
+        for key in keys:
+            try:
+                path = self.path(key)
+                if not holds(path, content.get(key)):
+                    break
+            except OSError as error:
+                if paths:
+                    break
+                raise self._error(error, key) from error
+            paths.append(path)
+        try:
+            sync_files(paths)
+        except OSError as error:
+            raise self._error(error, keys[0]) from error
+        return paths
 
     def prune(self, prefix: str) -> None:
         self._look_at(check_prefix(prefix))

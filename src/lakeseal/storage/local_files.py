@@ -12,16 +12,24 @@ So at no time, and after no crash, does a final name stand for half a file.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import re
 import stat
+import sys
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 
 from lakeseal.errors import StorageError, StorageUnavailable
 from lakeseal.storage.keys import temporary_name
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+_WORTH_SYNCING_ALL = 4
+_REPORTS_ERRORS = (5, 8)
+"""Linux before it told of errors only who synced the file itself."""
 
 _unnamed_by_device: dict[int, bool] = {}
 
@@ -147,16 +155,44 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def sync_file(path: str, content: bytes | None = None) -> bool:
-    """False, and nothing is done, if the file is not what it should be."""
+def holds(path: str, content: bytes | None) -> bool:
+    """Whether it is a file, with this content if it is known."""
+    with _opened(path) as descriptor:
+        return content is None or os.read(descriptor, len(content) + 1) == content
+
+
+def sync_files(paths: Sequence[str]) -> None:
+    """Files of one file system. The disk is asked once for all of them where it can be: to wait for it once for each
+    would keep it from whoever else waits for it, such as a database."""
+    if _syncfs is None or len(paths) < _WORTH_SYNCING_ALL:
+        for path in paths:
+            with _opened(path) as descriptor:
+                os.fsync(descriptor)
+        return
+    with _opened(paths[0]) as descriptor:
+        if _syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), paths[0])
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        if content is not None and os.read(descriptor, len(content) + 1) != content:
-            return False
-        os.fsync(descriptor)
-        return True
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _find_syncfs() -> Callable[[int], int] | None:
+    if sys.platform != "linux":
+        return None
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if release is None or (int(release[1]), int(release[2])) < _REPORTS_ERRORS:
+        return None
+    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+
+_syncfs = _find_syncfs()
 
 
 def make_directories(path: str) -> list[str]:
