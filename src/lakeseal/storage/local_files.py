@@ -162,16 +162,20 @@ def holds(path: str, content: bytes | None) -> bool:
 
 
 def sync_files(paths: Sequence[str]) -> None:
-    """Files of one file system. The disk is asked once for all of them where it can be: to wait for it once for each
-    would keep it from whoever else waits for it, such as a database."""
-    if _syncfs is None or len(paths) < _WORTH_SYNCING_ALL:
-        for path in paths:
-            with _opened(path) as descriptor:
-                os.fsync(descriptor)
-        return
-    with _opened(paths[0]) as descriptor:
-        if _syncfs(descriptor) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), paths[0])
+    """Where many files are in one directory, its disk is asked once for all of them: to wait for it once for each would
+    keep it from whoever else waits for it, such as a database."""
+    by_directory: dict[str, list[str]] = {}
+    for path in paths:
+        by_directory.setdefault(os.path.dirname(path), []).append(path)
+    for ours in by_directory.values():
+        if _syncfs is None or len(ours) < _WORTH_SYNCING_ALL:
+            for path in ours:
+                with _opened(path) as descriptor:
+                    os.fsync(descriptor)
+        else:
+            with _opened(ours[0]) as descriptor:
+                if _syncfs(descriptor) != 0:
+                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), ours[0])
 
 
 @contextlib.contextmanager
