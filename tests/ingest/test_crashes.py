@@ -30,5 +30,6 @@ def test_a_run_killed_at_its_writes_and_at_random_publishes_every_row_once_in_th
 
 
 @pytest.mark.stress
+@pytest.mark.timeout(1800)
 def test_a_run_killed_at_each_of_its_writes_publishes_every_row_once_in_the_end(tmp_path: Path, broker: Any) -> None:
     assert killed(tmp_path, broker, "killed-often", every=1, randomly=100) >= 240

@@ -460,8 +460,8 @@ def test_lost_replies_of_the_store_do_not_harm_take_over_and_release(
 class _Restless:
     """Writers that follow a table while it changes hands."""
 
-    def __init__(self, store: Store, owners: dict[str, LedgerOwner]) -> None:
-        self.store, self.owners = store, owners
+    def __init__(self, store: Store, owners: dict[str, LedgerOwner], rest_s: float) -> None:
+        self.store, self.owners, self.rest_s = store, owners, rest_s
         self.acknowledged: dict[str, int] = {}
         self.errors: list[BaseException] = []
         self.done = threading.Event()
@@ -478,7 +478,7 @@ class _Restless:
 
                 result = router.run(once)
                 self.acknowledged[result.txn_id] = result.version
-                time.sleep(0.005)
+                time.sleep(self.rest_s)
         except BaseException as error:
             self.errors.append(error)
 
@@ -499,9 +499,9 @@ class _Restless:
             self.done.set()
 
 
-def _cycles(store: Store, owners: dict[str, LedgerOwner], *, cycles: int, writers: int) -> None:
+def _cycles(store: Store, owners: dict[str, LedgerOwner], *, cycles: int, writers: int, rest_s: float = 0.005) -> None:
     create(store)
-    game = _Restless(store, owners)
+    game = _Restless(store, owners, rest_s)
     threads = [threading.Thread(target=game.write, args=(f"w{number}",)) for number in range(writers)]
     threads.append(threading.Thread(target=game.change_hands, args=(cycles,)))
     for thread in threads:
@@ -525,7 +525,8 @@ def test_50_take_over_and_release_cycles_under_writers(open_owner, memory: Store
 @pytest.mark.timeout(3600)
 def test_1000_take_over_and_release_cycles_under_writers(open_owner, url: str, memory: Store) -> None:
     owners = {"one": open_owner(url, name="one", batch_size=3), "two": open_owner(name="two", batch_size=3)}
-    _cycles(memory, owners, cycles=1000, writers=4)
+    # With time to rest, so that the log does not grow to a hundred thousand commits meanwhile.
+    _cycles(memory, owners, cycles=1000, writers=4, rest_s=0.05)
 
 
 def test_row_tracking_and_other_features_survive_a_take_over_and_a_release(owner: LedgerOwner, memory: Store) -> None:

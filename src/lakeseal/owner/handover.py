@@ -43,6 +43,9 @@ from lakeseal.storage.base import Store
 
 TAKE_OVER = "TAKE OVER"
 RELEASE = "RELEASE"
+# Between looking at the table and putting its commit a take-over asks the owner, so that writers of a busy table are
+# faster again and again. If it also waited longer each time, as they do, it would hardly ever get through.
+_TAKING_OVER = Retry(longest_delay_s=0.01)
 
 
 def take_over(
@@ -50,7 +53,7 @@ def take_over(
 ) -> int:
     """The version that made `endpoint` the owner of the table, which is on the file system until then."""
     table = endpoint.attach(store)
-    log, patience = DeltaLog(store), Patience(retry or Retry())
+    log, patience = DeltaLog(store), Patience(retry or _TAKING_OVER)
     tries = 0
     while True:
         tries += 1
