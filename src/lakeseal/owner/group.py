@@ -66,8 +66,9 @@ class Group:
         those whose turn it is to be decided on need not wait for it. If it is not ratified after all, its file goes as
         those of others that came too late do."""
         row = self._rows.get(request.table)
-        is_first = row is not None and self._placed.get(request.table) != request.version
-        if row is None or not is_first or isinstance(_ratified(row.ownership, request), Verdict):
+        is_next = row is not None and not isinstance(_ratified(row.ownership, request), Verdict)
+        if not is_next or self._placed.get(request.table) == request.version:
+            # Of several that want one version, one is enough to have its file already.
             return Admitted(request, is_placed=False)
         self._placed[request.table] = request.version
         return Admitted(request, is_placed=_is_placed(request, place))
