@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +15,9 @@ import msgspec
 import pytest
 
 from lakeseal.errors import InvalidArgument, LakesealError, NotAllowed, PolicyRefused
+from lakeseal.owner import policies
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken, to_json
+from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken, from_json, to_json
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.service.access import ANONYMOUS, Caller, Grant
@@ -47,9 +49,9 @@ def together(service: Service, asked: Sequence[tuple[bytes, Caller]]) -> list[An
     """As the lane does it, with all of them in one group."""
     done: list[Any] = [None] * len(asked)
     admitted = {}
-    for place, one in enumerate(asked):
+    for place, (sent, caller) in enumerate(asked):
         try:
-            request = service.admit(one)
+            request = service.admit((from_json(sent, Batch), caller))
         except Exception as error:
             done[place] = error
         else:
@@ -136,8 +138,12 @@ class Slow:
         self.groups: list[list[str]] = []
         self.busy = threading.Event()
         self.go = threading.Event()
+        self.admitted_by: dict[str, str] = {}
 
     def admit(self, one: str) -> str | None:
+        self.admitted_by[one] = threading.current_thread().name
+        if one == "long":
+            time.sleep(0.05)
         if one == "bad":
             raise InvalidArgument(one)
         return None if one == "other" else one
@@ -151,9 +157,9 @@ class Slow:
         return [None if one == "odd" else one.upper() for one in asked]
 
 
-def run(slow: Slow, first: str, *rest: str, pause: float = 0.0) -> list[Any]:
+def run(slow: Slow, first: str, *rest: str, pause: float = 0.0, at_once: bool = False) -> list[Any]:
     async def ask() -> list[Any]:
-        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide)
+        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide, at_once=lambda _: at_once)
         lane.start()
         tasks = [asyncio.create_task(lane.ask(first))]
         await asyncio.to_thread(slow.busy.wait, 20)
@@ -168,13 +174,22 @@ def run(slow: Slow, first: str, *rest: str, pause: float = 0.0) -> list[Any]:
     return asyncio.run(ask())
 
 
-def test_what_came_while_a_group_was_busy_is_the_next_group() -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_came_while_a_group_was_busy_is_the_next_group(at_once: bool) -> None:
     slow = Slow()
-    found = run(slow, "a", "b", "bad", "odd", "other", "c")
+    found = run(slow, "a", "b", "bad", "odd", "other", "c", at_once=at_once)
     assert slow.groups == [["a"], ["b", "odd", "c"]]
     assert [one if not isinstance(one, Exception) else type(one) for one in found] == [
         "A", "B", InvalidArgument, None, None, "C",
     ]  # fmt: skip
+
+
+def test_what_can_be_admitted_at_once_is_until_it_took_long() -> None:
+    slow = Slow()
+    assert run(slow, "a", "b", "long", "c", at_once=True) == ["A", "B", "LONG", "C"]
+    assert slow.groups[0] == ["a"]
+    assert len({slow.admitted_by[one] for one in ("a", "b", "long")}) == 1
+    assert slow.admitted_by["c"] == "lakeseal-lane" != slow.admitted_by["a"]
 
 
 def test_what_is_not_admitted_need_not_wait_for_the_group_that_is_under_way() -> None:
@@ -218,6 +233,42 @@ def test_behind_a_group_that_is_stuck_nobody_waits() -> None:
     slow = Slow()
     assert run(slow, "a", "b", pause=1.2) == ["A", None]
     assert slow.groups == [["a"]]
+
+
+def test_commits_with_their_bytes_are_admitted_at_once_where_files_are_written_to_memory(
+    inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the others by threads: nothing that the event loop does may wait for a disk or for somebody's policy."""
+    store = open_store(tmp_path / "t")
+    with inside(insecure=True, rate=0, batch_size=1000, publish_every_s=10.0**6) as client:
+        owner, service = HttpOwner(str(client.base_url)), client.service
+        create(store, owner)
+        by: list[str] = []
+        admit = service.lane._admit
+
+        def noted(asked: Any) -> Any:
+            by.append(threading.current_thread().name)
+            return admit(asked)
+
+        monkeypatch.setattr(service.lane, "_admit", noted)
+        managed = ManagedOwner(owner, store)
+        for version in range(1, 6):
+            if version == 5:
+                service.owner._gate._policies = policies.from_json([{"policy": "max-files", "limit": 5}])
+            info = CommitInfo(operation="WRITE", txn_id=f"t{version}", in_commit_timestamp=FUTURE + version)
+            request = managed.request(
+                version, encode([info, add(f"f{version}")]), txn_id=f"t{version}", in_commit_timestamp=FUTURE + version
+            )
+            if version == 4:
+                assert request.data is not None
+                store.put_if_absent(request.key, request.data)
+                request = msgspec.structs.replace(request, data=None)
+            (answer,) = owner.ratify(Batch(commits=(request,))).commits
+            assert isinstance(answer, Ratified)
+        # Before the first the directory was not there, and after the second it is known how files are made in it.
+        assert [name == "lakeseal-lane" for name in by] == [True, True, False, True, True]
+        assert paths(managed_log(owner, store)[0]) == ["f1", "f2", "f3", "f4", "f5"]
+        owner.close()
 
 
 @pytest.mark.parametrize("call", ["ratify", "get-commits"])

@@ -520,15 +520,39 @@ def test_links_are_made_in_order_up_to_a_name_that_is_taken(tmp_path: Path) -> N
         store.link([("staged/none", "log/4")])
 
 
-def test_what_is_placed_is_whole_and_visible_has_one_winner_and_can_be_linked(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_what_is_placed_is_whole_and_visible_has_one_winner_and_can_be_linked(tmp_path: Path, unnamed: bool) -> None:
+    store = LocalStore(str(tmp_path), unnamed=unnamed)
     assert store.place("staged/a", b"first")
     assert not store.place("staged/a", b"second")
+    assert store.places_at_once is unnamed
     assert store.get("staged/a") == b"first"
     assert files_below(tmp_path) == ["staged/a"]
     store.put("log/0", b"")
     assert store.link([("staged/a", "log/1")]) == 1
     assert store.get("log/1") == b"first"
+
+
+@pytest.mark.parametrize("fails", ["open", "write", "link"])
+def test_what_cannot_be_placed_without_a_name_is_placed_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """As on network file systems."""
+    store = LocalStore(str(tmp_path))
+    store.place("staged/a", b"first")
+    assert store.places_at_once
+    real = getattr(os, fails)
+
+    def failing(*args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(os, fails, real)
+        if fails == "write":
+            return real(args[0], args[1][:2])
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, fails, failing)
+    assert store.place("staged/b", b"second")
+    assert not store.places_at_once
+    assert (store.get("staged/b"), files_below(tmp_path)) == (b"second", ["staged/a", "staged/b"])
 
 
 @pytest.mark.usefixtures("proc")

@@ -34,8 +34,12 @@ class Gate:
         self._trusting = trusting
         self._metadata_at = metadata_at
 
+    def is_quick(self, request: CommitRequest) -> bool:
+        """Whether `check` looks at nothing but the request."""
+        return request.data is not None and not self._applying(request.table)
+
     def check(self, request: CommitRequest, store: Store, *, principal: str | None) -> None:
-        applying = [policy for policy in self._policies if policies.is_below(request.table, policy.tables)]
+        applying = self._applying(request.table)
         with located(table=request.table, version=request.version, file=request.key):
             data = request.data
             if data is None:
@@ -57,6 +61,9 @@ class Gate:
 
     def check_principal(self, table: str, principal: str | None, doing: policies.Doing) -> None:
         policies.check_principal(self._policies, table=table, principal=principal, doing=doing)
+
+    def _applying(self, table: str) -> list[Policy]:
+        return [policy for policy in self._policies if policies.is_below(table, policy.tables)]
 
     def _read(self, request: CommitRequest, store: Store, *, needed: bool) -> bytes | None:
         if self._trusting and not needed:

@@ -192,6 +192,10 @@ class LedgerOwner:
             self.when_full()
         return decided.answers
 
+    def admits_at_once(self, request: CommitRequest) -> bool:
+        """Whether `admit` waits for nothing but this machine's own memory, as far as one can know."""
+        return self._gate.is_quick(request) and getattr(self._attached.get(request.table), "places_at_once", False)
+
     def admit(self, request: CommitRequest, *, principal: str | None = None) -> Admitted | None:
         """The commit, if it may be among those that are ratified together; raises where it may not be ratified at all.
         Files that take long to write would keep the others waiting."""

@@ -148,6 +148,10 @@ class Served:
         do: Callable[[Any, Caller], Any] = getattr(self, call.name)
         return do(request, caller)
 
+    def admits_at_once(self, batch: Batch) -> bool:
+        """Whether `admit` is done in no time, as far as one can know."""
+        return len(batch.commits) != 1 or self._owner.admits_at_once(batch.commits[0])
+
     def admit(self, batch: Batch, caller: Caller) -> Admitted | None:
         """The one commit of a batch that may be ratified together with others; None if it has to be by itself."""
         if len(batch.commits) != 1 or batch.guards or batch.records:

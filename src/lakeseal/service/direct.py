@@ -13,7 +13,7 @@ from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
 from lakeseal.errors import InvalidArgument
-from lakeseal.owner.messages import BatchAnswer, TableCommits
+from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, from_json
 from lakeseal.service.authentication import bearer
 from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.callers import caller_of, header
@@ -25,6 +25,8 @@ from lakeseal.service.service import Service
 
 _CALLS = {call.path: call for call in (*CALLS, *BOOK_CALLS)}
 PATHS = frozenset(_CALLS)
+# A commit of its own with its bytes is smaller; a batch of many tables takes its time to read.
+_MOST_TOGETHER = 65_536
 _JSON_HEADER = (b"content-type", b"application/json")
 
 
@@ -48,7 +50,9 @@ async def _perform(service: Service, call: Call, scope: Scope, receive: Receive,
         # Also keeps a web page from sending something here on behalf of whoever looks at it.
         raise InvalidArgument("The request's content type is not application/json")
     body = await read_body(receive, header(scope, b"content-length"), service.settings.max_body)
-    done = await service.lane.ask((body, caller)) if call is RATIFY else None
+    done = None
+    if call is RATIFY and len(body) <= _MOST_TOGETHER:
+        done = await service.lane.ask((from_json(body, Batch), caller))
     if done is None:
         done = await to_thread.run_sync(service.perform, call, body, caller)
     encoded, reply = done

@@ -2,7 +2,9 @@
 is done alone, at once.
 
 Each request is admitted by itself, and those that were are decided on as a group, one group at a time. While one thread
-decides, which is mostly waiting for a disk, the other admits what the next group will be made of.
+decides, which is mostly waiting for a disk, what the next group will be made of is admitted: on the event loop, where
+that waits for nothing, since to hand it over to a thread takes longer than to do it; otherwise by the other thread. If
+it did take long on the event loop, the threads do it for a while.
 
 `ask` is for the event loop and gives None where the request has to be done by itself: it was not admitted, its group
 found it unusual, or what is under way takes so long that something it met must be stuck, and what stands still for one
@@ -23,6 +25,8 @@ _log = logging.getLogger(__name__)
 _THREADS = 2
 _MOST_AT_ONCE = 64
 _STUCK_S = 1.0
+_LONG_S = 0.02
+_BY_THREADS_S = 10.0
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -30,11 +34,19 @@ R = TypeVar("R")
 
 
 class Lane(Generic[A, B, R]):
-    def __init__(self, admit: Callable[[A], B | None], decide: Callable[[Sequence[B]], Sequence[R | None]]) -> None:
+    def __init__(
+        self,
+        admit: Callable[[A], B | None],
+        decide: Callable[[Sequence[B]], Sequence[R | None]],
+        at_once: Callable[[A], bool] = lambda _: False,
+    ) -> None:
         """`admit` raises what its caller shall be told. `decide` gives for each what it came to, in their order; it
-        raises nothing. None is for those that have to be done by themselves."""
+        raises nothing. None is for those that have to be done by themselves. `at_once` says whether to admit something
+        should take no time."""
         self._admit = admit
         self._decide = decide
+        self._at_once = at_once
+        self._by_threads_until = 0.0
         self._came: list[tuple[A, asyncio.Future[R | None]]] = []
         self._admitted: list[tuple[B, asyncio.Future[R | None]]] = []
         self._changed = threading.Condition()
@@ -60,12 +72,28 @@ class Lane(Generic[A, B, R]):
             thread.join()
 
     async def ask(self, asked: A) -> R | None:
+        now = time.monotonic()
+        with self._changed:
+            if self._since and now - min(self._since.values()) > _STUCK_S:
+                return None
+        admitted = None
+        if now >= self._by_threads_until and self._at_once(asked):
+            admitted = self._admit(asked)
+            if admitted is None:
+                return None
+            after = time.monotonic()
+            if after - now > _LONG_S:
+                self._by_threads_until = after + _BY_THREADS_S
         future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if self._is_stopping or (self._since and time.monotonic() - min(self._since.values()) > _STUCK_S):
+            if self._is_stopping:
                 return None
-            self._came.append((asked, future))
-            self._changed.notify()
+            if admitted is None:
+                self._came.append((asked, future))
+            else:
+                self._admitted.append((admitted, future))
+            if admitted is None or not self._is_deciding:
+                self._changed.notify()
         return await future
 
     def _run(self, number: int) -> None:

@@ -22,6 +22,7 @@ from lakeseal.errors import InvalidArgument, StorageUnavailable
 from lakeseal.owner import policies
 from lakeseal.service import logs, metrics
 from lakeseal.service.app import AppFactory
+from lakeseal.service.connection import Connection
 from lakeseal.service.places import Places
 from lakeseal.service.service import OpenOwner, open_owner
 from lakeseal.service.settings import ServiceSettings, is_loopback
@@ -99,6 +100,7 @@ def _config(settings: ServiceSettings, make_owner: OpenOwner) -> uvicorn.Config:
         AppFactory(settings, make_owner),
         factory=True,
         interface="asgi3",
+        http=Connection,
         lifespan="on",
         ws="none",
         workers=settings.workers,

@@ -68,7 +68,7 @@ class Service:
         self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
         self._served = Served(self.owner, self.places)
         self._books = ServedBooks(self.ledger)
-        self.lane = Lane(self.admit, self.ratify_together)
+        self.lane = Lane(self.admit, self.ratify_together, at_once=lambda asked: self._served.admits_at_once(asked[0]))
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
@@ -91,10 +91,9 @@ class Service:
         reply = served.perform(call, from_json(body, call.request), caller)
         return msgspec.json.encode(reply), reply
 
-    def admit(self, asked: tuple[bytes, Caller]) -> Admitted | None:
-        """The commit that a body asks for, if it may be ratified together with others; see `Served.admit`."""
-        body, caller = asked
-        return self._served.admit(from_json(body, Batch), caller)
+    def admit(self, asked: tuple[Batch, Caller]) -> Admitted | None:
+        """See `Served.admit`."""
+        return self._served.admit(*asked)
 
     def ratify_together(self, admitted: Sequence[Admitted]) -> list[Done | None]:
         """As `perform`, for commits that came at the same time; None for those that have to be done by themselves."""

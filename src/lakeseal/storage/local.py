@@ -35,7 +35,7 @@ from lakeseal.errors import (
 )
 from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
-from lakeseal.storage.local_files import NewFile, holds, make_directories, sync_directory, sync_files
+from lakeseal.storage.local_files import NewFile, holds, make_directories, place_unnamed, sync_directory, sync_files
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.streams import WriteStream
 
@@ -56,6 +56,9 @@ class LocalStore:
         self._root = os.path.abspath(root)
         self._base = self._root if self._root.endswith("/") else self._root + "/"
         self._unnamed = unnamed
+        self.places_at_once = False
+        """Whether `place` meant to write to this machine's own memory, last time: network file systems have no files
+        without a name, and there it may take any time."""
         self._known: set[str] = {""}
         self._uri = file_uri(self._root)
 
@@ -154,7 +157,12 @@ class LocalStore:
         return self._publish(key, data, replace=False)
 
     def place(self, key: str, data: bytes) -> bool:
-        return self._publish(key, data, replace=False, durable=False)
+        placed = None
+        if self._unnamed:
+            directory, name = os.path.split(self.path(key))
+            placed = place_unnamed(directory, name, data)
+        self.places_at_once = placed is not None
+        return self._publish(key, data, replace=False, durable=False) if placed is None else placed
 
     def delete(self, keys: Iterable[str]) -> None:
         touched: set[str] = set()

@@ -25,6 +25,7 @@ from lakeseal.errors import StorageError, StorageUnavailable
 from lakeseal.storage.keys import temporary_name
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_UNNAMED = getattr(os, "O_TMPFILE", 0) | os.O_WRONLY | os.O_CLOEXEC
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 _WORTH_SYNCING_ALL = 4
@@ -137,6 +138,27 @@ class NewFile:
         return os.path.samestat(found, os.fstat(self.fd))
 
 
+def place_unnamed(directory: str, name: str, data: bytes) -> bool | None:
+    """A new file, visible and whole, and not yet durable, in fewer steps than by a `NewFile`. False if the name is
+    taken; None, and nothing was done, if that is not possible here."""
+    try:
+        descriptor = os.open(directory, _UNNAMED, 0o666)
+    except OSError:
+        return None
+    try:
+        if os.write(descriptor, data) < len(data):
+            return None
+        # As in `_link_to`.
+        os.link(f"/proc/self/fd/{descriptor}", os.path.join(directory, name), src_dir_fd=descriptor)
+    except FileExistsError:
+        return False
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def open_directory(path: str) -> int:
     """A descriptor of the directory, which is made, durably, with its parents if need be."""
     try:
@@ -217,7 +239,7 @@ def make_directories(path: str) -> list[str]:
 
 
 def _open_unnamed(directory: int) -> int:
-    return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=directory)
+    return os.open(".", _UNNAMED, 0o666, dir_fd=directory)
 
 
 def _allows_unnamed(directory: int) -> bool:
