@@ -539,6 +539,7 @@ def test_what_cannot_be_placed_without_a_name_is_placed_with_one(
 ) -> None:
     """As on network file systems."""
     store = LocalStore(str(tmp_path))
+    (tmp_path / "staged").mkdir()
     store.place("staged/a", b"first")
     assert store.places_at_once
     real = getattr(os, fails)
