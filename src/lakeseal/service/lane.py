@@ -4,7 +4,7 @@ is done alone, at once.
 Each request is admitted by itself, and those that were are decided on as a group, one group at a time. While one thread
 decides, which is mostly waiting for a disk, what the next group will be made of is admitted: on the event loop, where
 that waits for nothing, since to hand it over to a thread takes longer than to do it; otherwise by the other thread. If
-it did take long on the event loop, the threads do it for a while.
+it did take long on the event loop, the threads do it for a while, and the longer the longer it took.
 
 `ask` is for the event loop and gives None where the request has to be done by itself: it was not admitted, its group
 found it unusual, or what is under way takes so long that something it met must be stuck, and what stands still for one
@@ -26,7 +26,8 @@ _THREADS = 2
 _MOST_AT_ONCE = 64
 _STUCK_S = 1.0
 _LONG_S = 0.02
-_BY_THREADS_S = 10.0
+_CALM_FACTOR = 500
+"""So that the event loop stands still for at most a five-hundredth of the time."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -81,9 +82,9 @@ class Lane(Generic[A, B, R]):
             admitted = self._admit(asked)
             if admitted is None:
                 return None
-            after = time.monotonic()
-            if after - now > _LONG_S:
-                self._by_threads_until = after + _BY_THREADS_S
+            took = time.monotonic() - now
+            if took > _LONG_S:
+                self._by_threads_until = now + took * _CALM_FACTOR
         future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._is_stopping:
