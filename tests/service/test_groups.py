@@ -210,11 +210,12 @@ def test_what_is_not_admitted_need_not_wait_for_the_group_that_is_under_way() ->
     assert (nothing, type(bad), last) == (None, InvalidArgument, "A")
 
 
-def test_what_waits_when_a_lane_is_stopped_is_still_done() -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_waits_when_a_lane_is_stopped_is_still_done(at_once: bool) -> None:
     async def ask() -> list[Any]:
         slow = Slow()
         slow.go.set()
-        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide)
+        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide, at_once=lambda _: at_once)
         tasks = [asyncio.create_task(lane.ask(str(number))) for number in range(200)]
         await asyncio.sleep(0)
         lane.start()
