@@ -79,12 +79,9 @@ class Lane(Generic[A, B, R]):
                 return None
         admitted = None
         if now >= self._by_threads_until and self._at_once(asked):
-            admitted = self._admit(asked)
+            admitted = self._admit_here(asked)
             if admitted is None:
                 return None
-            took = time.monotonic() - now
-            if took > _LONG_S:
-                self._by_threads_until = now + took * _CALM_FACTOR
         future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._is_stopping:
@@ -96,6 +93,15 @@ class Lane(Generic[A, B, R]):
             if admitted is None or not self._is_deciding:
                 self._changed.notify()
         return await future
+
+    def _admit_here(self, asked: A) -> B | None:
+        start = time.monotonic()
+        try:
+            return self._admit(asked)
+        finally:
+            took = time.monotonic() - start
+            if took > _LONG_S:
+                self._by_threads_until = start + took * _CALM_FACTOR
 
     def _run(self, number: int) -> None:
         while True:
