@@ -18,7 +18,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _Gathered:
-    """A transport that sends what was written when whoever wrote it is done, for now."""
+    """A transport that sends what was written, in one piece, as soon as its writer lets the event loop go on."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
