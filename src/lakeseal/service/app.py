@@ -83,9 +83,11 @@ def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner) ->
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = app.state.service = await to_thread.run_sync(Service, settings, make_owner)
         service.start()
+        service.lane.start()
         try:
             yield
         finally:
+            await service.lane.stop()
             await to_thread.run_sync(service.stop)
 
     # The usual pages for trying the API out load scripts from elsewhere.

@@ -1,14 +1,19 @@
-"""Two threads that do together whatever came while they were busy. Nobody waits for company: a request that comes alone
-is done alone, at once.
+"""Requests that come at about the same time are done together: each is admitted by itself, and those that were are
+decided on as a group, one group at a time. While a thread decides, which is mostly waiting for a disk, what the next
+group will be made of is admitted.
 
-Each request is admitted by itself, and those that were are decided on as a group, one group at a time. While one thread
-decides, which is mostly waiting for a disk, what the next group will be made of is admitted: on the event loop, where
-that waits for nothing, since to hand it over to a thread takes longer than to do it; otherwise by the other thread. If
-it did take long on the event loop, the threads do it for a while, and the longer the longer it took.
+**Company.** A group costs about as much as a few of its requests, and whoever was just answered is likely to ask again
+at once. So the next group begins when as many are there as the last one answered and left waiting (`_ENOUGH` of them
+will do), or when for as long as a decision takes nobody else came. Whoever asks alone never waits, and where waiting
+was in vain it is left for a while, longer each time.
 
-`ask` is for the event loop and gives None where the request has to be done by itself: it was not admitted, its group
-found it unusual, or what is under way takes so long that something it met must be stuck, and what stands still for one
-shall not for all.
+**Admission** is done on the event loop where it waits for nothing, since to hand it over to a thread takes longer than
+to do it; otherwise by a thread. If it did take long on the event loop, the thread does it for a while, and the longer
+the longer it took.
+
+`ask` and `stop` are for the event loop. `ask` gives None where the request has to be done by itself: it was not
+admitted, its group found it unusual, or what is under way takes so long that something it met must be stuck, and what
+stands still for one shall not for all.
 """
 
 from __future__ import annotations
@@ -18,12 +23,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 _log = logging.getLogger(__name__)
 
-_THREADS = 2
 _MOST_AT_ONCE = 64
+_ENOUGH = 8
+_LONGEST_PAUSE_S = 0.01
+_MOST_IN_VAIN = 64
 _STUCK_S = 1.0
 _LONG_S = 0.02
 _CALM_FACTOR = 500
@@ -47,52 +56,49 @@ class Lane(Generic[A, B, R]):
         self._admit = admit
         self._decide = decide
         self._at_once = at_once
-        self._by_threads_until = 0.0
-        self._came: list[tuple[A, asyncio.Future[R | None]]] = []
-        self._admitted: list[tuple[B, asyncio.Future[R | None]]] = []
-        self._changed = threading.Condition()
-        self._is_deciding = False
-        self._since: dict[int, float] = {}
-        """When each thread that is at work began."""
+        self._by_thread_until = 0.0
+        self._admits = ThreadPoolExecutor(1, thread_name_prefix="lakeseal-lane")
+        self._admits_since: float | None = None
+        self._decides = threading.Thread(target=self._run, name="lakeseal-lane-decides", daemon=True)
+        self._decides_since: float | None = None
+        self._groups: SimpleQueue[Sequence[tuple[B, asyncio.Future[R | None]]] | None] = SimpleQueue()
+        self._waiting: list[tuple[B, asyncio.Future[R | None]]] = []
+        self._company = _Company()
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking = 0
         self._is_stopping = False
-        self._threads = [
-            threading.Thread(target=self._run, name="lakeseal-lane", daemon=True, args=(number,))
-            for number in range(_THREADS)
-        ]
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._decides.start()
 
-    def stop(self) -> None:
-        """After what is waiting."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+    async def stop(self) -> None:
+        """After what is under way."""
+        self._is_stopping = True
+        self._consider()
+        while self._asking:
+            await asyncio.sleep(0.001)
+        self._groups.put(None)
+        await asyncio.to_thread(self._decides.join)
+        await asyncio.to_thread(self._admits.shutdown)
 
     async def ask(self, asked: A) -> R | None:
         now = time.monotonic()
-        with self._changed:
-            if self._since and now - min(self._since.values()) > _STUCK_S:
-                return None
-        admitted = None
-        if now >= self._by_threads_until and self._at_once(asked):
-            admitted = self._admit_here(asked)
-            if admitted is None:
-                return None
-        future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
-        with self._changed:
-            if self._is_stopping:
-                return None
-            if admitted is None:
-                self._came.append((asked, future))
+        if self._is_stopping or _is_stuck(self._admits_since, now) or _is_stuck(self._decides_since, now):
+            return None
+        self._asking += 1
+        try:
+            if now >= self._by_thread_until and self._at_once(asked):
+                admitted = self._admit_here(asked)
             else:
-                self._admitted.append((admitted, future))
-            if admitted is None or not self._is_deciding:
-                self._changed.notify()
-        return await future
+                admitted = await asyncio.get_running_loop().run_in_executor(self._admits, self._admit_there, asked)
+            if admitted is None:
+                return None
+            future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((admitted, future))
+            self._consider()
+            return await future
+        finally:
+            self._asking -= 1
 
     def _admit_here(self, asked: A) -> B | None:
         start = time.monotonic()
@@ -101,70 +107,93 @@ class Lane(Generic[A, B, R]):
         finally:
             took = time.monotonic() - start
             if took > _LONG_S:
-                self._by_threads_until = start + took * _CALM_FACTOR
+                self._by_thread_until = start + took * _CALM_FACTOR
 
-    def _run(self, number: int) -> None:
-        while True:
-            with self._changed:
-                self._since.pop(number, None)
-                while not (step := self._next_step()):
-                    if self._is_stopping and not self._is_deciding:
-                        self._changed.notify_all()
-                        return
-                    self._changed.wait()
-                self._since[number] = time.monotonic()
-            step()
-
-    def _next_step(self) -> Callable[[], None] | None:
-        """Takes what is to be done next; called with the lock held."""
-        if self._admitted and not self._is_deciding:
-            self._is_deciding = True
-            group, self._admitted = self._admitted[:_MOST_AT_ONCE], self._admitted[_MOST_AT_ONCE:]
-            return lambda: self._decide_on(group)
-        if self._came:
-            came, self._came = self._came, []
-            return lambda: self._admit_each(came)
-        return None
-
-    def _admit_each(self, came: Sequence[tuple[A, asyncio.Future[R | None]]]) -> None:
-        admitted: list[tuple[B, asyncio.Future[R | None]]] = []
-        others: list[tuple[asyncio.Future[R | None], Exception | None]] = []
-        for asked, future in came:
-            try:
-                request = self._admit(asked)
-            except Exception as error:
-                others.append((future, error))
-            else:
-                if request is None:
-                    others.append((future, None))
-                else:
-                    admitted.append((request, future))
-        if others:
-            _tell(others)
-        with self._changed:
-            self._admitted += admitted
-
-    def _decide_on(self, group: Sequence[tuple[B, asyncio.Future[R | None]]]) -> None:
-        done: Sequence[R | None]
+    def _admit_there(self, asked: A) -> B | None:
+        self._admits_since = time.monotonic()
         try:
-            done = self._decide([request for request, _ in group])
-        except Exception:
-            _log.exception("a group failed unexpectedly, and its requests are done one by one")
-            done = [None] * len(group)
-        with self._changed:
-            self._is_deciding = False
-        _tell([(future, one) for (_, future), one in zip(group, done, strict=True)])
+            return self._admit(asked)
+        finally:
+            self._admits_since = None
 
+    def _consider(self) -> None:
+        """Begins the next group, if it is time to."""
+        if self._decides_since is not None or not self._waiting:
+            return
+        if self._is_stopping or self._company.is_there(len(self._waiting)):
+            self._begin()
+        elif self._timer is None:
+            self._wait()
 
-def _tell(answers: Sequence[tuple[asyncio.Future[R | None], R | Exception | None]]) -> None:
-    answers[0][0].get_loop().call_soon_threadsafe(_set, answers)
+    def _wait(self) -> None:
+        pause, there = self._company.pause_s, len(self._waiting)
+        self._timer = asyncio.get_running_loop().call_later(pause, self._waited, there)
 
-
-def _set(answers: Sequence[tuple[asyncio.Future[R | None], R | Exception | None]]) -> None:
-    for future, one in answers:
-        if future.done():
-            continue
-        if isinstance(one, Exception):
-            future.set_exception(one)
+    def _waited(self, there: int) -> None:
+        if len(self._waiting) > there:
+            self._wait()
         else:
-            future.set_result(one)
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        group, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
+        self._company.began(len(group))
+        self._decides_since = time.monotonic()
+        self._groups.put(group)
+
+    def _run(self) -> None:
+        while (group := self._groups.get()) is not None:
+            done: Sequence[R | None]
+            try:
+                done = self._decide([request for request, _ in group])
+            except Exception:
+                _log.exception("a group failed unexpectedly, and its requests are done one by one")
+                done = [None] * len(group)
+            group[0][1].get_loop().call_soon_threadsafe(self._answer, group, done)
+
+    def _answer(self, group: Sequence[tuple[B, asyncio.Future[R | None]]], done: Sequence[R | None]) -> None:
+        assert self._decides_since is not None
+        took, self._decides_since = time.monotonic() - self._decides_since, None
+        for (_, future), one in zip(group, done, strict=True):
+            if not future.done():
+                future.set_result(one)
+        self._company.answered(len(group), left=len(self._waiting), took_s=took)
+        self._consider()
+
+
+class _Company:
+    """How many are worth waiting for, and how long."""
+
+    def __init__(self) -> None:
+        self.pause_s = 0.0
+        self._expected = 1
+        self._had = 0
+        """How many were there when it began to be waited for more; 0 where it was not."""
+        self._in_vain = 0
+        self._left_out = 0
+        """For how many groups more it is not waited."""
+
+    def is_there(self, waiting: int) -> bool:
+        if waiting >= self._expected or self._left_out:
+            return True
+        self._had = self._had or waiting
+        return False
+
+    def began(self, count: int) -> None:
+        if self._left_out:
+            self._left_out -= 1
+        elif self._had:
+            self._in_vain = 0 if count > self._had else min(2 * self._in_vain + 1, _MOST_IN_VAIN)
+            self._left_out = self._in_vain
+        self._had = 0
+
+    def answered(self, count: int, *, left: int, took_s: float) -> None:
+        self._expected = min(count + left, _ENOUGH)
+        self.pause_s = min(took_s, _LONGEST_PAUSE_S)
+
+
+def _is_stuck(since: float | None, now: float) -> bool:
+    return since is not None and now - since > _STUCK_S

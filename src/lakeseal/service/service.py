@@ -75,13 +75,12 @@ class Service:
         self._is_stopping = False
 
     def start(self) -> None:
-        self.lane.start()
+        """What works by itself. (Its lane is started and stopped on the event loop.)"""
         self._recovery.start()
 
     def stop(self) -> None:
         """The publisher ends after the table that is under way."""
         self._is_stopping = True
-        self.lane.stop()
         self._recovery.join()
         self._publisher.stop()
         self.ledger.close()
