@@ -46,6 +46,7 @@ _LINK = {errno.ELOOP, errno.EMLINK}
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _KNOWN_DIRECTORIES = 65_536
+_MOST_PLACED = 10_000
 _WRITE_BUFFER = 1 << 18
 _rare_names = re.compile("[\x00-\x1f\x7f\ud800-\udfff]|\\.lakeseal-")
 
@@ -59,6 +60,8 @@ class LocalStore:
         self.places_at_once = False
         """Whether `place` meant to write to this machine's own memory, last time: network file systems have no files
         without a name, and there it may take any time."""
+        self._placed: dict[str, int] = {}
+        """Files that this very store has placed, with their contents' hashes. None of them has met a power cut."""
         self._known: set[str] = {""}
         self._uri = file_uri(self._root)
 
@@ -148,6 +151,7 @@ class LocalStore:
         return [prefix + name for name in names]
 
     def put(self, key: str, data: bytes) -> None:
+        self._placed.pop(key, None)
         self._publish(key, data, replace=True)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -161,12 +165,17 @@ class LocalStore:
         if self._unnamed:
             directory, name = os.path.split(self.path(key))
             placed = place_unnamed(directory, name, data)
+            if placed:
+                if len(self._placed) >= _MOST_PLACED:
+                    self._placed.clear()
+                self._placed[key] = hash(data)
         self.places_at_once = placed is not None
         return self._publish(key, data, replace=False, durable=False) if placed is None else placed
 
     def delete(self, keys: Iterable[str]) -> None:
         touched: set[str] = set()
         for key in keys:
+            self._placed.pop(key, None)
             try:
                 os.unlink(self.path(key))
             except OSError as error:
@@ -218,7 +227,7 @@ class LocalStore:
         for key in keys:
             try:
                 path = self.path(key)
-                if not holds(path, content.get(key)):
+                if not self._has_placed(key, content.get(key)) and not holds(path, content.get(key)):
                     break
             except OSError as error:
                 if paths:
@@ -230,6 +239,10 @@ class LocalStore:
         except OSError as error:
             raise self._error(error, keys[0]) from error
         return paths
+
+    def _has_placed(self, key: str, content: bytes | None) -> bool:
+        """Then there is no need to read it again. Each is asked for once, as a rule."""
+        return content is not None and self._placed.pop(key, None) == hash(content)
 
     def prune(self, prefix: str) -> None:
         self._look_at(check_prefix(prefix))
