@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakeseal.service.connection import _Gathered
+from lakeseal.service.connection import _Replies
 
 
 class Sent:
@@ -24,6 +24,9 @@ class Sent:
     def is_closing(self) -> bool:
         return self.is_closed
 
+    def get_extra_info(self, name: str) -> None:
+        return None
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -31,7 +34,7 @@ class Sent:
 def gathered(do: Any) -> Sent:
     async def run() -> Sent:
         sent = Sent()
-        await do(_Gathered(sent, asyncio.get_running_loop()))  # type: ignore[arg-type]
+        await do(_Replies(sent, asyncio.get_running_loop()))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         return sent
 

@@ -8,6 +8,7 @@ the ledger once for all of them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,6 +30,7 @@ from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import Found, Ownership
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
 from lakeseal.storage.base import LinksObjects, Store
+from lakeseal.storage.local import LocalStore, link_together
 
 if TYPE_CHECKING:
     from lakeseal.owner.book import Book
@@ -88,18 +90,20 @@ def publish_up_to(
     wanted: Mapping[str, int | None],
     *,
     each: Each = map,
+    pace: Callable[[], object] = lambda: None,
 ) -> dict[str, LakesealError]:
     """Of each table every ratified version up to the wanted one, or up to the latest of now: one after the other, and
     the ledger hears of it when the copies are durable. What kept tables from it, by table; the others are done.
 
-    `each` runs a function for several tables, as `map` does."""
+    `each` runs a function for several tables, as `map` does. `pace` is called before each step of moderate length."""
     failed: dict[str, LakesealError] = {}
     left = dict(wanted)
+    linked: dict[str, int] = {}
 
     def put(due: _Due) -> bool:
         try:
             with located(table=due.table):
-                _publish_all(stores(due.table), due.commits)
+                _publish_all(stores(due.table), due.commits, linked.get(due.table, 0))
         except LakesealError as error:
             failed[due.table] = error
         return due.table not in failed
@@ -115,6 +119,7 @@ def publish_up_to(
                 failed[table] = error
             else:
                 dues += [] if due is None else [due]
+        linked = _linked_together(stores, dues, pace)
         done = [due for due, is_put in zip(dues, each(put, dues), strict=True) if is_put]
         if done:
             book.mark({due.table: (due.reached, due.epoch) for due in done})
@@ -151,27 +156,41 @@ def _due(table: str, row: Ownership, stored: Sequence[StoredCommit], wanted: int
     return _Due(table=table, epoch=row.epoch, commits=commits, wanted=wanted)
 
 
-def _publish_all(store: Store, due: Sequence[StoredCommit]) -> None:
-    done = 0
-    while (done := done + _linked(store, due[done:])) < len(due):
+def _publish_all(store: Store, due: Sequence[StoredCommit], done: int) -> None:
+    """`done` of them are published already."""
+    while done < len(due):
         publish(store, due[done].commit, due[done].inline)
         done += 1
+        # What was wrong with one is not with those that follow.
+        if isinstance(store, LinksObjects):
+            with contextlib.suppress(StorageError, ObjectNotFound):
+                done += store.link(*_links(store, due[done:]))
 
 
-def _linked(store: Store, stored: Sequence[StoredCommit]) -> int:
-    """How many of the commits, from the first on, are published by giving their staged files a second name: where the
-    store can, that costs one sync of the directory for all of them. The next one is not as expected, and left to
-    `publish`."""
-    if not stored or not isinstance(store, LinksObjects):
-        return 0
-    try:
-        # A file whose bytes the ledger has was not synced when it was written, and a power cut may have come since.
-        content = {one.commit.key: one.inline for one in stored if one.inline is not None}
-        whole = [one.inline is not None or _is_whole(store, one) for one in stored]
-        ready = stored[: (*whole, False).index(False)]
-        return store.link([(one.commit.key, commit_path(one.commit.version)) for one in ready], content)
-    except (StorageError, ObjectNotFound):
-        return 0
+def _linked_together(
+    stores: Callable[[str], Store], dues: Sequence[_Due], pace: Callable[[], object]
+) -> dict[str, int]:
+    """How many commits of each table, from the first on, are published by giving their staged files a second name: on
+    local disk, that costs two syncs for all of them. The next one is not as expected, and left to `publish`."""
+    local: dict[str, tuple[LocalStore, Sequence[tuple[str, str]], Mapping[str, bytes]]] = {}
+    for due in dues:
+        try:
+            store = stores(due.table)
+            if isinstance(store, LocalStore):
+                local[due.table] = (store, *_links(store, due.commits))
+        except LakesealError:
+            # It is told when it is tried again by itself.
+            continue
+    made = link_together(list(local.values()), pace=pace)
+    return {table: count for table, count in zip(local, made, strict=True) if isinstance(count, int)}
+
+
+def _links(store: Store, stored: Sequence[StoredCommit]) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
+    """What to link, and the content of what was not synced when it was written: a power cut may have come since."""
+    whole = [one.inline is not None or _is_whole(store, one) for one in stored]
+    ready = stored[: (*whole, False).index(False)]
+    pairs = [(one.commit.key, commit_path(one.commit.version)) for one in ready]
+    return pairs, {one.commit.key: one.inline for one in ready if one.inline is not None}
 
 
 def _is_whole(store: Store, stored: StoredCommit) -> bool:

@@ -218,7 +218,9 @@ class LedgerOwner:
         if failed:
             raise failed[table]
 
-    def publish_all(self, tables: Iterable[str], *, each: Each = map) -> dict[str, LakesealError]:
+    def publish_all(
+        self, tables: Iterable[str], *, each: Each = map, pace: Callable[[], object] = lambda: None
+    ) -> dict[str, LakesealError]:
         """Everything that these tables have; see `publish_up_to`. What somebody else in this process is publishing is
         left to them."""
         with ExitStack() as held:
@@ -228,7 +230,7 @@ class LedgerOwner:
                 if lock.acquire(blocking=False):
                     held.callback(lock.release)
                     mine.append(table)
-            return publish_up_to(self.book, self.store, dict.fromkeys(mine), each=each)
+            return publish_up_to(self.book, self.store, dict.fromkeys(mine), each=each, pace=pace)
 
     def begin_takeover(
         self, table: str, takeover_id: str, version: int, *, principal: str | None = None

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
@@ -93,13 +94,16 @@ class Publisher:
         tidy_every_s: float = 60.0,
         grace_ms: int = GRACE_MS,
         alone: bool = False,
+        pace: Callable[[], object] = lambda: None,
     ) -> None:
-        """`alone`: no other process publishes for this ledger, so that there is no need for the lease."""
+        """`alone`: no other process publishes for this ledger, so that there is no need for the lease. `pace` is called
+        before each step of moderate length, and may wait for a better moment."""
         self._owner = owner
         self._every_s = every_s
         self._tidy_every_s = tidy_every_s
         self._grace_ms = grace_ms
         self._alone = alone
+        self._pace = pace
         self._holder = uuid.uuid4().hex
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -126,7 +130,7 @@ class Publisher:
         on_disk = [table for table in active if table.startswith("file:")]
         elsewhere = [table for table in active if not table.startswith("file:")]
         # A disk answers so soon that several threads would mostly wait for the interpreter, and keep it from requests.
-        failed = self._owner.publish_all(on_disk)
+        failed = self._owner.publish_all(on_disk, pace=self._pace)
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakeseal-publisher") as pool:
             failed |= self._owner.publish_all(elsewhere, each=pool.map)
         for table in rows.keys() - set(active):

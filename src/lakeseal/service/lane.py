@@ -33,6 +33,7 @@ _MOST_AT_ONCE = 64
 _ENOUGH = 8
 _LONGEST_PAUSE_S = 0.01
 _MOST_IN_VAIN = 64
+_MOMENT_S = 0.005
 _STUCK_S = 1.0
 _LONG_S = 0.02
 _CALM_FACTOR = 500
@@ -64,6 +65,8 @@ class Lane(Generic[A, B, R]):
         self._groups: SimpleQueue[Sequence[tuple[B, asyncio.Future[R | None]]] | None] = SimpleQueue()
         self._waiting: list[tuple[B, asyncio.Future[R | None]]] = []
         self._company = _Company()
+        self._is_calm = threading.Event()
+        self._is_calm.set()
         self._timer: asyncio.TimerHandle | None = None
         self._asking = 0
         self._is_stopping = False
@@ -99,6 +102,11 @@ class Lane(Generic[A, B, R]):
             return await future
         finally:
             self._asking -= 1
+
+    def pace(self) -> None:
+        """For other threads that have much to do in small steps, each of which would take the interpreter away from
+        requests: returns while a group is decided on and the next one is not there yet, or after a moment."""
+        self._is_calm.wait(_MOMENT_S)
 
     def _admit_here(self, asked: A) -> B | None:
         start = time.monotonic()
@@ -142,6 +150,7 @@ class Lane(Generic[A, B, R]):
         group, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
         self._company.began(len(group))
         self._decides_since = time.monotonic()
+        self._is_calm.set()
         self._groups.put(group)
 
     def _run(self) -> None:
@@ -157,6 +166,7 @@ class Lane(Generic[A, B, R]):
     def _answer(self, group: Sequence[tuple[B, asyncio.Future[R | None]]], done: Sequence[R | None]) -> None:
         assert self._decides_since is not None
         took, self._decides_since = time.monotonic() - self._decides_since, None
+        self._is_calm.clear()
         for (_, future), one in zip(group, done, strict=True):
             if not future.done():
                 future.set_result(one)

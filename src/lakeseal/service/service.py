@@ -69,7 +69,7 @@ class Service:
         self._served = Served(self.owner, self.places)
         self._books = ServedBooks(self.ledger)
         self.lane = Lane(self.admit, self.ratify_together, at_once=lambda asked: self._served.admits_at_once(asked[0]))
-        self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
+        self._publisher = Publisher(self.owner, every_s=settings.publish_every_s, pace=self.lane.pace)
         self.owner.when_full = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
         self._is_stopping = False

@@ -19,7 +19,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ from lakeseal.errors import (
 )
 from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
-from lakeseal.storage.local_files import NewFile, holds, make_directories, place_unnamed, sync_directory, sync_files
+from lakeseal.storage.local_files import NewFile, holds, make_directories, place_unnamed, sync_directory, sync_together
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.streams import WriteStream
 
@@ -201,28 +201,13 @@ class LocalStore:
         return left
 
     def link(self, pairs: Sequence[tuple[str, str]], content: Mapping[str, bytes] | None = None) -> int:
-        """All files are made durable together, before the first has its second name, and each directory once."""
-        sources = self._as_expected([source for source, _ in pairs], content or {})
-        made = 0
-        touched: dict[str, None] = {}
-        for source, (_, target) in zip(sources, pairs, strict=False):
-            new = self.path(target)
-            try:
-                os.link(source, new, follow_symlinks=False)
-            except FileExistsError:
-                break
-            except OSError as error:
-                if made:
-                    # Those before it count; whoever asks for this one again is told.
-                    break
-                raise self._error(error, target, writing=True) from error
-            touched[os.path.dirname(new)] = None
-            made += 1
-        self._sync(touched)
+        (made,) = link_together([(self, pairs, content or {})])
+        if isinstance(made, LakesealError):
+            raise made
         return made
 
-    def _as_expected(self, keys: Sequence[str], content: Mapping[str, bytes]) -> builtins.list[str]:
-        """The files at the keys, durable, up to one that is not what it should be."""
+    def _as_expected(self, keys: Iterable[str], content: Mapping[str, bytes]) -> builtins.list[str]:
+        """The files at the keys, up to one that is not what it should be."""
         paths: builtins.list[str] = []
         for key in keys:
             try:
@@ -234,11 +219,24 @@ class LocalStore:
                     break
                 raise self._error(error, key) from error
             paths.append(path)
-        try:
-            sync_files(paths)
-        except OSError as error:
-            raise self._error(error, keys[0]) from error
         return paths
+
+    def _link(self, sources: Sequence[str], targets: Iterable[str], touched: dict[str, None]) -> int:
+        made = 0
+        for source, target in zip(sources, targets, strict=False):
+            new = self.path(target)
+            try:
+                os.link(source, new, follow_symlinks=False)
+            except FileExistsError:
+                break
+            except OSError as error:
+                if made:
+                    # Those before it count; whoever asks for this one again is told.
+                    break
+                raise self._error(error, target, writing=True) from error
+            touched[os.path.dirname(new) + "/"] = None
+            made += 1
+        return made
 
     def _has_placed(self, key: str, content: bytes | None) -> bool:
         """Then there is no need to read it again. Each is asked for once, as a rule."""
@@ -446,6 +444,37 @@ class _LocalWriteStream(WriteStream):
 
     def _discard(self) -> None:
         self._file.discard()
+
+
+def link_together(
+    asked: Sequence[tuple[LocalStore, Sequence[tuple[str, str]], Mapping[str, bytes]]],
+    *,
+    pace: Callable[[], object] = lambda: None,
+) -> list[int | LakesealError]:
+    """As `LocalStore.link` for each of several stores, and what it came to or failed by. All files are made durable
+    together, before the first has its second name, and so are all directories. `pace` is called before each store."""
+    came_to: list[int | LakesealError] = [0] * len(asked)
+    sources: dict[int, list[str]] = {}
+    for place, (store, pairs, content) in enumerate(asked):
+        pace()
+        try:
+            sources[place] = store._as_expected((source for source, _ in pairs), content)
+        except LakesealError as error:
+            came_to[place] = error
+    touched: dict[str, None] = {}
+    try:
+        sync_together(path for paths in sources.values() for path in paths)
+        for place, paths in sources.items():
+            pace()
+            store, pairs, _ = asked[place]
+            try:
+                came_to[place] = store._link(paths, (target for _, target in pairs), touched)
+            except LakesealError as error:
+                came_to[place] = error
+        sync_together(touched)
+    except OSError as error:
+        return [store._error(error, "", writing=True) for store, _, _ in asked]
+    return came_to
 
 
 def _links_to_file(entry: os.DirEntry[str]) -> bool:

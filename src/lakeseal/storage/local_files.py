@@ -19,7 +19,7 @@ import re
 import stat
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from lakeseal.errors import StorageError, StorageUnavailable
 from lakeseal.storage.keys import temporary_name
@@ -183,26 +183,30 @@ def holds(path: str, content: bytes | None) -> bool:
         return content is None or os.read(descriptor, len(content) + 1) == content
 
 
-def sync_files(paths: Sequence[str]) -> None:
-    """Where many files are in one directory, its disk is asked once for all of them: to wait for it once for each would
-    keep it from whoever else waits for it, such as a database."""
-    by_directory: dict[str, list[str]] = {}
+def sync_together(paths: Iterable[str]) -> None:
+    """Files, and directories, which end with a slash. Where many are on one disk, it is asked once for all of them: to
+    wait for it once for each would keep it from whoever else waits for it, such as a database."""
+    by_device: dict[int, list[str]] = {}
+    devices: dict[str, int] = {}
     for path in paths:
-        by_directory.setdefault(os.path.dirname(path), []).append(path)
-    for ours in by_directory.values():
+        directory = os.path.dirname(path)
+        if directory not in devices:
+            devices[directory] = os.stat(directory).st_dev
+        by_device.setdefault(devices[directory], []).append(path)
+    for ours in by_device.values():
         if _syncfs is None or len(ours) < _WORTH_SYNCING_ALL:
             for path in ours:
-                with _opened(path) as descriptor:
+                with _opened(path, follow=True) as descriptor:
                     os.fsync(descriptor)
         else:
-            with _opened(ours[0]) as descriptor:
+            with _opened(ours[0], follow=True) as descriptor:
                 if _syncfs(descriptor) != 0:
                     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), ours[0])
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+def _opened(path: str, *, follow: bool = False) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
         yield descriptor
     finally:
