@@ -189,7 +189,8 @@ def test_what_can_be_admitted_at_once_is_until_it_took_long() -> None:
     assert run(slow, "a", "b", "long", "c", at_once=True) == ["A", "B", "LONG", "C"]
     assert slow.groups[0] == ["a"]
     assert len({slow.admitted_by[one] for one in ("a", "b", "long")}) == 1
-    assert slow.admitted_by["c"].startswith("lakeseal-lane") and slow.admitted_by["c"] != slow.admitted_by["a"]
+    assert slow.admitted_by["c"].startswith("lakeseal-lane")
+    assert slow.admitted_by["c"] != slow.admitted_by["a"]
 
 
 def test_what_is_not_admitted_need_not_wait_for_the_group_that_is_under_way() -> None:

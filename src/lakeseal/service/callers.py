@@ -25,14 +25,10 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 async def caller_of(service: Service, scope: Scope, note: Note, text: str | None) -> Caller:
     """`text` is the token. Also counts the request."""
-    if service.settings.insecure and not _is_here(header(scope, b"host")):
-        # A name that somebody else's DNS makes point here, in the browser of somebody on this machine.
-        raise NotAllowed("A service that was started with --insecure is reached as localhost or 127.0.0.1 only")
-    peer = scope["client"][0] if scope.get("client") else ""
-    authenticator = service.authenticator
-    caller = authenticator.known(text, peer)
+    caller = known_caller(service, scope, text)
     if caller is None:
         assert text is not None, "whoever has no token is known, or refused"
+        authenticator, peer = service.authenticator, _peer(scope)
         caller = authenticator.learn(text, await to_thread.run_sync(authenticator.look_up, text), peer)
     note.token_id = caller.token_id
     note.wait_s = service.buckets.take(caller.token_id)
@@ -42,6 +38,18 @@ async def caller_of(service: Service, scope: Scope, note: Note, text: str | None
             hint="Wait a moment, and ask less often",
         )
     return caller
+
+
+def known_caller(service: Service, scope: Scope, text: str | None) -> Caller | None:
+    """None if the ledger has to be asked."""
+    if service.settings.insecure and not _is_here(header(scope, b"host")):
+        # A name that somebody else's DNS makes point here, in the browser of somebody on this machine.
+        raise NotAllowed("A service that was started with --insecure is reached as localhost or 127.0.0.1 only")
+    return service.authenticator.known(text, _peer(scope))
+
+
+def _peer(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
 
 
 @lru_cache(maxsize=256)

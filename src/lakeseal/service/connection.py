@@ -3,6 +3,8 @@
 uvicorn writes the head of a reply and its body one after the other, and each would be a packet of its own, for which
 the client is woken up. uvloop sends what was written when it has done everything else that is to be done in its round:
 of several clients that are answered together, the first would wait for the last one's reply.
+
+A commit that came whole joins the service's lane from here, if it can; see `direct`.
 """
 
 from __future__ import annotations
@@ -10,19 +12,79 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from fastapi import FastAPI
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from lakeseal.service.calls import RATIFY
+from lakeseal.service.direct import joined, replied
+from lakeseal.service.service import Done
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 
 class Connection(HttpToolsProtocol):
+    _reading: RequestResponseCycle | None = None
+    """A commit whose body is still to be read."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._replies = _Replies(transport, self.loop)
         super().connection_made(cast(asyncio.Transport, self._replies))
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._reading is not None:
+            # The rest comes later, or never.
+            self._perform(self._reading)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._reading is not None and not self._joins(self._reading):
+            self._perform(self._reading)
+        self._reading = None
+
     def on_response_complete(self) -> None:
         self._replies.send()
         super().on_response_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        scope = cycle.scope
+        if app is self.app and scope["path"] == RATIFY.path and scope["method"] == "POST" and cycle.more_body:
+            self._reading = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _perform(self, cycle: RequestResponseCycle) -> None:
+        self._reading = None
+        super()._start_asgi_task(cycle, self.app)
+
+    def _joins(self, cycle: RequestResponseCycle) -> bool:
+        service = cast(FastAPI, self.app).state.service
+
+        def tell(done: Done | None) -> None:
+            assert note is not None
+            if done is None:
+                self._perform(cycle)
+            else:
+                self._reply(cycle, *replied(service, note, done))
+
+        note = joined(service, cast(Scope, cycle.scope), bytes(cycle.body), tell)
+        return note is not None
+
+    def _reply(self, cycle: RequestResponseCycle, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        if cycle.disconnected:
+            return
+        cycle.response_started = cycle.response_complete = True
+        said = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+        closing = b"" if cycle.keep_alive else b"connection: close\r\n"
+        self._replies.write(b"".join((b"HTTP/1.1 200 OK\r\n", *said, closing, b"\r\n", body)))
+        if not cycle.keep_alive:
+            self._replies.close()
+        self.on_response_complete()
 
 
 class _Replies:

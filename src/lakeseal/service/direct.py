@@ -3,25 +3,29 @@
 Every request goes the same way: who asks, whether that is too often, how much is sent, what it is, and only then the
 call itself. Commits are done in groups by the service's lane; everything else, and what the lane gives back, in a
 thread of its own. Whatever is raised becomes an `ErrorReply`.
+
+`joined` is a short cut for what is usual, a small commit that can join the lane at once: the ceremony of an ASGI
+request takes as long as the commit. Whatever else it may be is left to `perform`, which does it all from the start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, from_json
 from lakeseal.service.authentication import bearer
 from lakeseal.service.book_calls import BOOK_CALLS
-from lakeseal.service.callers import caller_of, header
+from lakeseal.service.callers import caller_of, header, known_caller
 from lakeseal.service.calls import CALLS, RATIFY, Call
 from lakeseal.service.limits import read_body
 from lakeseal.service.observed import Note
 from lakeseal.service.replies import refused
-from lakeseal.service.service import Service
+from lakeseal.service.service import Done, Service
 
 _CALLS = {call.path: call for call in (*CALLS, *BOOK_CALLS)}
 PATHS = frozenset(_CALLS)
@@ -44,11 +48,39 @@ async def perform(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": encoded})
 
 
+def joined(service: Service, scope: Scope, body: bytes, tell: Callable[[Done | None], None]) -> Note | None:
+    """`tell` gets the reply later, or None if `perform` has to be asked after all. Gives None if it has to be at once:
+    nothing has happened then."""
+    if len(body) > min(_MOST_TOGETHER, service.settings.max_body):
+        return None
+    note = Note(scope["headers"])
+    note.call = RATIFY.name
+    try:
+        caller = known_caller(service, scope, bearer(header(scope, b"authorization")))
+        _check_content_type(scope)
+        if caller is None or service.buckets.wait(caller.token_id):
+            return None
+        if not service.lane.join((from_json(body, Batch), caller), tell):
+            return None
+    except LakesealError:
+        return None
+    note.token_id = caller.token_id
+    service.buckets.take(caller.token_id)
+    return note
+
+
+def replied(service: Service, note: Note, done: Done) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """The body of the reply to what has `joined`, and its headers."""
+    encoded, reply = done
+    service.count(reply)
+    note.table, note.status = _table_of(reply), 200
+    note.end(service.metrics)
+    return encoded, (_JSON_HEADER, (b"content-length", b"%d" % len(encoded)), *note.headers)
+
+
 async def _perform(service: Service, call: Call, scope: Scope, receive: Receive, note: Note) -> bytes:
     caller = await caller_of(service, scope, note, bearer(header(scope, b"authorization")))
-    if (header(scope, b"content-type") or "").partition(";")[0].strip().lower() != "application/json":
-        # Also keeps a web page from sending something here on behalf of whoever looks at it.
-        raise InvalidArgument("The request's content type is not application/json")
+    _check_content_type(scope)
     body = await read_body(receive, header(scope, b"content-length"), service.settings.max_body)
     done = None
     if call is RATIFY and len(body) <= _MOST_TOGETHER:
@@ -59,6 +91,12 @@ async def _perform(service: Service, call: Call, scope: Scope, receive: Receive,
     service.count(reply)
     note.table = _table_of(reply)
     return encoded
+
+
+def _check_content_type(scope: Scope) -> None:
+    if (header(scope, b"content-type") or "").partition(";")[0].strip().lower() != "application/json":
+        # Also keeps a web page from sending something here on behalf of whoever looks at it.
+        raise InvalidArgument("The request's content type is not application/json")
 
 
 def _table_of(reply: Any) -> str | None:

@@ -42,6 +42,7 @@ _CALM_FACTOR = 500
 A = TypeVar("A")
 B = TypeVar("B")
 R = TypeVar("R")
+_Waiting = tuple[B, Callable[[R | None], None]]
 
 
 class Lane(Generic[A, B, R]):
@@ -62,8 +63,8 @@ class Lane(Generic[A, B, R]):
         self._admits_since: float | None = None
         self._decides = threading.Thread(target=self._run, name="lakeseal-lane-decides", daemon=True)
         self._decides_since: float | None = None
-        self._groups: SimpleQueue[Sequence[tuple[B, asyncio.Future[R | None]]] | None] = SimpleQueue()
-        self._waiting: list[tuple[B, asyncio.Future[R | None]]] = []
+        self._groups: SimpleQueue[tuple[asyncio.AbstractEventLoop, Sequence[_Waiting[B, R]]] | None] = SimpleQueue()
+        self._waiting: list[_Waiting[B, R]] = []
         self._company = _Company()
         self._is_calm = threading.Event()
         self._is_calm.set()
@@ -86,22 +87,49 @@ class Lane(Generic[A, B, R]):
 
     async def ask(self, asked: A) -> R | None:
         now = time.monotonic()
-        if self._is_stopping or _is_stuck(self._admits_since, now) or _is_stuck(self._decides_since, now):
+        if self._is_closed(now):
             return None
         self._asking += 1
         try:
-            if now >= self._by_thread_until and self._at_once(asked):
+            if self._admits_here(asked, now):
                 admitted = self._admit_here(asked)
             else:
                 admitted = await asyncio.get_running_loop().run_in_executor(self._admits, self._admit_there, asked)
             if admitted is None:
                 return None
             future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((admitted, future))
-            self._consider()
+            self._enter(admitted, lambda told: None if future.done() else future.set_result(told))
             return await future
         finally:
             self._asking -= 1
+
+    def join(self, asked: A, tell: Callable[[R | None], None]) -> bool:
+        """As `ask`, for what can be admitted at once; False if it can not. `tell` is called on the event loop, later.
+        Raises what `admit` raises."""
+        now = time.monotonic()
+        if self._is_closed(now) or not self._admits_here(asked, now):
+            return False
+        admitted = self._admit_here(asked)
+        if admitted is None:
+            return False
+        self._asking += 1
+
+        def told(answer: R | None) -> None:
+            self._asking -= 1
+            tell(answer)
+
+        self._enter(admitted, told)
+        return True
+
+    def _is_closed(self, now: float) -> bool:
+        return self._is_stopping or _is_stuck(self._admits_since, now) or _is_stuck(self._decides_since, now)
+
+    def _admits_here(self, asked: A, now: float) -> bool:
+        return now >= self._by_thread_until and self._at_once(asked)
+
+    def _enter(self, admitted: B, tell: Callable[[R | None], None]) -> None:
+        self._waiting.append((admitted, tell))
+        self._consider()
 
     def pace(self) -> None:
         """For other threads that have much to do in small steps, each of which would take the interpreter away from
@@ -151,27 +179,30 @@ class Lane(Generic[A, B, R]):
         self._company.began(len(group))
         self._decides_since = time.monotonic()
         self._is_calm.set()
-        self._groups.put(group)
+        self._groups.put((asyncio.get_running_loop(), group))
 
     def _run(self) -> None:
-        while (group := self._groups.get()) is not None:
+        while (taken := self._groups.get()) is not None:
+            loop, group = taken
             done: Sequence[R | None]
             try:
-                done = self._decide([request for request, _ in group])
+                done = self._decide([admitted for admitted, _ in group])
             except Exception:
                 _log.exception("a group failed unexpectedly, and its requests are done one by one")
                 done = [None] * len(group)
-            group[0][1].get_loop().call_soon_threadsafe(self._answer, group, done)
+            loop.call_soon_threadsafe(self._answer, group, done)
 
-    def _answer(self, group: Sequence[tuple[B, asyncio.Future[R | None]]], done: Sequence[R | None]) -> None:
+    def _answer(self, group: Sequence[_Waiting[B, R]], done: Sequence[R | None]) -> None:
         assert self._decides_since is not None
         took, self._decides_since = time.monotonic() - self._decides_since, None
         self._is_calm.clear()
-        for (_, future), one in zip(group, done, strict=True):
-            if not future.done():
-                future.set_result(one)
         self._company.answered(len(group), left=len(self._waiting), took_s=took)
         self._consider()
+        for (_, tell), one in zip(group, done, strict=True):
+            try:
+                tell(one)
+            except Exception:
+                _log.exception("a request could not be answered")
 
 
 class _Company:

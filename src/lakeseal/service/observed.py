@@ -7,9 +7,11 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lakeseal.service.metrics import Metrics
 from lakeseal.service.wire import REQUEST_ID
 
 _log = logging.getLogger("lakeseal.service.requests")
@@ -20,11 +22,18 @@ _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosnif
 _QUIET = ("health", "ready", "metrics")
 
 
+# Ids are unique to this process without asking for randomness each time.
+_worker = uuid.uuid4().hex[:16]
+_ids = itertools.count()
+
+
 class Note:
     """Filled in while a request is worked on."""
 
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        said = next((str(value, "latin-1") for name, value in headers if name == _NAME), "")
+        self.request_id = said if _ID.fullmatch(said) else f"{_worker}{next(_ids):016x}"
+        self.start = time.perf_counter()
         self.call = "other"
         self.token_id: str | None = None
         self.table: str | None = None
@@ -38,43 +47,46 @@ class Note:
         assert isinstance(note, Note)
         return note
 
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        return (*_ALWAYS, (_NAME, self.request_id.encode()))
+
+    def end(self, metrics: Metrics) -> None:
+        seconds = time.perf_counter() - self.start
+        metrics.answered(self.call, self.status, seconds, self.kind)
+        level = logging.DEBUG if self.call in _QUIET and self.status == 200 else logging.INFO
+        if _log.isEnabledFor(level):
+            told = {
+                "request_id": self.request_id,
+                "call": self.call,
+                "status": self.status,
+                "ms": round(seconds * 1000, 2),
+                "token": self.token_id,
+                "table": self.table,
+                "error": self.kind,
+            }
+            _log.log(level, "request", extra=told)
+
 
 class Observed:
     """ASGI middleware, outside of everything else."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._worker = uuid.uuid4().hex[:16]
-        self._ids = itertools.count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        said = next((str(value, "latin-1") for name, value in scope["headers"] if name == _NAME), "")
-        note = scope[_KEY] = Note(said if _ID.fullmatch(said) else f"{self._worker}{next(self._ids):016x}")
-        start = time.perf_counter()
+        note = scope[_KEY] = Note(scope["headers"])
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 note.status = message["status"]
-                message["headers"] = [*message["headers"], *_ALWAYS, (_NAME, note.request_id.encode())]
+                message["headers"] = [*message["headers"], *note.headers]
             await send(message)
 
         try:
             await self._app(scope, receive, noted)
         finally:
-            seconds = time.perf_counter() - start
-            scope["app"].state.service.metrics.answered(note.call, note.status, seconds, note.kind)
-            level = logging.DEBUG if note.call in _QUIET and note.status == 200 else logging.INFO
-            if _log.isEnabledFor(level):
-                told = {
-                    "request_id": note.request_id,
-                    "call": note.call,
-                    "status": note.status,
-                    "ms": round(seconds * 1000, 2),
-                    "token": note.token_id,
-                    "table": note.table,
-                    "error": note.kind,
-                }
-                _log.log(level, "request", extra=told)
+            note.end(scope["app"].state.service.metrics)
