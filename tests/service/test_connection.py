@@ -1,21 +1,38 @@
-"""A reply is sent in one piece, and nothing of it is lost when its connection ends."""
+"""A reply is sent in one piece, nothing of it is lost when its connection ends, and whatever way a request comes in it
+is answered the same."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import re
+import socket
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakeseal.owner.managed_owner import ManagedOwner
+from lakeseal.owner.messages import Batch, to_json
+from lakeseal.protocol.actions import CommitInfo
+from lakeseal.protocol.codec import encode
 from lakeseal.service.connection import _Replies
+from lakeseal.storage import Store, open_store
+from lakeseal.testing.managed_tables import add, create, managed_log, paths
+
+FUTURE = 2**52
 
 
 class Sent:
     """A transport that remembers."""
 
-    def __init__(self) -> None:
+    def __init__(self, **info: Any) -> None:
         self.pieces: list[bytes] = []
         self.is_closed = False
+        self.buffered = 0
+        self._info = info
 
     def write(self, data: bytes) -> None:
         assert not self.is_closed
@@ -24,8 +41,11 @@ class Sent:
     def is_closing(self) -> bool:
         return self.is_closed
 
-    def get_extra_info(self, name: str) -> None:
-        return None
+    def get_extra_info(self, name: str) -> Any:
+        return self._info.get(name)
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
 
     def close(self) -> None:
         self.is_closed = True
@@ -69,6 +89,141 @@ def test_to_a_client_that_is_gone_nothing_is_written() -> None:
         transport._transport.close()
 
     assert gathered(do).pieces == []
+
+
+def sent_at_once(sent: Sent, data: bytes) -> None:
+    async def run() -> None:
+        replies = _Replies(sent, asyncio.get_running_loop())  # type: ignore[arg-type]
+        replies.write(data)
+        replies.send()
+
+    asyncio.run(run())
+
+
+def test_a_reply_need_not_wait_for_others_unless_it_is_encrypted_or_something_is_before_it() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sent_at_once(Sent(socket=ours), b"reply")
+        assert theirs.recv(100) == b"reply"
+        encrypted, behind = Sent(socket=ours, sslcontext=object()), Sent(socket=ours)
+        behind.buffered = 1
+        for sent in (encrypted, behind):
+            sent_at_once(sent, b"reply")
+            assert sent.pieces == [b"reply"]
+
+
+def test_what_a_full_or_broken_connection_does_not_take_is_left_to_the_transport() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        sent, data = Sent(socket=ours), os.urandom(4_000_000)
+        sent_at_once(sent, data)
+        (rest,) = sent.pieces
+        assert 0 < len(rest) < len(data)
+        assert data.endswith(rest)
+        sent_at_once(sent, b"more")
+        theirs.close()
+        sent_at_once(sent, b"to nobody")
+        assert sent.pieces[1:] == [b"more", b"to nobody"]
+
+
+def commit(owner: Any, store: Store, version: int, txn: str) -> bytes:
+    info = CommitInfo(operation="WRITE", txn_id=txn, in_commit_timestamp=FUTURE + version)
+    request = ManagedOwner(owner, store).request(
+        version, encode([info, add(txn)]), txn_id=txn, in_commit_timestamp=FUTURE + version
+    )
+    return to_json(Batch(commits=(request,)))
+
+
+def request(body: bytes, *headers: str, protocol: str = "1.1", kind: str = "application/json") -> bytes:
+    lines = [f"POST /v1/ratify HTTP/{protocol}", "Host: 127.0.0.1", f"Content-Type: {kind}", *headers]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+def exchange(url: str, *pieces: bytes, replies: int = 1, pause: float = 0.0) -> list[tuple[int, str, Any]]:
+    """Status, head and body of each reply."""
+    host, port = url.removeprefix("http://").split(":")
+    found: list[tuple[int, str, Any]] = []
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(pause)
+        data = b""
+        while len(found) < replies:
+            part = connection.recv(65536)
+            assert part, data
+            data += part
+            while (end := data.find(b"\r\n\r\n")) >= 0:
+                head = data[:end].decode()
+                length = int(re.findall("content-length: ([0-9]+)", head)[0])
+                if len(data) < end + 4 + length:
+                    break
+                body = json.loads(data[end + 4 : end + 4 + length])
+                found.append((int(head.split()[1]), head, body))
+                data = data[end + 4 + length :]
+        assert not data
+    return found
+
+
+def test_a_commit_is_answered_however_it_comes(open_service, tmp_path: Path) -> None:
+    """In one piece, in pieces, before the one before it was answered, on a connection that is to be closed, by an old
+    client, and with what has to be done alone."""
+    store, owner = open_store(tmp_path / "t"), open_service.owner()
+    create(store, owner)
+    url = open_service.url
+    # The first two teach the service how files are made in the table's directory.
+    for version in (1, 2, 3):
+        ((status, head, body),) = exchange(url, request(commit(owner, store, version, f"t{version}")))
+        assert (status, body["commits"][0]["type"]) == (200, "ratified")
+        assert {"cache-control: no-store", "x-content-type-options: nosniff"} < set(head.split("\r\n"))
+        assert "x-request-id: " in head
+    whole = request(commit(owner, store, 4, "t4"), "X-Request-Id: mine")
+    ((status, head, _),) = exchange(url, whole[:60], whole[60:-40], whole[-40:], pause=0.05)
+    assert (status, "x-request-id: mine" in head) == (200, True)
+    ((status, head, _),) = exchange(url, request(commit(owner, store, 5, "t5"), "X-Request-Id: mine"))
+    assert (status, "x-request-id: mine" in head) == (200, True)
+    two = [request(commit(owner, store, version, f"t{version}")) for version in (6, 7)]
+    assert [status for status, _, _ in exchange(url, b"".join(two), replies=2)] == [200, 200]
+    ((_, head, _),) = exchange(url, request(commit(owner, store, 8, "t8"), "Connection: close"))
+    assert "connection: close" in head
+    ((_, head, _),) = exchange(url, request(commit(owner, store, 9, "t9"), protocol="1.0"))
+    assert "connection: close" in head
+    ((_, _, again),) = exchange(url, request(commit(owner, store, 9, "t9")))
+    assert again["commits"][0]["type"] == "ratified"
+    ((_, _, late),) = exchange(url, request(commit(owner, store, 9, "late")))
+    assert late["commits"][0]["type"] == "taken"
+    assert paths(managed_log(owner, store)[0]) == [f"t{version}" for version in range(1, 10)]
+
+
+def test_what_is_wrong_with_a_commit_is_told_however_it_comes(open_service, tmp_path: Path) -> None:
+    store, owner = open_store(tmp_path / "t"), open_service.owner()
+    create(store, owner)
+    url, good = open_service.url, commit(owner, store, 1, "t1")
+    for sent, status, kind in (
+        (request(b"{}"), 400, "invalid-argument"),
+        (request(b""), 400, "invalid-argument"),
+        (request(good, kind="text/plain"), 400, "invalid-argument"),
+        (request(good).replace(b"Host: 127.0.0.1", b"Host: elsewhere.example"), 403, "not-allowed"),
+        (request(good, "Authorization: Basic eDp5"), 401, "not-authenticated"),
+        (request(good.replace(b'"version":1', b'"version":2')), 400, "invalid-argument"),
+    ):
+        ((found, head, body),) = exchange(url, sent)
+        assert (found, body["error"]["kind"]) == (status, kind)
+        assert body["request_id"] in head
+    assert paths(managed_log(owner, store)[0]) == []
+
+
+def test_a_client_that_leaves_before_its_answer_has_committed(open_service, tmp_path: Path) -> None:
+    store, owner = open_store(tmp_path / "t"), open_service.owner()
+    create(store, owner)
+    host, port = open_service.url.removeprefix("http://").split(":")
+    for version in range(1, 6):
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(request(commit(owner, store, version, f"t{version}")))
+        while owner.get_commits(store.uri).latest < version:
+            time.sleep(0.01)
+    assert paths(managed_log(owner, store)[0]) == [f"t{version}" for version in range(1, 6)]
+    assert open_service.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/owner", "/metrics", "/openapi.json"])

@@ -22,7 +22,7 @@ from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.service.access import ANONYMOUS, Caller, Grant
 from lakeseal.service.client import HttpOwner
-from lakeseal.service.lane import Lane
+from lakeseal.service.lane import Lane, _Company
 from lakeseal.service.service import Service
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.history import check_history
@@ -225,6 +225,110 @@ def test_what_waits_when_a_lane_is_stopped_is_still_done(at_once: bool) -> None:
         return [*(await asyncio.gather(*tasks)), await lane.ask("late")]
 
     assert asyncio.run(ask()) == [*map(str, range(200)), None]
+
+
+def test_who_was_just_answered_is_waited_for() -> None:
+    """Eight who ask again and again: what is done for them is done for all at once."""
+    sizes: list[int] = []
+
+    def decide(asked: Sequence[int]) -> list[int]:
+        sizes.append(len(asked))
+        time.sleep(0.002)
+        return list(asked)
+
+    async def ask() -> None:
+        lane: Lane[int, int, int] = Lane(lambda one: one, decide, at_once=lambda _: True)
+        lane.start()
+
+        async def one(number: int) -> None:
+            for _ in range(50):
+                assert await lane.ask(number) == number
+
+        await asyncio.gather(*map(one, range(8)))
+        await lane.stop()
+
+    asyncio.run(ask())
+    assert sum(sizes) == 400
+    # Without it, the first is alone and the others are together, for ever.
+    assert len(sizes) < 90
+
+
+def test_company_is_as_many_as_were_answered_and_left_and_no_more_than_is_worth_it() -> None:
+    company = _Company()
+    assert company.is_there(1), "whoever asks alone"
+    company.began(1)
+    company.answered(1, left=2, took_s=0.003)
+    assert [company.is_there(count) for count in (1, 2, 3)] == [False, False, True]
+    assert company.pause_s == 0.003
+    company.began(3)
+    company.answered(3, left=40, took_s=5.0)
+    assert not company.is_there(7)
+    assert company.is_there(8)
+    assert company.pause_s < 0.1
+
+
+def test_waiting_in_vain_is_left_for_a_while_and_longer_each_time() -> None:
+    company = _Company()
+    waited = []
+    for _ in range(400):
+        company.answered(1, left=1, took_s=0.001)
+        waited.append(not company.is_there(1))
+        company.began(1)
+    assert [place for place, one in enumerate(waited) if one][:5] == [0, 2, 6, 14, 30]
+    assert 8 <= sum(waited) <= 12, "and tried again now and then"
+    while company.is_there(1):
+        company.began(1)
+        company.answered(1, left=1, took_s=0.001)
+    company.began(2)
+    company.answered(2, left=0, took_s=0.001)
+    assert not company.is_there(1), "it paid"
+
+
+def test_what_joins_is_told_later_and_what_cannot_join_is_not_taken() -> None:
+    slow = Slow()
+
+    async def ask() -> list[Any]:
+        told: list[Any] = []
+        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide, at_once=lambda one: one != "c")
+        lane.start()
+        assert lane.join("a", told.append)
+        assert not lane.join("c", told.append)
+        assert not lane.join("other", told.append)
+        with pytest.raises(InvalidArgument):
+            lane.join("bad", told.append)
+
+        def failing(answer: str | None) -> None:
+            told.append("failing")
+            raise RuntimeError
+
+        assert lane.join("b", failing)
+        assert lane.join("odd", told.append)
+        assert told == []
+        slow.go.set()
+        await lane.stop()
+        assert not lane.join("d", told.append)
+        return told
+
+    assert asyncio.run(ask()) == ["A", "failing", None]
+
+
+def test_others_have_their_turn_while_a_group_is_decided_on_or_after_a_moment() -> None:
+    slow = Slow()
+
+    async def ask() -> None:
+        lane: Lane[str, str, str] = Lane(slow.admit, slow.decide, at_once=lambda _: True)
+        lane.start()
+        lane.pace()
+        first = asyncio.create_task(lane.ask("a"))
+        await asyncio.to_thread(slow.busy.wait, 20)
+        assert lane._is_calm.is_set()
+        slow.go.set()
+        await first
+        assert not lane._is_calm.is_set()
+        lane.pace()
+        await lane.stop()
+
+    asyncio.run(ask())
 
 
 def test_a_group_that_fails_as_a_whole_leaves_its_requests_to_be_done_alone() -> None:

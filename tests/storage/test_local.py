@@ -27,7 +27,9 @@ from lakeseal.errors import (
     UnsafePath,
 )
 from lakeseal.storage import LocalStore, open_store
+from lakeseal.storage import local as local_module
 from lakeseal.storage import local_files as local_files_module
+from lakeseal.storage.local import link_together
 
 Start = Callable[[str, object], subprocess.Popen[bytes]]
 
@@ -577,6 +579,61 @@ def test_many_files_are_made_durable_together_before_the_first_has_its_second_na
     expected = {f"staged/{number}": b"%d" % number for number in range(5)} | {"staged/5": b"something else"}
     assert store.link([(f"staged/{number}", f"log/1{number}") for number in range(6)], expected) == 5
     assert [name for name, _ in calls] == ["syncfs"] + ["link"] * 5 + ["fsync"]
+
+
+@pytest.mark.usefixtures("proc")
+def test_files_of_several_stores_are_made_durable_together(
+    tmp_path: Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = local_files_module._syncfs
+    if real is None:
+        pytest.skip("files are synced one by one here: syncfs reports errors on Linux 5.8 and newer only")
+    stores = [LocalStore(str(tmp_path / name)) for name in "abcdef"]
+    for store in stores:
+        store.put("log/0", b"")
+        store.put("staged/1", b"1")
+        store.put("staged/2", b"2")
+    stores[4].delete(["staged/1"])
+    stores[5].put("log/2", b"somebody else")
+    monkeypatch.setattr(local_files_module, "_syncfs", lambda fd: (calls.append(("syncfs", "")), real(fd))[1])
+    calls.clear()
+    paced: list[int] = []
+    pairs = [("staged/1", "log/1"), ("staged/2", "log/2")]
+    found = link_together([(store, pairs, {}) for store in stores], pace=lambda: paced.append(len(calls)))
+    assert found[:4] + found[5:] == [2, 2, 2, 2, 1]
+    assert isinstance(found[4], ObjectNotFound)
+    assert [name for name, _ in calls] == ["syncfs"] + ["link"] * 9 + ["syncfs"]
+    assert [store.list_keys("log/") for store in stores[:1] + stores[4:]] == [
+        ["log/0", "log/1", "log/2"],
+        ["log/0"],
+        ["log/0", "log/1", "log/2"],
+    ]
+    assert len(paced) == 11
+
+
+def test_what_a_store_has_placed_itself_is_not_read_again_before_it_is_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a power cut could have changed it, and the store would not have outlived that."""
+    read: list[str] = []
+    monkeypatch.setattr(local_module, "holds", lambda path, _: read.append(os.path.basename(path)) or True)
+    (tmp_path / "staged").mkdir()
+    (tmp_path / "log").mkdir()
+    store = LocalStore(str(tmp_path))
+    content = {f"staged/{name}": name.encode() for name in "abcde"}
+    for key, data in content.items():
+        assert store.place(key, data)
+    store.put("staged/b", b"b")
+    store.delete(["staged/c"])
+    (tmp_path / "staged/c").write_bytes(b"c")
+    content["staged/d"] = b"other"
+    pairs = [(key, key.replace("staged", "log")) for key in content]
+    assert store.link(pairs, content) == 5
+    assert read == ["b", "c", "d"]
+    read.clear()
+    another = LocalStore(str(tmp_path))
+    assert another.link([("staged/a", "log/again")], content) == 1
+    assert read == ["a"]
 
 
 def test_a_disk_that_cannot_make_files_durable_keeps_them_without_their_second_names(
