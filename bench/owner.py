@@ -50,8 +50,8 @@ CASES: dict[str, dict[str, int]] = {
     "1 table, 1 writer": {"tables": 1, "writers": 1, "total": 200},
     "1 table, 8 writers": {"tables": 1, "writers": 8, "total": 400},
     "1 table, 32 writers": {"tables": 1, "writers": 32, "total": 640},
-    "100 tables, 8 writers": {"tables": 100, "writers": 8, "total": 4800},
-    "100 tables, 32 writers": {"tables": 100, "writers": 32, "total": 6400},
+    "100 tables, 8 writers": {"tables": 100, "writers": 8, "total": 12_000},
+    "100 tables, 32 writers": {"tables": 100, "writers": 32, "total": 12_800},
 }
 INSERTS = "one-row inserts"
 
