@@ -184,6 +184,10 @@ def test_a_commit_is_answered_however_it_comes(open_service, tmp_path: Path) -> 
     assert (status, "x-request-id: mine" in head) == (200, True)
     two = [request(commit(owner, store, version, f"t{version}")) for version in (6, 7)]
     assert [status for status, _, _ in exchange(url, b"".join(two), replies=2)] == [200, 200]
+    one = request(commit(owner, store, 6, "t6"))
+    late = request(commit(owner, store, 7, "t7"))
+    behind = exchange(url, one + late[:-30], late[-30:], replies=2, pause=0.1)
+    assert [body["commits"][0]["type"] for _, _, body in behind] == ["ratified", "ratified"], "the same as before"
     ((_, head, _),) = exchange(url, request(commit(owner, store, 8, "t8"), "Connection: close"))
     assert "connection: close" in head
     ((_, head, _),) = exchange(url, request(commit(owner, store, 9, "t9"), protocol="1.0"))

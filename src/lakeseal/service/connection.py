@@ -28,24 +28,27 @@ if TYPE_CHECKING:
 
 
 class Connection(HttpToolsProtocol):
-    _reading: RequestResponseCycle | None = None
-    """A commit whose body is still to be read."""
+    _is_reading = False
+    _read: RequestResponseCycle | None = None
+    """A commit, until it is known whether its body has come with it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._replies = _Replies(transport, self.loop)
         super().connection_made(cast(asyncio.Transport, self._replies))
 
     def data_received(self, data: bytes) -> None:
+        self._is_reading = True
         super().data_received(data)
-        if self._reading is not None:
+        self._is_reading = False
+        if self._read is not None:
             # The rest comes later, or never.
-            self._perform(self._reading)
+            self._perform(self._read)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        if self._reading is not None and not self._joins(self._reading):
-            self._perform(self._reading)
-        self._reading = None
+        cycle, self._read = self._read, None
+        if cycle is not None and not self._joins(cycle):
+            self._perform(cycle)
 
     def on_response_complete(self) -> None:
         self._replies.send()
@@ -53,13 +56,14 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         scope = cycle.scope
-        if app is self.app and scope["path"] == RATIFY.path and scope["method"] == "POST" and cycle.more_body:
-            self._reading = cycle
+        is_commit = scope["path"] == RATIFY.path and scope["method"] == "POST"
+        if self._is_reading and is_commit and cycle.more_body and app is self.app:
+            self._read = cycle
         else:
             super()._start_asgi_task(cycle, app)
 
     def _perform(self, cycle: RequestResponseCycle) -> None:
-        self._reading = None
+        self._read = None
         super()._start_asgi_task(cycle, self.app)
 
     def _joins(self, cycle: RequestResponseCycle) -> bool:
