@@ -180,7 +180,7 @@ def test_offsets_that_aged_out_are_never_skipped_in_silence(broker: Any) -> None
 def test_a_partition_that_gives_nothing_is_given_up_in_time(broker: Any) -> None:
     broker.create_topic("short")
     broker.produce("short", [b'{"id": 1}'])
-    source = KafkaSource(brokers=broker.address, topic="short", schema="id long", timeout_seconds=0.5)
+    source = KafkaSource(brokers=broker.address, topic="short", schema="id long", timeout_seconds=4)
     [unit] = source.plan({}).units
 
     beyond = replace(unit, payload={**unit.payload, "end": 5})
