@@ -558,36 +558,37 @@ def test_what_cannot_be_placed_without_a_name_is_placed_with_one(
     assert (store.get("staged/b"), files_below(tmp_path)) == (b"second", ["staged/a", "staged/b"])
 
 
+@pytest.fixture
+def syncs(calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """`calls`, with those that sync a whole disk."""
+    real = local_files_module._syncfs
+    if real is None:
+        pytest.skip("files are synced one by one here: syncfs reports errors on Linux 5.8 and newer only")
+    monkeypatch.setattr(local_files_module, "_syncfs", lambda fd: (calls.append(("syncfs", "")), real(fd))[1])
+    return calls
+
+
 @pytest.mark.usefixtures("proc")
 def test_many_files_are_made_durable_together_before_the_first_has_its_second_name(
-    tmp_path: Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, syncs: list[tuple[str, str]]
 ) -> None:
-    real = local_files_module._syncfs
-    if real is None:
-        pytest.skip("files are synced one by one here: syncfs reports errors on Linux 5.8 and newer only")
     (tmp_path / "root/log").mkdir(parents=True)
     store = LocalStore(str(tmp_path / "root"))
-    monkeypatch.setattr(local_files_module, "_syncfs", lambda fd: (calls.append(("syncfs", "")), real(fd))[1])
     for number in range(6):
         store.place(f"staged/{number}", b"%d" % number)
-    calls.clear()
+    syncs.clear()
 
     assert store.link([(f"staged/{number}", f"log/{number}") for number in range(3)]) == 3
-    assert [name for name, _ in calls] == ["fsync"] * 3 + ["link"] * 3 + ["fsync"]
+    assert [name for name, _ in syncs] == ["fsync"] * 3 + ["link"] * 3 + ["fsync"]
 
-    calls.clear()
+    syncs.clear()
     expected = {f"staged/{number}": b"%d" % number for number in range(5)} | {"staged/5": b"something else"}
     assert store.link([(f"staged/{number}", f"log/1{number}") for number in range(6)], expected) == 5
-    assert [name for name, _ in calls] == ["syncfs"] + ["link"] * 5 + ["fsync"]
+    assert [name for name, _ in syncs] == ["syncfs"] + ["link"] * 5 + ["fsync"]
 
 
 @pytest.mark.usefixtures("proc")
-def test_files_of_several_stores_are_made_durable_together(
-    tmp_path: Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = local_files_module._syncfs
-    if real is None:
-        pytest.skip("files are synced one by one here: syncfs reports errors on Linux 5.8 and newer only")
+def test_files_of_several_stores_are_made_durable_together(tmp_path: Path, syncs: list[tuple[str, str]]) -> None:
     stores = [LocalStore(str(tmp_path / name)) for name in "abcdef"]
     for store in stores:
         store.put("log/0", b"")
@@ -595,14 +596,13 @@ def test_files_of_several_stores_are_made_durable_together(
         store.put("staged/2", b"2")
     stores[4].delete(["staged/1"])
     stores[5].put("log/2", b"somebody else")
-    monkeypatch.setattr(local_files_module, "_syncfs", lambda fd: (calls.append(("syncfs", "")), real(fd))[1])
-    calls.clear()
+    syncs.clear()
     paced: list[int] = []
     pairs = [("staged/1", "log/1"), ("staged/2", "log/2")]
-    found = link_together([(store, pairs, {}) for store in stores], pace=lambda: paced.append(len(calls)))
+    found = link_together([(store, pairs, {}) for store in stores], pace=lambda: paced.append(len(syncs)))
     assert found[:4] + found[5:] == [2, 2, 2, 2, 1]
     assert isinstance(found[4], ObjectNotFound)
-    assert [name for name, _ in calls] == ["syncfs"] + ["link"] * 9 + ["syncfs"]
+    assert [name for name, _ in syncs] == ["syncfs"] + ["link"] * 9 + ["syncfs"]
     assert [store.list_keys("log/") for store in stores[:1] + stores[4:]] == [
         ["log/0", "log/1", "log/2"],
         ["log/0"],
