@@ -11,7 +11,7 @@ was in vain it is left for a while, longer each time.
 to do it; otherwise by a thread. If it did take long on the event loop, the thread does it for a while, and the longer
 the longer it took.
 
-`ask` and `stop` are for the event loop. `ask` gives None where the request has to be done by itself: it was not
+`ask`, `join` and `stop` are for the event loop. `ask` gives None where a request has to be done by itself: it was not
 admitted, its group found it unusual, or what is under way takes so long that something it met must be stuck, and what
 stands still for one shall not for all.
 """
