@@ -8,8 +8,9 @@ will do), or when for as long as a decision takes nobody else came. Whoever asks
 was in vain it is left for a while, longer each time.
 
 **Admission** is done on the event loop where it waits for nothing, since to hand it over to a thread takes longer than
-to do it; otherwise by a thread. If it did take long on the event loop, the thread does it for a while, and the longer
-the longer it took.
+to do it; otherwise by a thread. If it did take long on the event loop, the thread does it for a while, the longer the
+longer it took. Once may be chance, as a disk that others use too stands still at times; the while grows when it happens
+again before it is forgotten.
 
 `ask`, `join` and `stop` are for the event loop. `ask` gives None where a request has to be done by itself: it was not
 admitted, its group found it unusual, or what is under way takes so long that something it met must be stuck, and what
@@ -36,8 +37,9 @@ _MOST_IN_VAIN = 64
 _MOMENT_S = 0.005
 _STUCK_S = 1.0
 _LONG_S = 0.02
-_CALM_FACTOR = 500
-"""So that the event loop stands still for at most a five-hundredth of the time."""
+_FIRST_CALM = 8
+_MOST_CALM = 512
+"""How many times as long as it took: so that the event loop stands still for about a five-hundredth of the time."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -59,6 +61,8 @@ class Lane(Generic[A, B, R]):
         self._decide = decide
         self._at_once = at_once
         self._by_thread_until = 0.0
+        self._calm = _FIRST_CALM
+        self._forgotten_at = 0.0
         self._admits = ThreadPoolExecutor(1, thread_name_prefix="lakeseal-lane")
         self._admits_since: float | None = None
         self._decides = threading.Thread(target=self._run, name="lakeseal-lane-decides", daemon=True)
@@ -143,7 +147,9 @@ class Lane(Generic[A, B, R]):
         finally:
             took = time.monotonic() - start
             if took > _LONG_S:
-                self._by_thread_until = start + took * _CALM_FACTOR
+                self._calm = _FIRST_CALM if start >= self._forgotten_at else min(4 * self._calm, _MOST_CALM)
+                self._by_thread_until = start + took * self._calm
+                self._forgotten_at = max(self._forgotten_at, start + took * _MOST_CALM)
 
     def _admit_there(self, asked: A) -> B | None:
         self._admits_since = time.monotonic()
