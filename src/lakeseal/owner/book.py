@@ -12,6 +12,7 @@ from lakeseal.owner.backfill import LoggedCommit
 from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken
 from lakeseal.owner.ownership import Ownership, State, Verdict
 from lakeseal.owner.ratification import Decided, Decision
+from lakeseal.owner.recent import Recent
 from lakeseal.owner.rows import StoredCommit, TableRow
 
 
@@ -27,6 +28,7 @@ class Book:
         self._batch_size = batch_size
         self._most_unbackfilled = most_unbackfilled
         self._clock = clock
+        self.recent = Recent()
 
     def told(self, tables: Sequence[str], start_version: int = 0) -> tuple[TableCommits, ...]:
         """All of them at one moment."""
@@ -127,6 +129,8 @@ class Book:
                 rows.mark(tx, marks, now=self._clock())
 
         self.ledger.write(do, idempotent=True)
+        for table, (version, epoch) in published.items():
+            self.recent.forget(table, epoch, version)
 
     def unpublished(self, tables: Iterable[str], *, limit: int) -> dict[str, tuple[Ownership, list[StoredCommit]]]:
         """The tables' rows and their first commits that are not in the log yet, as they are at one moment: `limit`
@@ -141,12 +145,17 @@ class Book:
                     break
                 own = known[table].ownership if table in known else Ownership()
                 waits = own.is_in_office and own.backfilled < own.latest
-                stored = rows.stored_from(tx, table, own.backfilled + 1, limit=limit) if waits else []
+                stored = self._stored(tx, table, own, limit) if waits else []
                 found[table] = own, stored
                 left -= len(stored)
             return found
 
         return self.ledger.read(do)
+
+    def _stored(self, tx: Tx, table: str, own: Ownership, limit: int) -> list[StoredCommit]:
+        first = own.backfilled + 1
+        recent = self.recent.found(table, own.epoch, range(first, min(own.latest + 1, first + limit)))
+        return [*map(StoredCommit.of, recent)] if recent else rows.stored_from(tx, table, first, limit=limit)
 
     def open_work(self) -> dict[str, TableRow]:
         return self.ledger.read(rows.tables_with_work)

@@ -23,6 +23,7 @@ from lakeseal.ledger import Ledger
 from lakeseal.owner import ownership, rows
 from lakeseal.owner.messages import CommitRequest, Ratified, Taken
 from lakeseal.owner.ownership import Ownership, Verdict
+from lakeseal.owner.recent import Recent
 from lakeseal.owner.rows import TableRow
 
 Place = Callable[[CommitRequest], None]
@@ -49,8 +50,11 @@ class Decided(Struct, frozen=True, kw_only=True):
 class Group:
     """`decide` is for one thread at a time; the others are for any."""
 
-    def __init__(self, ledger: Ledger, *, most_unbackfilled: int, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, ledger: Ledger, recent: Recent, *, most_unbackfilled: int, clock: Callable[[], int]
+    ) -> None:
         self._ledger = ledger
+        self._recent = recent
         self._most_unbackfilled = most_unbackfilled
         self._clock = clock
         self._rows: dict[str, TableRow] = {}
@@ -95,8 +99,9 @@ class Group:
             [rows.advance(before[table].ownership, after[table], commits, now=now) for table, commits in won.items()],
         )
         is_full = False
-        for table in won:
+        for table, commits in won.items():
             if table in moved:
+                self._recent.add(commits)
                 row = replace(before[table], ownership=replace(after[table], backfilled=moved[table]))
                 self._rows[table] = row
                 is_full = is_full or row.ownership.latest - row.ownership.backfilled >= row.batch_size

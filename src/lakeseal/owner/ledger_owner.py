@@ -108,7 +108,7 @@ class LedgerOwner:
         self.batch_size = batch_size
         self.inline_bytes = inline_bytes
         self.book = Book(ledger, batch_size=batch_size, most_unbackfilled=most_unbackfilled, clock=clock)
-        self._group = Group(ledger, most_unbackfilled=most_unbackfilled, clock=clock)
+        self._group = Group(ledger, self.book.recent, most_unbackfilled=most_unbackfilled, clock=clock)
         self._open = stores
         self._attached: dict[str, Store] = {}
         self._looked_at: set[str] = set()

@@ -71,6 +71,18 @@ class StoredCommit(Struct, frozen=True, kw_only=True):
         )
         return cls(commit=commit, inline=row.inline, backfilled=row.backfilled)
 
+    @classmethod
+    def of(cls, request: CommitRequest) -> StoredCommit:
+        """As it is in the ledger once it is ratified."""
+        commit = TrackedCommit(
+            version=request.version,
+            file=request.file,
+            txn_id=request.txn_id,
+            size=request.size,
+            in_commit_timestamp=request.in_commit_timestamp,
+        )
+        return cls(commit=commit, inline=request.data, backfilled=False)
+
 
 def read_table(tx: Tx, table: str) -> TableRow | None:
     row = tx.get(tables, table_id=table)
