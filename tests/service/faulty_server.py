@@ -12,10 +12,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from lakeseal.cli import main
 from lakeseal.ledger import Ledger
-from lakeseal.owner.group import Admitted
+from lakeseal.owner.group import Admitted, Begun
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken
 from lakeseal.service import server
@@ -36,6 +37,10 @@ class DiesAfterRatifying(LedgerOwner):
         super().ratify_together(admitted)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
+
+    def begin_together(self, admitted: Sequence[Admitted]) -> Begun[Any] | None:
+        begun = super().begin_together(admitted)
+        return None if begun is None else begun.then(lambda _: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def make_owner(point: str, opened: Ledger, settings: ServiceSettings, places: Places) -> LedgerOwner:

@@ -73,10 +73,17 @@ WORST_MOMENTS = (
 )
 
 
-def outlive(start, folder: Path, points: Sequence[str]) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def outlive(start, url: str, folder: Path, points: Sequence[str]) -> None:
     """Writers of several tables, while their service is killed at each of the points in the middle of a group, and
     another takes its place each time."""
-    url = f"sqlite:///{folder}/ledger.db"
     tables = [open_store(folder / f"table-{number}") for number in range(3)]
     with ledger.open(url) as opened:
         for table in tables:
@@ -99,17 +106,19 @@ def outlive(start, folder: Path, points: Sequence[str]) -> None:
         assert writer.acknowledged
 
 
-def test_commits_are_settled_after_the_service_was_killed_at_each_of_its_worst_moments(start, tmp_path: Path) -> None:
-    outlive(start, tmp_path, WORST_MOMENTS)
+def test_commits_are_settled_after_the_service_was_killed_at_each_of_its_worst_moments(
+    start, ledger_url: str, tmp_path: Path
+) -> None:
+    outlive(start, ledger_url, tmp_path, WORST_MOMENTS)
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
 def test_commits_are_settled_after_the_service_was_killed_at_every_single_write(
-    start, tmp_path: Path, when: str
+    start, ledger_url: str, tmp_path: Path, when: str
 ) -> None:
-    outlive(start, tmp_path, [f"write/{number}/{when}" for number in range(1, 15)])
+    outlive(start, ledger_url, tmp_path, [f"write/{number}/{when}" for number in range(1, 25)])
 
 
 def kill_clients(service, folder: Path, *, every: int) -> int:

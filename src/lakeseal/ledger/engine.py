@@ -15,13 +15,16 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
 from msgspec import Struct
 
 from lakeseal.errors import LakesealError
 from lakeseal.ledger.url import LedgerUrl
+
+if TYPE_CHECKING:
+    from lakeseal.ledger.courier import Courier
 
 
 class Kind(enum.Enum):
@@ -75,15 +78,8 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Advances(Protocol):
-    """A backend that can do what `advance` describes in one statement, which is a transaction by itself."""
-
-    def advance(
-        self, connection: sa.PoolProxiedConnection, statement: str, values: dict[str, Any]
-    ) -> dict[str, Any]: ...
-
-    def alone(self) -> AbstractContextManager[sa.PoolProxiedConnection]:
-        """A connection on which each statement is committed by itself."""
+class SendsCouriers(Protocol):
+    def courier(self) -> Courier: ...
 
 
 _open: weakref.WeakSet[Backend] = weakref.WeakSet()

@@ -25,19 +25,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakeseal.errors import InvalidArgument, UnknownOutcome
-from lakeseal.ledger.advance import Advance, by_rows, statement_of
-from lakeseal.ledger.engine import Advances, Backend, Kind
+from lakeseal.ledger.advance import Advance, by_rows
+from lakeseal.ledger.engine import Backend, Kind, SendsCouriers
 from lakeseal.ledger.migrate import migrate
 from lakeseal.ledger.postgres import PostgresBackend
 from lakeseal.ledger.sqlite import SqliteBackend
 from lakeseal.ledger.tx import Again, Tx
 from lakeseal.ledger.url import LedgerUrl, parse
+
+if TYPE_CHECKING:
+    from lakeseal.ledger.courier import Courier
 
 PATIENCE = 30.0
 
@@ -72,7 +75,6 @@ class Ledger:
 
     def __init__(self, backend: Backend, *, patience: float) -> None:
         self._backend = backend
-        self._advances = backend if isinstance(backend, Advances) else None
         self._patience = patience
         self._closed = False
         self._thread = threading.local()
@@ -96,11 +98,11 @@ class Ledger:
 
     def advance(self, table: sa.Table, into: sa.Table, advances: Sequence[Advance], *, tell: str) -> dict[str, Any]:
         """See `advance`: one transaction. The names of those that moved, with the value of the column `tell`."""
-        if self._advances is None:
-            return self.write(lambda tx: by_rows(tx, table, into, advances, tell))
-        backend, made = self._advances, statement_of(table, into, advances[0], tell)
-        values = made.parameters(advances)
-        return self._patiently(lambda: self._alone(backend, made.text, values), again_if_unknown=False)
+        return self.write(lambda tx: by_rows(tx, table, into, advances, tell))
+
+    def courier(self) -> Courier | None:
+        """For advances that nobody waits for, where the database can do that; to be closed before the ledger."""
+        return self._backend.courier() if isinstance(self._backend, SendsCouriers) else None
 
     def close(self) -> None:
         if not self._closed:
@@ -140,19 +142,6 @@ class Ledger:
             # Jitter: whoever collided once should not collide again.
             time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             pause = min(pause * 2, _LONGEST_PAUSE)
-
-    def _alone(self, backend: Advances, text: str, values: dict[str, Any]) -> dict[str, Any]:
-        if self._closed:
-            raise InvalidArgument(f"the ledger {self.url} is closed")
-        asked = False
-        try:
-            with backend.alone() as connection:
-                asked = True
-                told = backend.advance(connection, text, values)
-                asked = False
-                return told
-        except SQLAlchemyError as error:
-            raise self._meaning(error, committing=asked) from error
 
     def _meaning(self, error: SQLAlchemyError, *, committing: bool) -> Exception:
         fault = self._backend.fault(error)

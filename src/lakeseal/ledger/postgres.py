@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -30,6 +30,11 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger.engine import Fault, Kind, survive_forks
 from lakeseal.ledger.url import LedgerUrl
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from lakeseal.ledger.courier import Courier
 
 SCHEMA = "lakeseal"
 
@@ -91,34 +96,18 @@ class PostgresBackend:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             yield connection
 
-    @contextmanager
-    def alone(self) -> Iterator[sa.PoolProxiedConnection]:
-        with self._as_of_the_pool():
-            connection = self._alone.raw_connection()
-        try:
-            yield connection
-        finally:
-            connection.close()
+    def courier(self) -> Courier:
+        from lakeseal.ledger.courier import Courier  # it needs the driver
 
-    def advance(self, connection: sa.PoolProxiedConnection, statement: str, values: dict[str, Any]) -> dict[str, Any]:
-        # By the driver itself: what SQLAlchemy does around a statement takes several times as long.
-        with self._as_of_the_pool(connection):
-            return dict(connection.driver_connection.execute(statement, values).fetchall())  # type: ignore[union-attr]
+        return Courier(self._connection)
 
-    @contextmanager
-    def _as_of_the_pool(self, connection: sa.PoolProxiedConnection | None = None) -> Iterator[None]:
-        """Makes the driver's errors those of SQLAlchemy, and a connection that is lost go from the pool."""
-        dialect = self._alone.dialect
-        dbapi = dialect.loaded_dbapi
-        try:
-            yield
-        except dbapi.Error as error:
-            lost = connection is not None and dialect.is_disconnect(error, connection, None)
-            if lost and connection is not None:
-                connection.invalidate(error)
-            raise DBAPIError.instance(
-                None, None, error, dbapi.Error, hide_parameters=True, connection_invalidated=lost, dialect=dialect
-            ) from error
+    def _connection(self) -> psycopg.Connection[Any]:
+        """One that is nobody else's, and commits each statement by itself."""
+        pooled = self._engine.raw_connection()
+        connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
+        pooled.detach()
+        connection.autocommit = True
+        return connection
 
     def fault(self, error: Exception) -> Fault:
         original = error.orig if isinstance(error, DBAPIError) else error
@@ -149,7 +138,6 @@ class PostgresBackend:
 
     def close(self) -> None:
         self._engine.dispose()
-        self._alone.dispose()
 
     def before_fork(self) -> None:
         pass
@@ -159,32 +147,28 @@ class PostgresBackend:
 
     def after_fork_in_child(self) -> None:
         # Kept, so that nothing closes the parent's sockets from here.
-        self._abandoned += [self._engine, self._alone]
+        self._abandoned.append(self._engine)
         self._start()
 
     def _start(self) -> None:
         url = sa.make_url(self.url.connect)
         options = {name: value for name, value in _CONNECTING.items() if name not in url.query}
-        common = {
-            "connect_args": options,
-            "pool_timeout": self._patience,
-            "pool_use_lifo": True,
-            "use_native_hstore": False,
-            "hide_parameters": True,
-        }
         try:
             self._engine = sa.create_engine(
-                url, isolation_level="READ COMMITTED", pool_size=8, max_overflow=8, **common
-            )
-            # Connections of their own: changing one to and fro costs as much as the statement.
-            self._alone = sa.create_engine(
-                url, isolation_level="AUTOCOMMIT", pool_size=1, max_overflow=8, pool_reset_on_return=None, **common
+                url,
+                isolation_level="READ COMMITTED",
+                connect_args=options,
+                pool_size=8,
+                max_overflow=8,
+                pool_timeout=self._patience,
+                pool_use_lifo=True,
+                use_native_hstore=False,
+                hide_parameters=True,
             )
         except ModuleNotFoundError:
             hint = "pip install 'lakeseal[server]'"
             raise Unsupported(f"the ledger {self.url} needs the package psycopg", hint=hint) from None
-        for engine in (self._engine, self._alone):
-            sa.event.listen(engine, "connect", self._prepare_session)
+        sa.event.listen(self._engine, "connect", self._prepare_session)
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def _prepare_session(self, connection: Any, _record: Any) -> None:

@@ -14,12 +14,13 @@ process has moved meanwhile stays as it is, its requests get no answer, and its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from lakeseal.errors import LakesealError
-from lakeseal.ledger import Ledger
+from lakeseal.ledger import Advance, Ledger
 from lakeseal.owner import ownership, rows
 from lakeseal.owner.messages import CommitRequest, Ratified, Taken
 from lakeseal.owner.ownership import Ownership, Verdict
@@ -27,6 +28,8 @@ from lakeseal.owner.recent import Recent
 from lakeseal.owner.rows import TableRow
 
 Place = Callable[[CommitRequest], None]
+R = TypeVar("R")
+S = TypeVar("S")
 
 _MOST_REMEMBERED = 100_000
 
@@ -47,12 +50,20 @@ class Decided(Struct, frozen=True, kw_only=True):
     """A table has a whole batch that waits for its backfill."""
 
 
-class Group:
-    """`decide` is for one thread at a time; the others are for any."""
+class Begun(Struct, Generic[R], frozen=True, kw_only=True):
+    """What is to be written to the ledger, and what to make of the tables that moved, or of not knowing which did."""
 
-    def __init__(
-        self, ledger: Ledger, recent: Recent, *, most_unbackfilled: int, clock: Callable[[], int]
-    ) -> None:
+    advances: Sequence[Advance]
+    conclude: Callable[[Mapping[str, int] | None], R]
+
+    def then(self, do: Callable[[R], S]) -> Begun[S]:
+        return Begun(advances=self.advances, conclude=lambda moved: do(self.conclude(moved)))
+
+
+class Group:
+    """`decide`, and `begin` until it is concluded, are for one thread at a time; the others are for any."""
+
+    def __init__(self, ledger: Ledger, recent: Recent, *, most_unbackfilled: int, clock: Callable[[], int]) -> None:
         self._ledger = ledger
         self._recent = recent
         self._most_unbackfilled = most_unbackfilled
@@ -79,40 +90,52 @@ class Group:
 
     def decide(self, admitted: Sequence[Admitted], place: Place) -> Decided:
         try:
-            return self._decide(admitted, place)
+            before = self._remembered({one.request.table for one in admitted})
+            begun = self._begun(before, admitted, place)
+            return begun.conclude(rows.advanced(self._ledger, begun.advances) if begun.advances else {})
         except LakesealError:
-            # If the outcome is unknown, the requests learn it by asking again.
-            for one in admitted:
-                self.forget(one.request.table)
-            return Decided(answers=(None,) * len(admitted))
+            return self._undecided(admitted)
 
-    def _decide(self, admitted: Sequence[Admitted], place: Place) -> Decided:
-        before = self._remembered({one.request.table for one in admitted})
+    def begin(self, admitted: Sequence[Admitted]) -> Begun[Decided] | None:
+        """As `decide`, up to where the ledger has its say. None where there is something to be waited for before."""
+        before = {table: row for one in admitted if (row := self._rows.get(table := one.request.table)) is not None}
+        if not all(one.is_placed and one.request.table in before for one in admitted):
+            return None
+        return self._begun(before, admitted, _nowhere)
+
+    def _begun(self, before: Mapping[str, TableRow], admitted: Sequence[Admitted], place: Place) -> Begun[Decided]:
         after = {table: row.ownership for table, row in before.items()}
         won: dict[str, list[CommitRequest]] = {}
         answers = [self._answer(after, one, won, place) for one in admitted]
-        if not won:
-            return Decided(answers=tuple(answers))
         now = self._clock()
-        moved = rows.advanced(
-            self._ledger,
-            [rows.advance(before[table].ownership, after[table], commits, now=now) for table, commits in won.items()],
-        )
-        is_full = False
-        for table, commits in won.items():
-            if table in moved:
-                self._recent.add(commits)
-                row = replace(before[table], ownership=replace(after[table], backfilled=moved[table]))
-                self._rows[table] = row
-                is_full = is_full or row.ownership.latest - row.ownership.backfilled >= row.batch_size
-            else:
-                self.forget(table)
-        overtaken = tuple(table for table in won if table not in moved)
-        return Decided(
-            answers=tuple(None if a is None or a.table in overtaken else a for a in answers),
-            overtaken=overtaken,
-            is_full=is_full,
-        )
+
+        def conclude(moved: Mapping[str, int] | None) -> Decided:
+            if moved is None:
+                return self._undecided(admitted)
+            is_full = False
+            for table, commits in won.items():
+                if table in moved:
+                    self._recent.add(commits)
+                    row = replace(before[table], ownership=replace(after[table], backfilled=moved[table]))
+                    self._rows[table] = row
+                    is_full = is_full or row.ownership.latest - row.ownership.backfilled >= row.batch_size
+                else:
+                    self.forget(table)
+            overtaken = tuple(table for table in won if table not in moved)
+            return Decided(
+                answers=tuple(None if a is None or a.table in overtaken else a for a in answers),
+                overtaken=overtaken,
+                is_full=is_full,
+            )
+
+        advances = [rows.advance(before[table].ownership, after[table], won[table], now=now) for table in won]
+        return Begun(advances=advances, conclude=conclude)
+
+    def _undecided(self, admitted: Sequence[Admitted]) -> Decided:
+        """If the outcome is unknown, the requests learn it by asking again."""
+        for one in admitted:
+            self.forget(one.request.table)
+        return Decided(answers=(None,) * len(admitted))
 
     def _answer(
         self,
@@ -156,6 +179,10 @@ class Group:
 
 def _ratified(row: Ownership, request: CommitRequest) -> Ownership | Verdict:
     return ownership.ratify(row, request.version, epoch=request.epoch, timestamp=request.in_commit_timestamp)
+
+
+def _nowhere(request: CommitRequest) -> None:
+    raise AssertionError(f"{request.file} is not placed")
 
 
 def _is_placed(request: CommitRequest, place: Place) -> bool:

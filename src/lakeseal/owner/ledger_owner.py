@@ -36,12 +36,12 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.owner import ownership
+from lakeseal.owner import group, ownership
 from lakeseal.owner.admission import Gate
 from lakeseal.owner.backfill import Each, look, mend, publish_up_to, tidy
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
-from lakeseal.owner.group import Admitted, Group
+from lakeseal.owner.group import Admitted, Begun, Group
 from lakeseal.owner.messages import (
     Answer,
     Batch,
@@ -186,7 +186,14 @@ class LedgerOwner:
     def ratify_together(self, admitted: Sequence[Admitted]) -> tuple[Ratified | Taken | None, ...]:
         """Commits of clients that know nothing of each other, in one ledger transaction. None is no answer: ask
         `ratify`. For owners whose tables a publisher backfills."""
-        decided = self._group.decide(admitted, self._place)
+        return self._answers(self._group.decide(admitted, self._place))
+
+    def begin_together(self, admitted: Sequence[Admitted]) -> Begun[tuple[Ratified | Taken | None, ...]] | None:
+        """As `ratify_together`, without waiting for anything; None where that cannot be."""
+        begun = self._group.begin(admitted)
+        return None if begun is None else begun.then(self._answers)
+
+    def _answers(self, decided: group.Decided) -> tuple[Ratified | Taken | None, ...]:
         self._traffic.note_overtaken(decided.overtaken)
         if decided.is_full:
             self.when_full()

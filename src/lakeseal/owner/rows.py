@@ -5,19 +5,24 @@ A table's row stands for its commits: writers lock it first (`read_table` in a w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from msgspec import Struct
 
 from lakeseal.ledger import Advance, Ledger, Row, Tx, key
+from lakeseal.ledger.advance import statement_of
 from lakeseal.ledger.schema import commits, tables
 from lakeseal.owner.messages import CommitRequest, TrackedCommit
 from lakeseal.owner.ownership import Ownership, State
 
+if TYPE_CHECKING:
+    from lakeseal.ledger.courier import Courier
+
 _PROMISES = "promises"
 _BATCH_SIZE = "batchSize"
+_BACKFILLED = "backfilled_version"
 
 
 class TableRow(Struct, frozen=True, kw_only=True):
@@ -149,7 +154,16 @@ def advance(before: Ownership, after: Ownership, requests: Sequence[CommitReques
 
 def advanced(ledger: Ledger, advances: Sequence[Advance]) -> dict[str, int]:
     """The tables that went on, and how far they are backfilled."""
-    told = ledger.advance(tables, commits, advances, tell="backfilled_version")
+    return _moved(ledger.advance(tables, commits, advances, tell=_BACKFILLED))
+
+
+def carry(courier: Courier, advances: Sequence[Advance], tell: Callable[[dict[str, int] | None], None]) -> None:
+    """As `advanced`, told later; None if it is not known what it came to."""
+    statement = statement_of(tables, commits, advances[0], _BACKFILLED)
+    courier.carry(statement, advances, lambda told: tell(None if told is None else _moved(told)))
+
+
+def _moved(told: Mapping[str, int | None]) -> dict[str, int]:
     return {table: -1 if version is None else version for table, version in told.items()}
 
 

@@ -88,6 +88,8 @@ def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner) ->
             yield
         finally:
             await service.lane.stop()
+            if service.courier is not None:
+                service.courier.close()
             await to_thread.run_sync(service.stop)
 
     # The usual pages for trying the API out load scripts from elsewhere.

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument, NotAllowed, OwnedElsewhere, VersionNotFound
 from lakeseal.owner.backfill import look
-from lakeseal.owner.group import Admitted
+from lakeseal.owner.group import Admitted, Begun
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableCommits, Undecided
+from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Ratified, TableCommits, Taken, Undecided
 from lakeseal.owner.ownership import State
 from lakeseal.service import wire
 from lakeseal.service.access import Caller, Role
@@ -163,7 +163,14 @@ class Served:
 
     def ratify_together(self, admitted: Sequence[Admitted]) -> list[BatchAnswer | None]:
         """None where the request has to be done by itself."""
-        answers = self._owner.ratify_together(admitted)
+        return self._answers(self._owner.ratify_together(admitted))
+
+    def begin_together(self, admitted: Sequence[Admitted]) -> Begun[list[BatchAnswer | None]] | None:
+        """As `ratify_together`, without waiting for anything; None where that cannot be."""
+        begun = self._owner.begin_together(admitted)
+        return None if begun is None else begun.then(self._answers)
+
+    def _answers(self, answers: Sequence[Ratified | Taken | None]) -> list[BatchAnswer | None]:
         for answer in answers:
             if answer is not None:
                 self._remember(answer.table, answer.version)

@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -53,13 +54,16 @@ class Lane(Generic[A, B, R]):
         admit: Callable[[A], B | None],
         decide: Callable[[Sequence[B]], Sequence[R | None]],
         at_once: Callable[[A], bool] = lambda _: False,
+        decide_soon: Callable[[Sequence[B], Callable[[Sequence[R | None]], None]], bool] = lambda *_: False,
     ) -> None:
         """`admit` raises what its caller shall be told. `decide` gives for each what it came to, in their order; it
         raises nothing. None is for those that have to be done by themselves. `at_once` says whether to admit something
-        should take no time."""
+        should take no time. `decide_soon` is for the event loop: it tells later what `decide` would give, or
+        says False and has done nothing."""
         self._admit = admit
         self._decide = decide
         self._at_once = at_once
+        self._decide_soon = decide_soon
         self._by_thread_until = 0.0
         self._calm = _FIRST_CALM
         self._forgotten_at = 0.0
@@ -185,6 +189,11 @@ class Lane(Generic[A, B, R]):
         self._company.began(len(group))
         self._decides_since = time.monotonic()
         self._is_calm.set()
+        try:
+            if self._decide_soon([admitted for admitted, _ in group], partial(self._answer, group)):
+                return
+        except Exception:
+            _log.exception("a group could not be begun, and a thread decides on it")
         self._groups.put((asyncio.get_running_loop(), group))
 
     def _run(self) -> None:

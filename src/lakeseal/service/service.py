@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from lakeseal import ledger
 from lakeseal.commit.transaction import now_ms
-from lakeseal.errors import LakesealError
+from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.ledger import Ledger
-from lakeseal.owner import policies
+from lakeseal.owner import policies, rows
 from lakeseal.owner.group import Admitted
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken, from_json
@@ -68,7 +68,13 @@ class Service:
         self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
         self._served = Served(self.owner, self.places)
         self._books = ServedBooks(self.ledger)
-        self.lane = Lane(self.admit, self.ratify_together, at_once=lambda asked: self._served.admits_at_once(asked[0]))
+        self.courier = self.owner.ledger.courier()
+        self.lane = Lane(
+            self.admit,
+            self.ratify_together,
+            at_once=lambda asked: self._served.admits_at_once(asked[0]),
+            decide_soon=self.ratify_soon,
+        )
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s, pace=self.lane.pace)
         self.owner.when_full = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
@@ -96,8 +102,31 @@ class Service:
 
     def ratify_together(self, admitted: Sequence[Admitted]) -> list[Done | None]:
         """As `perform`, for commits that came at the same time; None for those that have to be done by themselves."""
-        answers = self._served.ratify_together(admitted)
-        return [None if answer is None else (msgspec.json.encode(answer), answer) for answer in answers]
+        return _done(self._served.ratify_together(admitted))
+
+    def ratify_soon(self, admitted: Sequence[Admitted], tell: Callable[[Sequence[Done | None]], None]) -> bool:
+        """As `ratify_together`, for the event loop, by a courier; False, and nothing happened, where that cannot be."""
+        if self.courier is None or not self.courier.is_ready():
+            return False
+        begun = self._served.begin_together(admitted)
+        if begun is None or not begun.advances:
+            return False
+        concluded = begun.then(_done)
+
+        def told(moved: Mapping[str, int] | None) -> None:
+            done: Sequence[Done | None]
+            try:
+                done = concluded.conclude(moved)
+            except Exception:
+                _log.exception("a group failed unexpectedly, and its requests are done one by one")
+                done = [None] * len(admitted)
+            tell(done)
+
+        try:
+            rows.carry(self.courier, begun.advances, told)
+        except InvalidArgument:
+            return False
+        return True
 
     def count(self, reply: Any) -> None:
         """What was ratified, and what came too late."""
@@ -154,3 +183,7 @@ class Service:
                     _log.warning("%s could not be taken up: %s", table, reason)
         if not self._is_stopping:
             self._publisher.start()
+
+
+def _done(answers: Sequence[BatchAnswer | None]) -> list[Done | None]:
+    return [None if answer is None else (msgspec.json.encode(answer), answer) for answer in answers]

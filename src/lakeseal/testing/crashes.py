@@ -14,21 +14,25 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from lakeseal.ledger import Ledger, Tx
+from lakeseal.ledger import Advance, Ledger, Tx
+from lakeseal.ledger.advance import Statement
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.storage.base import Store
 from lakeseal.storage.streams import WriteStream
 from lakeseal.testing.faults import FaultyStore
 from lakeseal.testing.lossy_owner import STEPS
 
+if TYPE_CHECKING:
+    from lakeseal.ledger.courier import Courier
+
 T = TypeVar("T")
 
 
 class When(Enum):
     BEFORE = "nothing of it has happened"
-    INSIDE = "a ledger's transaction has run and is not committed; as BEFORE for a store"
+    INSIDE = "a ledger's transaction has run and is not committed, or was sent with a courier; as BEFORE for a store"
     AFTER = "it has happened, and nobody has been told"
 
 
@@ -49,6 +53,22 @@ class Effects:
         if is_it:
             die()
         return result
+
+    def around_errand(self, send: Callable[[Callable[[T], None]], None], tell: Callable[[T], None]) -> None:
+        """What `send` sends, and `tell` is told of later."""
+        self.count += 1
+        is_it = self.count == self._at
+        if is_it and self._when is When.BEFORE:
+            die()
+
+        def told(result: T) -> None:
+            if is_it:
+                die()
+            tell(result)
+
+        send(told)
+        if is_it and self._when is When.INSIDE:
+            die()
 
     def around_transaction(self, write: Callable[[Callable[[Tx], T]], T], do: Callable[[Tx], T]) -> T:
         self.transactions.add(self.count + 1)
@@ -111,8 +131,26 @@ class CrashingLedger:
     def advance(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         return self._effects.around(lambda: self._ledger.advance(*arguments, **named))
 
+    def courier(self) -> _CrashingCourier | None:
+        courier = self._ledger.courier()
+        return None if courier is None else _CrashingCourier(courier, self._effects)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
+
+
+class _CrashingCourier:
+    def __init__(self, courier: Courier, effects: Effects) -> None:
+        self._courier = courier
+        self._effects = effects
+
+    def carry(
+        self, statement: Statement, advances: Sequence[Advance], tell: Callable[[dict[str, Any] | None], None]
+    ) -> None:
+        self._effects.around_errand(lambda told: self._courier.carry(statement, advances, told), tell)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._courier, name)
 
 
 class CrashingOwner:
