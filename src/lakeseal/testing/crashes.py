@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -43,21 +44,14 @@ class Effects:
         """Which of the effects were a ledger's."""
         self._at = at
         self._when = when
+        self._lock = threading.Lock()
 
     def around(self, effect: Callable[[], T]) -> T:
-        self.count += 1
-        is_it = self.count == self._at
-        if is_it and self._when is not When.AFTER:
-            die()
-        result = effect()
-        if is_it:
-            die()
-        return result
+        return self._around(self._next(), effect)
 
     def around_errand(self, send: Callable[[Callable[[T], None]], None], tell: Callable[[T], None]) -> None:
         """What `send` sends, and `tell` is told of later."""
-        self.count += 1
-        is_it = self.count == self._at
+        is_it = self._next() == self._at
         if is_it and self._when is When.BEFORE:
             die()
 
@@ -71,15 +65,32 @@ class Effects:
             die()
 
     def around_transaction(self, write: Callable[[Callable[[Tx], T]], T], do: Callable[[Tx], T]) -> T:
-        self.transactions.add(self.count + 1)
-        if self.count + 1 != self._at or self._when is not When.INSIDE:
-            return self.around(lambda: write(do))
+        number = self._next()
+        self.transactions.add(number)
+        if number != self._at or self._when is not When.INSIDE:
+            return self._around(number, lambda: write(do))
 
         def cut_off(tx: Tx) -> T:
-            do(tx)
-            die()
+            try:
+                do(tx)
+            finally:
+                die()
 
         return write(cut_off)
+
+    def _next(self) -> int:
+        with self._lock:  # or two threads could both come after the one that it is
+            self.count += 1
+            return self.count
+
+    def _around(self, number: int, effect: Callable[[], T]) -> T:
+        if number == self._at and self._when is not When.AFTER:
+            die()
+        try:
+            return effect()
+        finally:  # also where it was refused, or nobody would die of this one
+            if number == self._at:
+                die()
 
 
 def die() -> NoReturn:
