@@ -153,7 +153,7 @@ class Lane(Generic[A, B, R]):
             if took > _LONG_S:
                 self._calm = _FIRST_CALM if start >= self._forgotten_at else min(4 * self._calm, _MOST_CALM)
                 self._by_thread_until = start + took * self._calm
-                self._forgotten_at = max(self._forgotten_at, start + took * _MOST_CALM)
+                self._forgotten_at = max(self._forgotten_at, start + 2 * took * _MOST_CALM)
 
     def _admit_there(self, asked: A) -> B | None:
         self._admits_since = time.monotonic()
