@@ -306,6 +306,8 @@ def test_what_is_under_way_when_a_courier_is_closed_is_told_as_unknown(on_postgr
             told.append,
         )
         courier.close()
+        assert told == []
+        await asyncio.sleep(0)
         assert told == [None]
         assert not courier.is_ready()
 

@@ -29,7 +29,7 @@ Told = dict[str, Any]
 
 
 class Courier:
-    """One statement at a time. All of it is for the event loop in which it is used first."""
+    """One statement at a time. All of it is for the event loop in which it is used first; no child has it."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         """`connect` waits, and raises what it likes."""
@@ -50,7 +50,7 @@ class Courier:
 
     def is_ready(self) -> bool:
         """If it is not, that is seen to."""
-        if self._connection is not None:
+        if self._connection is not None or self._carried is not None:
             return self._carried is None
         if not self._is_connecting and not self._is_closed and time.monotonic() >= self._not_before:
             self._is_connecting = True
@@ -73,11 +73,13 @@ class Courier:
 
     def _connected(self, made: asyncio.Future[psycopg.Connection[Any]]) -> None:
         self._is_connecting = False
+        if made.cancelled():
+            return
         try:
             connection = made.result()
         except Exception as error:
             self._not_before = time.monotonic() + _BETWEEN_TRIES_S
-            _log.warning("no connection for commits that are ratified together: %s", error)
+            _log.warning("no connection for commits that are ratified together: %s", _first_line(error))
             return
         if self._is_closed:
             connection.close()
@@ -92,7 +94,7 @@ class Courier:
             try:
                 step(connection.pgconn)
             except psycopg.Error as error:
-                self._lose(connection, str(error).strip().partition("\n")[0])
+                self._lose(connection, _first_line(error))
 
     def _send(self, line: PGconn) -> None:
         assert self._carried is not None
@@ -150,9 +152,14 @@ class Courier:
         self._results.clear()
         if not self._is_closed:
             _log.warning("the connection for commits that are ratified together was lost: %s", why)
-        self._tell(None)
+        # Not at once: it may be lost as soon as it is to carry something.
+        loop.call_soon(self._tell, None)
 
     def _tell(self, told: Told | None) -> None:
         carried, self._carried = self._carried, None
         if carried is not None:
             carried[2](told)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
