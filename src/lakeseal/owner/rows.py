@@ -67,26 +67,22 @@ class StoredCommit(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_row(cls, row: Row) -> StoredCommit:
-        commit = TrackedCommit(
-            version=row.version,
-            file=row.file,
-            txn_id=row.txn_id,
-            size=row.size,
-            in_commit_timestamp=row.in_commit_timestamp,
-        )
-        return cls(commit=commit, inline=row.inline, backfilled=row.backfilled)
+        return cls(commit=_as_tracked(row), inline=row.inline, backfilled=row.backfilled)
 
     @classmethod
     def of(cls, request: CommitRequest) -> StoredCommit:
         """As it is in the ledger once it is ratified."""
-        commit = TrackedCommit(
-            version=request.version,
-            file=request.file,
-            txn_id=request.txn_id,
-            size=request.size,
-            in_commit_timestamp=request.in_commit_timestamp,
-        )
-        return cls(commit=commit, inline=request.data, backfilled=False)
+        return cls(commit=_as_tracked(request), inline=request.data, backfilled=False)
+
+
+def _as_tracked(commit: Row | CommitRequest) -> TrackedCommit:
+    return TrackedCommit(
+        version=commit.version,
+        file=commit.file,
+        txn_id=commit.txn_id,
+        size=commit.size,
+        in_commit_timestamp=commit.in_commit_timestamp,
+    )
 
 
 def read_table(tx: Tx, table: str) -> TableRow | None:
@@ -195,16 +191,7 @@ _listed = _tracked.with_only_columns(
 
 def tracked_from(tx: Tx, table: str, start: int) -> tuple[TrackedCommit, ...]:
     rows = tx.rows(_listed, {"table": key(table), "start": start}, lock=False)
-    return tuple(
-        TrackedCommit(
-            version=row.version,
-            file=row.file,
-            txn_id=row.txn_id,
-            size=row.size,
-            in_commit_timestamp=row.in_commit_timestamp,
-        )
-        for row in rows
-    )
+    return tuple(map(_as_tracked, rows))
 
 
 def stored_from(tx: Tx, table: str, start: int, *, limit: int) -> list[StoredCommit]:
