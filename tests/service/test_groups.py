@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from lakeseal.errors import InvalidArgument, LakesealError, NotAllowed, PolicyRefused
@@ -26,7 +28,7 @@ from lakeseal.service.lane import Lane, _Company
 from lakeseal.service.service import Service
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import add, create, managed_log, paths
+from lakeseal.testing.managed_tables import add, append, create, managed_log, paths
 
 FUTURE = 2**52
 
@@ -381,3 +383,58 @@ def test_commits_with_their_bytes_are_admitted_at_once_where_files_are_written_t
 def test_calls_past_the_router_are_described_and_take_no_other_method(open_service, call: str) -> None:
     assert f"/v1/{call}" in json.loads(open_service.get("/openapi.json").content)["paths"]
     assert open_service.get(f"/v1/{call}").status_code == 405
+
+
+def test_groups_go_with_a_courier_and_without_one_while_its_connection_is_lost(
+    inside, postgres_url: str, tmp_path: Path
+) -> None:
+    """The connection is cut again and again, also while a group is under way: no commit is lost, none is there twice."""
+    stores = [open_store(tmp_path / f"t{number}") for number in range(4)]
+    over = threading.Event()
+    cuts = carried = 0
+    acknowledged: list[dict[str, int]] = [{} for _ in stores]
+    with inside(ledger=postgres_url, insecure=True, rate=0) as client:
+        owner = HttpOwner(str(client.base_url))
+        for store in stores:
+            create(store, owner)
+        courier = client.service.courier
+        carry = courier.carry
+
+        def counted(*arguments: Any) -> None:
+            nonlocal carried
+            carried += 1
+            carry(*arguments)
+
+        courier.carry = counted
+
+        def write(number: int) -> None:
+            log, managed = managed_log(owner, open_store(stores[number].uri))
+            for turn in itertools.count():
+                if over.is_set():
+                    return
+                result = append(log, managed, f"{number}-{turn}")
+                acknowledged[number][result.txn_id] = result.version
+
+        with ThreadPoolExecutor(len(stores)) as pool, psycopg.connect(postgres_url, autocommit=True) as other:
+            writers = [pool.submit(write, number) for number in range(len(stores))]
+            try:
+                end = time.monotonic() + 60
+                while cuts < 10 and time.monotonic() < end:
+                    before, connection = carried, courier._connection
+                    while (carried < before + 3 or connection is None) and time.monotonic() < end:
+                        time.sleep(0.001)
+                        connection = courier._connection
+                    if connection is not None and not connection.closed:
+                        other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+                        cuts += 1
+            finally:
+                over.set()
+            for writer in writers:
+                writer.result(timeout=60)
+        for store, known in zip(stores, acknowledged, strict=True):
+            owner.backfill(store.uri)
+            check_history(store, known)
+            assert sorted(known.values()) == list(range(1, len(known) + 1))
+        owner.close()
+    assert cuts == 10
+    assert carried >= 30
