@@ -388,7 +388,7 @@ def test_calls_past_the_router_are_described_and_take_no_other_method(open_servi
 def test_groups_go_with_a_courier_and_without_one_while_its_connection_is_lost(
     inside, postgres_url: str, tmp_path: Path
 ) -> None:
-    """The connection is cut again and again, also while a group is under way: no commit is lost, none is there twice."""
+    """The connection is cut again and again, also while a group is under way: no commit is lost or twice there."""
     stores = [open_store(tmp_path / f"t{number}") for number in range(4)]
     over = threading.Event()
     cuts = carried = 0
