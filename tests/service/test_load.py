@@ -23,7 +23,7 @@ from lakeseal.testing.proxy import Fault, Request, faulty_proxy
 
 WRITER = Path(__file__).parent / "writer.py"
 DAY_MS = 86_400_000
-LOOKS = 5
+LOOKS = 100
 STRESS_SECONDS = float(os.environ.get("LAKESEAL_STRESS_SECONDS", "600"))
 
 
@@ -31,7 +31,8 @@ class UnawareReader(threading.Thread):
     """Knows nothing of owners, and reads the backfilled part at every moment.
 
     It lists a local directory, and such a listing is no snapshot, whoever writes: of two files that come while it runs
-    it may hold the later one only. Then deltalake speaks of a gap, and finds none when it looks again."""
+    it may hold the later one only. Then deltalake speaks of a gap. When it looks again, that gap is not there any more,
+    though there may be another one where much is written."""
 
     def __init__(self, uri: str) -> None:
         super().__init__()
@@ -48,14 +49,15 @@ class UnawareReader(threading.Thread):
             self.error = error
 
     def _read(self) -> int:
+        gap = ""
         for _ in range(LOOKS):
             try:
                 return deltalake.DeltaTable(self._uri).version()
             except deltalake.exceptions.DeltaError as error:
-                if "found gap" not in str(error):
+                if "found gap" not in str(error) or str(error) == gap:
                     raise
-                gap = error
-        raise gap
+                gap = str(error)
+        raise AssertionError(f"each of {LOOKS} looks found a gap, the last one: {gap}")
 
     def stop(self) -> None:
         self._over.set()
