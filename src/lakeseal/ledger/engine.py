@@ -79,6 +79,8 @@ class Backend(Protocol):
 
 @runtime_checkable
 class SendsCouriers(Protocol):
+    """A backend that can do what `advance` describes in one statement."""
+
     def courier(self) -> Courier: ...
 
 

@@ -1,6 +1,6 @@
 """Requests that come at about the same time are done together: each is admitted by itself, and those that were are
-decided on as a group, one group at a time. While a thread decides, which is mostly waiting for a disk, what the next
-group will be made of is admitted.
+decided on as a group, one group at a time: without a thread where that can be, otherwise by one. Meanwhile, which is
+mostly waiting for a disk, what the next group will be made of is admitted.
 
 **Company.** A group costs about as much as a few of its requests, and whoever was just answered is likely to ask again
 at once. So the next group begins when as many are there as the last one answered and left waiting (`_ENOUGH` of them
@@ -58,8 +58,8 @@ class Lane(Generic[A, B, R]):
     ) -> None:
         """`admit` raises what its caller shall be told. `decide` gives for each what it came to, in their order; it
         raises nothing. None is for those that have to be done by themselves. `at_once` says whether to admit something
-        should take no time. `decide_soon` is for the event loop: it tells later what `decide` would give, or
-        says False and has done nothing."""
+        should take no time. `decide_soon` is for the event loop: it tells later what `decide` would give, or says False
+        and has done nothing."""
         self._admit = admit
         self._decide = decide
         self._at_once = at_once
