@@ -59,6 +59,16 @@ def latest(book: Ledger, name: str) -> int:
     return int(found.latest_version)
 
 
+def check_rows_of_x_and_y(book: Ledger) -> None:
+    """The first table's, each as it was given."""
+    first = book.read(lambda tx: tx.get(commits, table_id=NAMES[0], version=1))
+    second = book.read(lambda tx: tx.get(commits, table_id=NAMES[0], version=2))
+    assert first is not None
+    assert second is not None
+    assert (first.txn_id, first.inline, first.in_commit_timestamp) == ("x", b"\x00\xff'", 2**62)
+    assert (second.txn_id, second.inline, second.backfilled) == ("y", None, False)
+
+
 @pytest.fixture
 def filled(book: Ledger) -> Ledger:
     book.write(lambda tx: tx.insert_many(tables, map(row, NAMES)))
@@ -69,12 +79,7 @@ def test_those_that_are_as_expected_move_with_their_rows_and_the_others_stay(fil
     told = go(filled, to(0, NAMES[0], "x", "y"), to(3, NAMES[1], "x"), to(0, NAMES[2], "x"), to(0, "file:///no", "x"))
     assert told == {NAMES[0]: 7, NAMES[2]: 7}
     assert [latest(filled, name) for name in NAMES] == [2, 0, 1]
-    first = filled.read(lambda tx: tx.get(commits, table_id=NAMES[0], version=1))
-    second = filled.read(lambda tx: tx.get(commits, table_id=NAMES[0], version=2))
-    assert first is not None
-    assert second is not None
-    assert (first.txn_id, first.inline, first.in_commit_timestamp) == ("x", b"\x00\xff'", 2**62)
-    assert (second.txn_id, second.inline, second.backfilled) == ("y", None, False)
+    check_rows_of_x_and_y(filled)
     assert filled.read(lambda tx: tx.get(commits, table_id=NAMES[1], version=4)) is None
 
 
@@ -173,12 +178,7 @@ def test_a_courier_does_what_a_transaction_does(on_postgres: Ledger) -> None:
 
     asyncio.run(go_about())
     assert [latest(on_postgres, name) for name in NAMES] == [2, 2, 1]
-    first = on_postgres.read(lambda tx: tx.get(commits, table_id=NAMES[0], version=1))
-    second = on_postgres.read(lambda tx: tx.get(commits, table_id=NAMES[0], version=2))
-    assert first is not None
-    assert second is not None
-    assert (first.txn_id, first.inline, first.in_commit_timestamp) == ("x", b"\x00\xff'", 2**62)
-    assert (second.txn_id, second.inline, second.backfilled) == ("y", None, False)
+    check_rows_of_x_and_y(on_postgres)
 
 
 @pytest.mark.parametrize("wrong", ["nul \0", "half \ud800", "x" * 256])
