@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from lakeseal.testing.cluster import spark_cluster
 from lakeseal.testing.postgres import postgres_server
 from lakeseal.testing.s3 import S3Server, s3_server
+from oracles.sessions import SESSIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,7 +60,10 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Spark session for the whole process. LAKESEAL_SPARK_UI=1 shows its web pages while tests run."""
+    """One Spark session for the whole process. LAKESEAL_SPARK_UI=1 shows its web pages while tests run.
+
+    LAKESEAL_TEST_MASTER=connect or =cluster takes another than local[2], LAKESEAL_TEST_SESSION=new-york,aqe-off other
+    settings, by their names in `oracles.sessions`."""
     from lakeseal.spark.local_session import local_session
 
     scratch = tmp_path_factory.mktemp("spark")
@@ -67,10 +73,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.ui.enabled": "true" if os.environ.get("LAKESEAL_SPARK_UI") else "false",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -Duser.timezone=UTC",
     }
-    with warnings.catch_warnings():
+    for name in filter(None, os.environ.get("LAKESEAL_TEST_SESSION", "").split(",")):
+        settings |= SESSIONS[name]
+    master = os.environ.get("LAKESEAL_TEST_MASTER", "local[2]")
+    with warnings.catch_warnings(), ExitStack() as stack:
         # A socket to the JVM that py4j leaves to the garbage collector.
         warnings.filterwarnings("ignore", category=ResourceWarning)
-        session = local_session("lakeseal tests", settings=settings)
-        session.sparkContext.setLogLevel("ERROR")
+        if master == "cluster":
+            cluster = stack.enter_context(spark_cluster())
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+            session = local_session("lakeseal tests", master=cluster.master, settings=settings)
+        elif master == "connect":
+            # Of what only the JVM may be told when it starts, Connect says so, though it did tell it.
+            warnings.filterwarnings("ignore", category=UserWarning)
+            session = local_session("lakeseal tests", remote="local[2]", settings=settings)
+        else:
+            session = local_session("lakeseal tests", master=master, settings=settings)
+        if hasattr(session, "_jvm"):
+            session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()

@@ -30,12 +30,15 @@ def local_session(
     *,
     cores: int = 2,
     master: str | None = None,
+    remote: str | None = None,
     settings: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> SparkSession:
+    """`remote` is the address of a Connect server, or `local[2]` for one that is started here."""
     # Workers are started by name; without this they would be some other Python that lacks our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(master or f"local[{cores}]").appName(name)
+    builder = SparkSession.builder.appName(name)
+    builder = builder.master(master or f"local[{cores}]") if remote is None else builder.remote(remote)
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     with nullcontext() if log is None else _stderr_to(log):

@@ -1,0 +1,43 @@
+"""Which random cases a test looks at: a few new ones every day, as many as asked for, or the one that failed.
+
+    LAKESEAL_HUNT=1000 make test ARGS="tests/oracles"    a thousand cases of each
+    LAKESEAL_HUNT=3%                                      three hundredths of a test's long form
+    LAKESEAL_HUNT_FROM=5000                               from that seed on, not from today's
+    LAKESEAL_SEED=20261116003                             this one only
+
+The long form of a test, `full` cases, is run by LAKESEAL_HUNT=100%.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def cases(short: int, full: int) -> Iterator[int]:
+    """The seeds of this run: `short` of them unless more, or one, was asked for."""
+    one = os.environ.get("LAKESEAL_SEED")
+    if one:
+        yield int(one)
+        return
+    start = int(os.environ.get("LAKESEAL_HUNT_FROM") or 1000 * int(dt.date.today().strftime("%Y%m%d")))
+    yield from range(start, start + _count(os.environ.get("LAKESEAL_HUNT"), short, full))
+
+
+def _count(asked: str | None, short: int, full: int) -> int:
+    if not asked:
+        return short
+    return max(1, round(full * float(asked[:-1]) / 100)) if asked.endswith("%") else int(asked)
+
+
+@contextmanager
+def case(seed: int) -> Iterator[random.Random]:
+    """All of a case's chance comes from here, and its failure says how to see it again."""
+    try:
+        yield random.Random(seed)
+    except BaseException as error:
+        error.add_note(f"seed {seed}: see it again with LAKESEAL_SEED={seed}")
+        raise

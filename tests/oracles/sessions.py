@@ -1,0 +1,46 @@
+"""What a session says, as an input: sets of settings by name, and a session that has one of them for a moment.
+
+The whole run may be in one of them: `LAKESEAL_TEST_SESSION=new-york make test`. `LAKESEAL_TEST_MASTER` is `local[2]`,
+`connect` or `cluster` (see the fixture `spark`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+SESSIONS: dict[str, dict[str, str]] = {
+    "default": {},
+    "new-york": {"spark.sql.session.timeZone": "America/New_York"},
+    "ansi-off": {"spark.sql.ansi.enabled": "false"},
+    "case-sensitive": {"spark.sql.caseSensitive": "true"},
+    "aqe-off": {"spark.sql.adaptive.enabled": "false"},
+    "legacy-store": {"spark.sql.storeAssignmentPolicy": "LEGACY", "spark.sql.ansi.enabled": "false"},
+    "strict-store": {"spark.sql.storeAssignmentPolicy": "STRICT"},
+    "double-quotes": {"spark.sql.ansi.doubleQuotedIdentifiers": "true"},
+    "escaped-literals": {"spark.sql.parser.escapedStringLiterals": "true"},
+}
+
+
+@contextmanager
+def with_settings(spark: Any, settings: Mapping[str, str]) -> Iterator[Any]:
+    """The session with these settings, and as it was again afterwards."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield spark
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def some_session(chance: random.Random, *names: str) -> tuple[str, dict[str, str]]:
+    """One of the named sets, or of all, by chance; the default half of the time."""
+    name = "default" if chance.random() < 0.5 else chance.choice(names or tuple(SESSIONS))
+    return name, SESSIONS[name]
