@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from lakeseal.table import Table, convert, create
     from lakeseal.table_sql import sql
     from lakeseal.transactions import snapshots, transaction
+    from lakeseal.trust import Trust
 
 _HOMES = {
     "LakesealError": "lakeseal.errors",
     "Pipeline": "lakeseal.ingest.pipeline",
     "Repository": "lakeseal.repository",
     "Table": "lakeseal.table",
+    "Trust": "lakeseal.trust",
     "convert": "lakeseal.table",
     "create": "lakeseal.table",
     "register": "lakeseal.spark.datasource",
@@ -36,6 +38,7 @@ __all__ = [
     "Pipeline",
     "Repository",
     "Table",
+    "Trust",
     "convert",
     "create",
     "register",

@@ -25,6 +25,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch · BackfillMismatch
     │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
     │   ├── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger
+    │   ├── DecodedTooLarge         a file would unfold to more than a reader's limit
     │   └── BrokenSequence · StepImpossible     a recorded sequence, or what it was to publish, is damaged
     │   └── BrokenTree              of a repository
     ├── ConcurrentModification  another writer won: read again and retry
@@ -336,6 +337,10 @@ class BrokenDeletionVector(CorruptTable):
 class BrokenDataFile(CorruptTable):
     kind = "broken-data-file"
     default_hint = "Restore the file from a backup, or restore the table to an earlier version"
+
+
+class DecodedTooLarge(CorruptTable):
+    kind = "decoded-too-large"
 
 
 class DataFileMissing(CorruptTable):

@@ -39,6 +39,7 @@ from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, StoreSpec, open_store
+from lakeseal.trust import Trust
 from lakeseal.write import (
     clone_command,
     delete_command,
@@ -78,14 +79,18 @@ class Table:
         uri: str | os.PathLike[str],
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
+        *,
+        trust: Trust | None = None,
     ) -> None:
         """`owner` manages the commits of a table that is created here, and of one that names it. A table that names an
-        owner which is not configured can be read, as far as it is backfilled, and not written."""
+        owner which is not configured can be read, as far as it is backfilled, and not written. `trust` says how far to
+        believe what others wrote there."""
         self.spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
         self._store = self.spec.open()
         endpoint = None if owner is None else connect(owner)
         owners = Owners() if endpoint is None else Owners(endpoint)
-        self._router = Router(self._store, owners, creator=endpoint)
+        self.trust = trust or Trust()
+        self._router = Router(self._store, owners, creator=endpoint, trust=self.trust)
 
     @property
     def _log(self) -> DeltaLog:
@@ -396,7 +401,7 @@ class Table:
         """Hand the table's commits from the file system to an owner; the version that did it."""
         endpoint = connect(owner)
         version = handover.take_over(endpoint, self._store)
-        self._router = Router(self._store, Owners(endpoint), creator=endpoint)
+        self._router = Router(self._store, Owners(endpoint), creator=endpoint, trust=self.trust)
         return version
 
     def release(self) -> int:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import pytest
+
+from lakeseal import Table
 
 Run = Callable[..., Any]
 
@@ -68,3 +72,20 @@ def test_no_table_there_fails_and_says_so(lakeseal: Run, tmp_path: Path) -> None
 
     assert ended.code == 1
     assert statuses(ended)["table"] == "failed"
+
+
+@pytest.mark.parametrize("insists", [False, True])
+def test_doctor_tells_of_a_checksum_that_does_not_fit_its_log(
+    sales: str, lakeseal: Run, insists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if insists:
+        monkeypatch.setenv("LAKESEAL_INSIST_ON_CHECKSUMS", "1")
+    version = Table(sales).version()
+    stated = json.dumps({"tableSizeBytes": 1, "numFiles": 77, "numMetadata": 1, "numProtocol": 1})
+    (Path(sales) / "_delta_log" / f"{version:020d}.crc").write_text(stated)
+    ended = lakeseal("doctor", sales, "--json")
+    assert ended.code == 0
+    told = next(row for row in ended.rows if row["check"] == "checksum")
+    assert told["status"] == "warning"
+    assert "77 in the checksum" in told["detail"]
+    assert "delete the checksum file" in told["detail"]

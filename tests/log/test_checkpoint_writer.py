@@ -21,6 +21,7 @@ from lakeseal.errors import (
 )
 from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_writer import write_checkpoint
+from lakeseal.log.checksum import ChecksumWarning
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.last_checkpoint import LastCheckpoint
 from lakeseal.protocol import codec
@@ -474,8 +475,11 @@ class TestRefusals:
     def test_field_bug_22_a_log_that_lost_files_is_not_made_permanent(self, store: Store) -> None:
         write_history(store, [[PLAIN, metadata(), add("f")]])
         store.put(checksum_path(0), b'{"tableSizeBytes":2,"numFiles":2,"numMetadata":1,"numProtocol":1}')
+        log = DeltaLog(store)
+        with pytest.warns(ChecksumWarning):
+            log.snapshot()
         with pytest.raises(ChecksumMismatch):
-            write_checkpoint(DeltaLog(store), 0, now_ms=NOW)
+            write_checkpoint(log, 0, now_ms=NOW)
         assert store.list_keys(LOG_DIR) == [checksum_path(0), commit_path(0)]
 
     def test_field_bug_22_a_snapshot_in_memory_that_lacks_files_is_not_used(self, store: Store) -> None:

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from lakeseal.errors import ChecksumMismatch
-from lakeseal.log.checksum import VersionChecksum, verify, write_checksum
+from lakeseal.log.checksum import ChecksumWarning, VersionChecksum, verify, write_checksum
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.protocol.actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from lakeseal.protocol.paths import checksum_path
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.histories import schema, write_history
+from lakeseal.trust import Trust
 
 PROTOCOL = Protocol(
     min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "inCommitTimestamp", "domainMetadata")
@@ -80,12 +81,27 @@ def stated(log: DeltaLog, **changes: Any) -> bytes:
         ({"metadata": {**METADATA.to_json(), "id": "other"}}, "the metadata differs"),
     ],
 )
-def test_one_that_says_something_else_than_the_log_stops_the_reader(
+def test_the_log_is_read_past_one_that_says_something_else_with_one_warning(
     log: DeltaLog, changes: dict[str, Any], difference: str
 ) -> None:
     log.store.put(checksum_path(1), stated(log, **changes))
-    with pytest.raises(ChecksumMismatch, match=difference) as caught:
-        DeltaLog(log.store).snapshot()
+    with pytest.warns(ChecksumWarning, match=difference) as told:
+        snapshot = DeltaLog(log.store).snapshot()
+    assert snapshot.files["path"].to_pylist() == ["g", "h"]
+    assert len(told) == 1
+    assert DeltaLog(log.store).snapshot().version == 1  # told once: warnings are errors in tests
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_one_that_says_something_else_than_the_log_stops_a_reader_that_insists(
+    log: DeltaLog, by_environment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.store.put(checksum_path(1), stated(log, numFiles=3))
+    if by_environment:
+        monkeypatch.setenv("LAKESEAL_INSIST_ON_CHECKSUMS", "1")
+    insisting = DeltaLog(log.store, trust=None if by_environment else Trust(insist_on_checksums=True))
+    with pytest.raises(ChecksumMismatch, match="2 in the log and 3") as caught:
+        insisting.snapshot()
     assert (caught.value.version, caught.value.file) == (1, checksum_path(1))
 
 

@@ -19,6 +19,7 @@ from lakeseal.errors import (
     VersionNotFound,
 )
 from lakeseal.log.checkpoint_writer import write_checkpoint
+from lakeseal.log.checksum import ChecksumWarning
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.last_checkpoint import LastCheckpoint
@@ -38,6 +39,7 @@ from lakeseal.protocol.paths import (
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import Fault, FaultyStore, How
 from lakeseal.testing.histories import schema, write_history
+from lakeseal.trust import Trust
 
 UUID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 NOW = 1_800_000_000_000
@@ -488,11 +490,13 @@ class TestCleanedUpMeanwhile:
         assert caught.value.file == commit_path(3)
 
 
-def test_a_checksum_that_does_not_fit_stops_the_reader(store: Store) -> None:
+def test_a_checksum_that_does_not_fit_stops_only_readers_that_insist(store: Store) -> None:
     table(store, 3)
     store.put(checksum_path(2), b'{"tableSizeBytes":3,"numFiles":2,"numMetadata":1,"numProtocol":1}')
     with pytest.raises(CorruptTable):
-        DeltaLog(store).snapshot()
+        DeltaLog(store, trust=Trust(insist_on_checksums=True)).snapshot()
+    with pytest.warns(ChecksumWarning):
+        assert DeltaLog(store).snapshot().version == 2
     assert DeltaLog(store).snapshot(1).version == 1
 
 

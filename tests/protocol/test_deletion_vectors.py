@@ -75,6 +75,43 @@ def test_text_that_is_not_z85_is_refused(text: str) -> None:
         z85_decode(text)
 
 
+def z85_filled_in_the_text(data: bytes) -> str:
+    """As writers in Rust do: a last group of n bytes is n + 1 digits behind 4 - n times `#`."""
+    whole = len(data) // 4 * 4
+    rest, digits = data[whole:], ""
+    if rest:
+        digits = "#" * (4 - len(rest)) + z85_encode(bytes(4 - len(rest)) + rest)[4 - len(rest) :]
+    return z85_encode(data[:whole]) + digits
+
+
+@given(st.binary(max_size=50))
+def test_z85_text_filled_with_hashes_gives_the_bytes_back_with_and_without_their_size(data: bytes) -> None:
+    text = z85_filled_in_the_text(data)
+    assert z85_decode(text) == data
+    assert z85_decode(text, len(data)) == data
+
+
+@pytest.mark.parametrize(
+    "text", ["#%nSc", "##%nS", "###3i", "####0", "#####", "#0000" + "00000", "0#000" * 2 + "##%%%"]
+)
+def test_z85_text_with_hashes_that_state_no_bytes_is_refused(text: str) -> None:
+    with pytest.raises(BrokenDeletionVector):
+        z85_decode(text)
+
+
+@pytest.mark.parametrize("size", [4, 5, 7, 8])
+def test_an_inline_vector_filled_with_hashes_of_another_size_than_stated_is_refused(size: int) -> None:
+    with pytest.raises(BrokenDeletionVector):
+        z85_decode(z85_filled_in_the_text(b"123456"), size)
+
+
+@pytest.mark.parametrize("rows", [[0], [1, 5], list(range(0, 40, 3)), [7, 2**20], list(range(1000))])
+def test_an_inline_vector_filled_with_hashes_holds_its_rows(rows: list[int]) -> None:
+    data = encode(rows)
+    vector = descriptor("i", z85_filled_in_the_text(data), size=len(data), rows=len(rows))
+    assert inline_positions(vector).tolist() == rows
+
+
 @pytest.mark.parametrize("size", [-1, 0, 4, 9, 2**40])
 def test_an_inline_vector_of_another_size_than_stated_is_refused(size: int) -> None:
     with pytest.raises(BrokenDeletionVector):

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakeseal import LakesealError, Table, errors
+from lakeseal import LakesealError, Table, Trust, errors
+from lakeseal.log.checksum import ChecksumWarning
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
@@ -205,10 +206,21 @@ def test_a_schema_that_cannot_be_understood_is_refused_by_name(log: Log, schema:
     refused(log, error, read=True)
 
 
-def test_a_checksum_that_does_not_fit_the_log_is_an_error(log: Log) -> None:
-    log.commit(0, PROTOCOL, METADATA, add("a.parquet"))
+def test_a_table_whose_checksum_does_not_fit_its_log_is_read_and_written_with_a_warning(log: Log) -> None:
+    table = Table(log.folder)
+    table.write(pa.table({"id": [1, 2]}))
     log.write(f"{0:020d}.crc", json.dumps({"tableSizeBytes": 1, "numFiles": 2, "numMetadata": 1, "numProtocol": 1}))
-    refused(log, errors.ChecksumMismatch, "number of files", f"{0:020d}.crc")
+    with pytest.warns(ChecksumWarning, match=r"number of files is 1 in the log and 2.*00000\.crc"):
+        assert Table(log.folder).to_arrow()["id"].to_pylist() == [1, 2]
+    Table(log.folder).write(pa.table({"id": [3]}))
+    assert sorted(Table(log.folder).to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_table_whose_checksum_does_not_fit_its_log_is_refused_by_a_reader_that_insists(log: Log) -> None:
+    Table(log.folder).write(pa.table({"id": [1, 2]}))
+    log.write(f"{0:020d}.crc", json.dumps({"tableSizeBytes": 1, "numFiles": 2, "numMetadata": 1, "numProtocol": 1}))
+    with pytest.raises(errors.ChecksumMismatch, match="number of files"):
+        Table(log.folder, trust=Trust(insist_on_checksums=True)).to_arrow()
 
 
 def test_a_checksum_file_of_garbage_proves_nothing(log: Log) -> None:

@@ -137,7 +137,7 @@ def landed_on(base: Snapshot | None, attempt: Attempt, log: DeltaLog) -> Snapsho
     except StorageError:
         # The commit stands, so a store that fails now must not make it look as if it did not.
         ours = LogCommit(version=attempt.version, file=commit_path(attempt.version), data=attempt.data)
-        return Snapshot.of(log.table, replay(None if base is None else base.state, [ours]))
+        return Snapshot.of(log.table, replay(None if base is None else base.state, [ours]), log.trust)
 
 
 def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: Patience, table: str) -> Committed | Conflict:

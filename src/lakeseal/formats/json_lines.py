@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeseal.errors import BrokenDataFile
+from lakeseal.log.decoded_size import whole_lines
 from lakeseal.protocol.arrow import to_arrow_type
 from lakeseal.protocol.schema import (
     BINARY,
@@ -37,6 +38,7 @@ from lakeseal.protocol.schema import (
     StructType,
 )
 from lakeseal.protocol.text_values import format_text, parse_text
+from lakeseal.trust import DEFAULT_MAX_DECODED_BYTES
 
 _LINES = 16_384
 _BLOCK = 2**22
@@ -53,10 +55,13 @@ def encoded(rows: pa.Table, fields: Sequence[StructField]) -> Iterator[bytes]:
         yield _ENCODER.encode_lines(list(_objects(names, columns, batch.num_rows)))
 
 
-def decoded(source: BinaryIO, fields: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the types of the fields; a value of another type is null, as for Spark."""
+def decoded(
+    source: BinaryIO, fields: Sequence[StructField], limit: int = DEFAULT_MAX_DECODED_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in the types of the fields; a value of another type is null, as for Spark. No line may have
+    more bytes than `limit`."""
     names = [field.name for field in fields]
-    for lines in _blocks(source):
+    for lines in whole_lines(source, limit, _BLOCK):
         try:
             rows = _DECODER.decode_lines(lines)
         except msgspec.DecodeError as error:
@@ -122,20 +127,6 @@ def _slices(array: pa.Array, values: list[Any]) -> list[Any]:
     offsets = _list(array.offsets)
     first = offsets[0]
     return [values[start - first : end - first] for start, end in pairwise(offsets)]
-
-
-def _blocks(source: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, many at a time."""
-    rest = b""
-    while block := source.read(_BLOCK):
-        whole, newline, tail = block.rpartition(b"\n")
-        if newline:
-            yield rest + whole
-            rest = tail
-        else:
-            rest += block
-    if rest:
-        yield rest
 
 
 def _array(values: list[Any], data_type: DataType) -> pa.Array:

@@ -20,6 +20,7 @@ from lakeseal.errors import BrokenDataFile, DataFileMissing, LakesealError, Obje
 from lakeseal.formats import csv_text, json_lines, orc_stripes
 from lakeseal.formats.shape import Shape
 from lakeseal.log.data import DataFile, DataReader, ReadSpec
+from lakeseal.log.decoded_size import DecodedSize
 from lakeseal.log.physical import Projection
 from lakeseal.log.read_ahead import in_order
 from lakeseal.protocol.data_paths import encode_path
@@ -109,7 +110,10 @@ class TreeReader:
         store, key = self._tables.locate(_located(file.address))
         with store.open_read(key) as opened:
             source: Any = BufferedReader(_Inflated(opened)) if key.endswith(".gz") else opened
-            for batch in _decoded(source, shape, stored):
+            limit = self._spec.table.max_decoded_bytes
+            decoded = DecodedSize(limit, file.size)
+            for batch in _decoded(source, shape, stored, limit):
+                decoded.add(batch.nbytes)
                 values = dict(
                     zip(
                         (field.name for field in wanted),
@@ -127,12 +131,12 @@ class TreeReader:
         return BrokenDataFile(f"A file cannot be read: {error}", table=self._store.uri, file=file.path)
 
 
-def _decoded(source: Any, shape: Shape, stored: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
+def _decoded(source: Any, shape: Shape, stored: Sequence[StructField], limit: int) -> Iterator[pa.RecordBatch]:
     match shape.format:
         case "csv":
             return csv_text.decoded(source, stored, has_header=shape.header)
         case "json":
-            return json_lines.decoded(source, stored)
+            return json_lines.decoded(source, stored, limit)
         case _:
             return orc_stripes.decoded(source, stored)
 

@@ -15,8 +15,10 @@ from lakeseal.errors import BadRecord as BadRecordError
 from lakeseal.errors import SchemaMismatch
 from lakeseal.ingest.records import JsonRecords, cast, parsed, shown
 from lakeseal.ingest.source import BadRecord, Chunk
+from lakeseal.log.decoded_size import fitting_batches, whole_lines
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import StructType
+from lakeseal.trust import Trust
 
 _BLOCK = 8 * 2**20
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
@@ -39,14 +41,8 @@ def opened(file: pa.NativeFile, key: str) -> Any:
 
 def json_lines(stream: Any, schema: StructType) -> Iterator[Chunk]:
     records = JsonRecords(schema)
-    rest, line = b"", 1
-    while True:
-        block = stream.read(_BLOCK)
-        whole, ended, rest = (rest + block).rpartition(b"\n") if block else (rest, b"", b"")
-        if block and not ended:
-            continue
-        if not block and not whole:
-            return
+    line = 1
+    for whole in whole_lines(stream, Trust().max_decoded_bytes, _BLOCK):
         lines = whole.split(b"\n")
         numbered = [(line + n, text) for n, text in enumerate(lines) if text.strip()]
         if numbered:
@@ -54,8 +50,6 @@ def json_lines(stream: Any, schema: StructType) -> Iterator[Chunk]:
             done = records.parse([text for _, text in numbered], places.__getitem__)
             yield Chunk(rows=done.rows, bad=done.bad, bytes=len(whole))
         line += len(lines)
-        if not block:
-            return
 
 
 def csv_rows(reopen: Callable[[], Any], schema: StructType, options: CsvOptions) -> Iterator[Chunk]:
@@ -134,8 +128,7 @@ def parquet_rows(file: pa.NativeFile, schema: StructType) -> Iterator[Chunk]:
         parquet = pq.ParquetFile(file)
         places = {name.lower(): name for name in parquet.schema_arrow.names}
         names = [places[f.name.lower()] for f in wanted if f.name.lower() in places]
-        batches = parquet.iter_batches(batch_size=_BATCH_ROWS, columns=names)
-        for batch in batches:
+        for batch in fitting_batches(parquet, file, names, rows=_BATCH_ROWS, limit=Trust().max_decoded_bytes):
             columns = []
             for field in wanted:
                 place = places.get(field.name.lower())

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeseal.errors import BrokenCheckpoint, CorruptTable, ObjectNotFound, located
+from lakeseal.errors import BrokenCheckpoint, CorruptTable, DecodedTooLarge, ObjectNotFound, located
+from lakeseal.log.decoded_size import DecodedSize, fitting_rows, leaves_below
 from lakeseal.log.files import ADDS, REMOVES, adds_from_actions, concat, removes_from_actions, unknown_text
 from lakeseal.log.live_files import LiveFiles
 from lakeseal.log.replay import TableState
@@ -38,6 +39,7 @@ from lakeseal.protocol.actions import (
 )
 from lakeseal.protocol.paths import SIDECARS_DIR, LogFile
 from lakeseal.storage.base import Store
+from lakeseal.trust import Trust
 
 UNKNOWN = "lakeseal_unknown"
 """A column of our own in every action: as JSON, the fields that the format's columns have no place for."""
@@ -59,9 +61,11 @@ def read_checkpoint(
     *,
     with_removes: bool = False,
     only_keys: bool = False,
+    limit: int | None = None,
 ) -> TableState:
-    """`only_keys` leaves everything null in the live files that is not part of their keys."""
-    content = _Content(store, with_removes=with_removes, only_keys=only_keys)
+    """`only_keys` leaves everything null in the live files that is not part of their keys; `limit` is what a small file
+    may unfold to."""
+    content = _Content(store, with_removes=with_removes, only_keys=only_keys, limit=limit)
     for file in files:
         content.read(file.key)
     for sidecar in content.sidecars():
@@ -92,9 +96,16 @@ class _Content:
     """What has been read of a checkpoint so far."""
 
     def __init__(
-        self, store: Store, *, with_removes: bool = False, with_files: bool = True, only_keys: bool = False
+        self,
+        store: Store,
+        *,
+        with_removes: bool = False,
+        with_files: bool = True,
+        only_keys: bool = False,
+        limit: int | None = None,
     ) -> None:
         self._store = store
+        self._limit = limit or Trust().max_decoded_bytes
         self._with_removes, self._with_files = with_removes, with_files
         self._add_columns = _KEY_COLUMNS if only_keys else ADDS.names
         self._actions: list[Action] = []
@@ -109,7 +120,7 @@ class _Content:
             self._read_json(self._store.get(key))
             return
         with self._store.open_read(key) as source:
-            self._read_parquet(pq.ParquetFile(source, page_checksum_verification=True))
+            self._read_parquet(_ParquetColumns(source, self._limit, is_local=self._store.uri.startswith("file:")))
 
     def _read_json(self, data: bytes) -> None:
         if not data:
@@ -123,8 +134,7 @@ class _Content:
             self._removes.append(removes_from_actions(removes, [unknown_text(a) for a in removes]))
         self._actions += [a for a in actions if not isinstance(a, AddFile | RemoveFile)]
 
-    def _read_parquet(self, file: pq.ParquetFile) -> None:
-        columns = _ParquetColumns(file)
+    def _read_parquet(self, columns: _ParquetColumns) -> None:
         for name in _SMALL:
             for row in columns.rows(name):
                 self._actions.append(BY_KEY[name].from_json(_with_unknown(_without_nulls(row))))
@@ -172,7 +182,10 @@ class _Content:
 
 
 class _ParquetColumns:
-    def __init__(self, file: pq.ParquetFile) -> None:
+    def __init__(self, source: pa.NativeFile, limit: int, *, is_local: bool) -> None:
+        file = pq.ParquetFile(source, page_checksum_verification=True)
+        self._source, self._limit, self._is_local = source, limit, is_local
+        self._decoded = DecodedSize(limit, source.size())
         self._file = file
         schema = file.schema_arrow
         self._types = {field.name: field.type for field in schema if pa.types.is_struct(field.type)}
@@ -183,11 +196,12 @@ class _ParquetColumns:
         """The rows of a column that is null nearly everywhere, as Python values."""
         if name not in self._types:
             return
-        groups = [g for g in range(self._file.num_row_groups) if self._may_have(name, g)]
-        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=[name]):
-            column = batch.column(0)
-            if column.null_count < len(column):
-                yield from column.drop_null().to_pylist(maps_as_pydicts="lossy")
+        for group in range(self._file.num_row_groups):
+            if self._may_have(name, group):
+                for batch in self._batches(group, [name]):
+                    column = batch.column(0)
+                    if column.null_count < len(column):
+                        yield from column.drop_null().to_pylist(maps_as_pydicts="lossy")
 
     def tables(self, name: str, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The rows of `add` or `remove` as file actions in columns, of which these are filled."""
@@ -205,12 +219,21 @@ class _ParquetColumns:
                 for column in below
                 if column.removeprefix(f"{name}.") in _ALWAYS_READ or self._may_have(column, group)
             ]
-            for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=stored):
+            for batch in self._batches(group, stored):
                 rows = batch.column(0)
                 if rows.null_count:
                     rows = rows.drop_null()
                 if len(rows):
                     yield _to_schema(rows, schema)
+
+    def _batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        leaves = leaves_below(self._file.metadata, columns)
+        rows = fitting_rows(
+            self._file, self._source, group, leaves, rows=_BATCH_ROWS, limit=self._limit, is_local=self._is_local
+        )
+        for batch in self._file.iter_batches(rows, row_groups=[group], columns=columns):
+            self._decoded.add(batch.nbytes)
+            yield batch
 
     def _may_have(self, name: str, group: int) -> bool:
         """Whether a row group can hold a non-null `name`: some leaf of it is not known to be all null."""
@@ -312,7 +335,8 @@ def _or_broken(key: str, read: Callable[[], T]) -> T:
     except ObjectNotFound as error:
         raise BrokenCheckpoint("A file of the checkpoint is missing", file=key) from error
     except CorruptTable as error:
-        raise BrokenCheckpoint(f"The checkpoint cannot be read: {error.message}", file=key) from error
+        hint = error.hint if isinstance(error, DecodedTooLarge) else None
+        raise BrokenCheckpoint(f"The checkpoint cannot be read: {error.message}", file=key, hint=hint) from error
     except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise BrokenCheckpoint(f"The checkpoint cannot be read: {reason}", file=key) from error

@@ -88,7 +88,7 @@ def write_checkpoint(
     spares reading all of that. `sidecar_rows` and `v2_format` matter to V2 checkpoints only."""
     with located(table=log.table, version=version):
         _check_backfilled(log, version)
-        snapshot = Snapshot.of(log.table, _state(log, version, known or log.in_memory(version)))
+        snapshot = Snapshot.of(log.table, _state(log, version, known or log.in_memory(version)), log.trust)
         check_writable(snapshot.protocol, snapshot.metadata)
         _check_complete(log.store, snapshot)
         rows = CheckpointRows(snapshot, now_ms=now_ms)

@@ -1,13 +1,16 @@
 """Version checksums (`<v>.crc`): a summary of a version, written beside it and held against it when it is read.
 
 A checksum file that is not JSON, or that lacks a number, proves nothing and is ignored. One that says something else
-than the log raises `ChecksumMismatch`: either the log lost something, or the checksum is wrong; both want a look.
+than the log is told of: either the log lost something, or the checksum is wrong; both want a look. The log is the
+truth, so readers go on with a `ChecksumWarning`, one per version and process; `verify` raises `ChecksumMismatch`, for
+readers that insist and for whoever would make the log's word permanent.
 
 Writing one takes two sums over columns that are in memory. It is never overwritten: who was first has said it.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,11 +59,36 @@ def write_checksum(log: DeltaLog, snapshot: Snapshot) -> bool:
         return log.store.put_if_absent(checksum_path(snapshot.version), VersionChecksum.of(snapshot).to_bytes())
 
 
+class ChecksumWarning(UserWarning):
+    """The log was read, and its version checksum says something else."""
+
+
+_warned: set[tuple[str, int]] = set()
+_MOST_WARNINGS = 10_000
+
+
 def verify(snapshot: Snapshot, data: bytes) -> None:
+    """Raises `ChecksumMismatch` where a checksum says something else than the log."""
+    found = mismatch(snapshot, data)
+    if found is not None:
+        raise found
+
+
+def warn(found: ChecksumMismatch) -> None:
+    """Tells of a mismatch, once."""
+    told = (found.table or "", found.version or 0)
+    if told in _warned or len(_warned) >= _MOST_WARNINGS:
+        return
+    _warned.add(told)
+    warnings.warn(f"{found}", ChecksumWarning, stacklevel=2)
+
+
+def mismatch(snapshot: Snapshot, data: bytes) -> ChecksumMismatch | None:
+    """What a checksum says that the log does not, if anything."""
     try:
         stated = typed_json.decode(data, VersionChecksum)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
+        return None
     found = VersionChecksum.of(snapshot)
     differences = [
         f"{name} is {there} in the log and {said} in the checksum"
@@ -79,14 +107,15 @@ def verify(snapshot: Snapshot, data: bytes) -> None:
                 differences.append(f"the {name} differs")
         except msgspec.ValidationError:
             continue  # not what the format calls by that name, so it says nothing about ours
-    if differences:
-        raise ChecksumMismatch(
-            f"The version's checksum does not fit its log: {'; '.join(differences)}",
-            table=snapshot.table,
-            version=snapshot.version,
-            file=checksum_path(snapshot.version),
-            hint="Compare the log with a backup; if the log is right, delete the checksum file",
-        )
+    if not differences:
+        return None
+    return ChecksumMismatch(
+        f"The version's checksum does not fit its log: {'; '.join(differences)}",
+        table=snapshot.table,
+        version=snapshot.version,
+        file=checksum_path(snapshot.version),
+        hint="The log counts. Compare it with a backup; if it is right, delete the checksum file",
+    )
 
 
 def _compared(action: Protocol | Metadata) -> Any:

@@ -5,15 +5,16 @@ by threads; `read_file` gives those of one. Rows that a deletion vector takes ar
 values that the log states, data columns what `physical` makes of the file's.
 
 Memory: a file is read row group by row group in batches of at most `batch_rows` rows, and only few batches are ahead of
-the consumer, so neither a large file nor a large table is ever whole in memory. What an attacker's file can still cost
-is one batch of its longest values per worker, and the pages (each below 2 GiB by the format) that these come from.
+the consumer, so neither a large file nor a large table is ever whole in memory. Batches have fewer rows where values
+are long, and a small file that unfolds to more than `max_decoded_bytes` is refused (`decoded_size` says how).
 
-Errors name the table and the file: `DataFileMissing`, `BrokenDataFile`, `BrokenDeletionVector`, `UnsafePath`.
+Errors name the table and the file: `DataFileMissing`, `BrokenDataFile`, `BrokenDeletionVector`, `DecodedTooLarge`,
+`UnsafePath`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
+from msgspec import field as msgspec_field
 from pyarrow import types
 
 from lakeseal import typed_json
@@ -33,6 +35,7 @@ from lakeseal.errors import (
     ObjectNotFound,
     StorageUnavailable,
 )
+from lakeseal.log.decoded_size import DecodedSize, fitting_rows, leaves_below
 from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.physical import Mapping, Projection, plain_field
 from lakeseal.log.read_ahead import in_order
@@ -42,6 +45,7 @@ from lakeseal.protocol.deletion_vectors import Positions
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage.base import Store
+from lakeseal.trust import Trust
 
 DEFAULT_WORKERS = 4
 DEFAULT_BATCH_ROWS = 65_536
@@ -49,6 +53,8 @@ _GROUP_FILES = 8
 _GROUP_BYTES = 2**20
 # Below this, handing columns to threads costs more than reading them.
 _THREADED_BYTES = 2**20
+# A batch that is read, one that waits, and one that is being used; and what is made of one.
+_BATCHES_AHEAD = 4
 
 
 class DataFile(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -81,6 +87,7 @@ class ReadSpec(Struct, frozen=True, kw_only=True):
     position_column: str | None = None
     """Name of a column with each row's position in its file, deleted rows counted; behind all others."""
     batch_rows: int = DEFAULT_BATCH_ROWS
+    max_decoded_bytes: int = msgspec_field(default_factory=lambda: Trust().max_decoded_bytes)
 
     def wanted(self) -> tuple[StructField, ...]:
         if self.columns is None:
@@ -107,6 +114,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
     own: Projection
     extra: Projection
     columns: tuple[str, ...]
+    leaves: tuple[int, ...]
     text: frozenset[str]
 
 
@@ -192,23 +200,27 @@ class DataReader:
         with store.open_read(key) as opened, self._parquet(opened) as parquet:
             if deleted is not None and len(deleted) and deleted[-1] >= parquet.metadata.num_rows:
                 raise BrokenDeletionVector("A deletion vector names rows beyond the end of its data file")
-            plan = self._planned(parquet.schema_arrow)
-            for start, batch in self._batches(parquet, plan.columns, row_groups):
+            plan = self._planned(parquet)
+            decoded = DecodedSize(self._spec.max_decoded_bytes, opened.size())
+            for start, batch in self._batches(parquet, opened, plan, row_groups):
+                decoded.add(batch.nbytes)
                 _check_text(batch, plan.text)
                 columns = self._columns(batch, plan.own.apply(batch), partition, plan.extra.apply(batch), start)
                 yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
 
-    def _planned(self, file: pa.Schema) -> _Plan:
-        plan = self._plan
+    def _planned(self, parquet: pq.ParquetFile) -> _Plan:
+        plan, file = self._plan, parquet.schema_arrow
         # Files of a table mostly have one schema, and small ones are read faster than it is looked at.
         if plan is None or not plan.file.equals(file, check_metadata=True):
             own = Projection.of(self._stored, file, self._spec.mapping)
             extra = Projection.of(self._spec.extra_columns.fields, file, "none")
+            columns = tuple(dict.fromkeys([*own.columns, *extra.columns]))
             plan = self._plan = _Plan(
                 file=file,
                 own=own,
                 extra=extra,
-                columns=tuple(dict.fromkeys([*own.columns, *extra.columns])),
+                columns=columns,
+                leaves=tuple(leaves_below(parquet.metadata, columns)),
                 text=frozenset(field.name for field in file if _has_text(field.type)),
             )
         return plan
@@ -223,7 +235,7 @@ class DataReader:
         )
 
     def _batches(
-        self, parquet: pq.ParquetFile, columns: Sequence[str], row_groups: RowGroups | None
+        self, parquet: pq.ParquetFile, opened: pa.NativeFile, plan: _Plan, row_groups: RowGroups | None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the position of their first row in the file."""
         metadata = parquet.metadata
@@ -233,9 +245,16 @@ class DataReader:
         for number in numbers if row_groups is None else row_groups(metadata):
             at = starts[number]
             threaded = groups[number].total_byte_size >= _THREADED_BYTES
-            for batch in parquet.iter_batches(
-                self._spec.batch_rows, row_groups=[number], columns=columns, use_threads=threaded
-            ):
+            rows = fitting_rows(
+                parquet,
+                opened,
+                number,
+                plan.leaves,
+                rows=self._spec.batch_rows,
+                limit=self._spec.max_decoded_bytes // _BATCHES_AHEAD,
+                is_local=self.is_local,
+            )
+            for batch in parquet.iter_batches(rows, row_groups=[number], columns=plan.columns, use_threads=threaded):
                 yield at, batch
                 at += batch.num_rows
             if at != starts[number + 1]:

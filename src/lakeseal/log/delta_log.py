@@ -3,6 +3,7 @@
 - `snapshot()` is the newest version; what another client acknowledged before the call is in it (B5).
 - An open table costs only its new commits: the newest snapshot is kept, and the next one is replayed on top of it.
 - A checkpoint, compaction or `_last_checkpoint` that is broken, torn or missing costs time, never the answer.
+- A version checksum that does not fit the log is warned of, or raised where the reader's `Trust` insists on it.
 - A commit source (an owner's un-backfilled commits) is asked before the log is listed, because a commit may be
   backfilled and forgotten in between, and the other order would miss it.
 """
@@ -28,7 +29,7 @@ from lakeseal.errors import (
 )
 from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_reader import read_checkpoint
-from lakeseal.log.checksum import verify
+from lakeseal.log.checksum import mismatch, warn
 from lakeseal.log.replay import LogCommit, TableState, replay
 from lakeseal.log.segment import LogListing, LogSegment, choose, sort_out
 from lakeseal.log.snapshot import Snapshot
@@ -42,6 +43,7 @@ from lakeseal.protocol.paths import (
     version_prefix,
 )
 from lakeseal.storage.base import Store
+from lakeseal.trust import Trust
 
 T = TypeVar("T")
 
@@ -60,8 +62,9 @@ class CommitSource(Protocol):
 
 
 class DeltaLog:
-    def __init__(self, store: Store, *, commit_source: CommitSource | None = None) -> None:
+    def __init__(self, store: Store, *, commit_source: CommitSource | None = None, trust: Trust | None = None) -> None:
         self.store = store
+        self.trust = trust or Trust()
         self._source = commit_source
         self._lock = RLock()
         self._latest: Snapshot | None = None
@@ -95,7 +98,8 @@ class DeltaLog:
         """The snapshot after a commit that this client has just made, without reading it back."""
         commit = LogCommit(version=version, file=commit_path(version), data=data)
         with self._lock, located(table=self.table):
-            after = Snapshot.of(self.table, replay(snapshot.state if snapshot is not None else None, [commit]))
+            state = replay(snapshot.state if snapshot is not None else None, [commit])
+            after = Snapshot.of(self.table, state, self.trust)
             if self._latest is None or self._latest.version < version:
                 self._latest, self._latest_commit = after, data[:_IDENTITY_BYTES]
             return after
@@ -203,7 +207,7 @@ class DeltaLog:
             hint = self._hint()
             # Below a checkpoint commits may have been cleaned up, so that the next one is missing but not the last.
             return None if hint is not None and hint.version > latest.version else latest
-        snapshot = Snapshot.of(self.table, replay(latest.state, commits))
+        snapshot = Snapshot.of(self.table, replay(latest.state, commits), self.trust)
         self._latest, self._latest_commit = snapshot, commits[-1].data[:_IDENTITY_BYTES]
         self._newest_commits = {c.version: c.data for c in commits if len(c.data) <= _KEPT_BYTES}
         return snapshot
@@ -270,19 +274,23 @@ class DeltaLog:
 
     def _snapshot_of(self, listing: LogListing, version: int | None, excluded: set[str]) -> Snapshot:
         state = self._read(listing, version, excluded)
-        snapshot = Snapshot.of(self.table, state)
+        snapshot = Snapshot.of(self.table, state, self.trust)
         if snapshot.properties.in_commit_timestamps and state.commit_info is None and state.version in listing.commits:
             info = self.commit_info(state.version)
-            snapshot = Snapshot.of(self.table, msgspec.structs.replace(state, commit_info=info))
+            snapshot = Snapshot.of(self.table, msgspec.structs.replace(state, commit_info=info), self.trust)
         if state.version in listing.checksums:
             self._verify(snapshot)
         return snapshot
 
     def _verify(self, snapshot: Snapshot) -> None:
         try:
-            verify(snapshot, self.store.get(checksum_path(snapshot.version)))
+            found = mismatch(snapshot, self.store.get(checksum_path(snapshot.version)))
         except ObjectNotFound:
             return
+        if found is not None and self.trust.insist_on_checksums:
+            raise found
+        if found is not None:
+            warn(found)
 
     def _read(
         self,
@@ -322,6 +330,7 @@ class DeltaLog:
                     segment.checkpoint,
                     with_removes=with_removes,
                     only_keys=only_keys,
+                    limit=self.trust.max_decoded_bytes,
                 )
         return replay(base, self._commits(segment.commits), with_removes=with_removes)
 

@@ -23,22 +23,25 @@ from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.protocol.stats import stats_schema, widen_maxima
+from lakeseal.trust import Trust
 
 
 class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     table: str
     """The table's URI, as errors show it."""
     state: TableState
+    trust: Trust
+    """How far whoever reads it trusts those who wrote it."""
 
     @classmethod
-    def of(cls, table: str, state: TableState) -> Snapshot:
+    def of(cls, table: str, state: TableState, trust: Trust | None = None) -> Snapshot:
         """Checked: the protocol and the metadata are there, and this client may read the table."""
         if state.protocol is None:
             raise MissingProtocol("The log states no protocol", table=table, version=state.version)
         check_readable(state.protocol, table=table, version=state.version)
         if state.metadata is None:
             raise MissingMetadata("The log states no metadata", table=table, version=state.version)
-        return cls(table=table, state=state)
+        return cls(table=table, state=state, trust=trust or Trust())
 
     @property
     def version(self) -> int:

@@ -24,6 +24,7 @@ from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.ownership import State
 from lakeseal.storage.base import Store
+from lakeseal.trust import Trust
 
 T = TypeVar("T")
 _MOVES = 100
@@ -48,9 +49,17 @@ class Route(Struct, frozen=True, kw_only=True):
 class Router:
     """One table, wherever it goes. May be shared by threads."""
 
-    def __init__(self, store: Store, owners: Mapping[str, OwnerEndpoint], *, creator: OwnerEndpoint | None = None):
+    def __init__(
+        self,
+        store: Store,
+        owners: Mapping[str, OwnerEndpoint],
+        *,
+        creator: OwnerEndpoint | None = None,
+        trust: Trust | None = None,
+    ) -> None:
         """`owners` by name; `creator` is the owner of a table that is not there yet and is created through this."""
         self._store = store
+        self._trust = trust
         self._owners = owners
         self._creator = creator
         self._route: Route | None = None
@@ -111,7 +120,7 @@ class Router:
 
     def _find(self) -> Route:
         for _ in range(_MOVES):
-            log = DeltaLog(self._store)
+            log = DeltaLog(self._store, trust=self._trust)
             snapshot = log.update()
             if snapshot is None:
                 return self._to_new() if self._creator is not None else self._to_files(log, None)
@@ -130,7 +139,7 @@ class Router:
 
     def _to(self, endpoint: OwnerEndpoint) -> Route:
         owner = ManagedOwner(endpoint, self._store)
-        log = DeltaLog(self._store, commit_source=OwnedCommits(owner))
+        log = DeltaLog(self._store, commit_source=OwnedCommits(owner), trust=self._trust)
         return Route(log=log, owner=owner, owner_name=endpoint.name)
 
     def _to_new(self) -> Route:

@@ -71,7 +71,7 @@ class JoinedTransaction(OptimisticTransaction):
         ours = LogCommit(version=attempt.version, file=commit_path(attempt.version), data=attempt.data)
         return CommitResult(
             version=attempt.version,
-            snapshot=Snapshot.of(self.table, replay(self._snapshot.state, [ours])),
+            snapshot=Snapshot.of(self.table, replay(self._snapshot.state, [ours]), self._snapshot.trust),
             txn_id=self.txn_id,
             timestamp_ms=attempt.timestamp_ms,
             attempts=0,

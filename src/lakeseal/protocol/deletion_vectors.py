@@ -42,6 +42,7 @@ _DIGITS = np.frombuffer(_ALPHABET, dtype=np.uint8)
 _VALUES = np.full(256, 255, dtype=np.uint8)
 _VALUES[_DIGITS] = np.arange(85, dtype=np.uint8)
 _PLACES = np.array([85**4, 85**3, 85**2, 85, 1], dtype=np.uint64)
+_FILLER = _ALPHABET.index(b"#")
 
 
 def z85_encode(data: bytes) -> str:
@@ -52,19 +53,35 @@ def z85_encode(data: bytes) -> str:
 
 
 def z85_decode(text: str, size: int | None = None) -> bytes:
-    """The bytes of a Z85 text, cut to `size` where it was filled up."""
+    """The bytes of a Z85 text, cut to `size` where it was filled up.
+
+    Some writers do not fill up the bytes but the text: for each byte that the last group has less than four, a `#`
+    stands before its digits. No four bytes are written that way, for the number would be beyond 2^32."""
     codes = _VALUES[np.frombuffer(text.encode("utf-8"), dtype=np.uint8)]
     if len(codes) % 5 or (codes == 255).any():
         raise BrokenDeletionVector("A deletion vector's text is not Z85")
-    words = (codes.reshape(-1, 5).astype(np.uint64) * _PLACES).sum(axis=1, dtype=np.uint64)
-    if (words >= 2**32).any():
+    groups = codes.reshape(-1, 5).astype(np.uint64)
+    absent = _filled(groups[-1]) if len(groups) else 0
+    if absent:
+        groups[-1, :absent] = 0
+    words = (groups * _PLACES).sum(axis=1, dtype=np.uint64)
+    if (words >= 2**32).any() or (absent and words[-1] >= 256 ** (4 - absent)):
         raise BrokenDeletionVector("A deletion vector's text is not Z85")
     data: bytes = words.astype(">u4").tobytes()
+    if absent:
+        data = data[:-4] + data[-4 + absent :]
     if size is None:
         return data
-    if not len(data) - 4 < size <= len(data):
+    least = len(data) if absent else len(data) - 3
+    if not least <= size <= len(data):
         raise BrokenDeletionVector(f"A deletion vector holds {len(data)} bytes where its descriptor says {size}")
     return data[:size]
+
+
+def _filled(group: Positions) -> int:
+    """How many places at the start of a group are filled with `#`; at least one byte, so two digits, is left."""
+    digits = np.flatnonzero(group != _FILLER)
+    return min(int(digits[0]), 3) if len(digits) else 3
 
 
 def relative_path(descriptor: DeletionVectorDescriptor) -> str:

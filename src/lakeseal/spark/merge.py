@@ -193,6 +193,7 @@ class _SparkMerge:
             partition_columns=self._snapshot.partition_columns,
             mapping=self._snapshot.properties.column_mapping_mode,  # type: ignore[arg-type]
             columns=tuple(names),
+            max_decoded_bytes=self._snapshot.trust.max_decoded_bytes,
         )
         rows = placed_rows(self._spark, self._store, spec, files)
         return rows.select(*(F.col(quote_name(n)).alias(TARGET + n) for n in names), quoted(FILE), quoted(ROW))

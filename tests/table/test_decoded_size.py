@@ -1,0 +1,215 @@
+"""Files that unfold to far more than they are: refused by name, in bounded memory, unless the limit is raised."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakeseal
+from lakeseal import Table, Trust, errors
+from lakeseal.ingest.file_formats import json_lines, opened, parquet_rows
+from lakeseal.protocol.schema import LONG, STRING, StructField, StructType
+
+MEGABYTE = 2**20
+PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+
+
+def metadata(kind: Any) -> dict[str, Any]:
+    fields = [{"name": "x", "type": kind, "nullable": True, "metadata": {}}]
+    return {
+        "metaData": {
+            "id": "0",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": [],
+            "configuration": {},
+        }
+    }
+
+
+def repeated(value: str, rows: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()).take(pa.array([0] * rows)), pa.array([value]))
+
+
+def table_of(folder: Path, column: pa.Array, kind: Any) -> Path:
+    """A table of one small file, which holds the column."""
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    file = folder / "a.parquet"
+    pq.write_table(
+        pa.table({"x": column}), file, compression="zstd", store_schema=False, row_group_size=max(1, len(column))
+    )
+    size = file.stat().st_size
+    add = {"path": file.name, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+    (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, [PROTOCOL, metadata(kind), {"add": add}])))
+    return file
+
+
+LONGS = {"type": "array", "elementType": "long", "containsNull": True}
+BOMBS = {
+    "one long value for every row": (lambda: repeated("a" * 8192, 65_536), "string"),
+    "a longer one": (lambda: repeated("a" * MEGABYTE, 10_000), "string"),
+    "one row of many values": (lambda: pa.array([[7] * 20_000_000], pa.list_(pa.int64())), LONGS),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_that_unfolds_to_too_much_is_refused_by_name(bomb: str, tmp_path: Path) -> None:
+    column, kind = BOMBS[bomb]
+    file = table_of(tmp_path, column(), kind)
+    assert file.stat().st_size < 2_000
+    with pytest.raises(errors.DecodedTooLarge) as caught:
+        Table(tmp_path).to_arrow()
+    assert caught.value.file == "a.parquet"
+    assert caught.value.table
+    assert "LAKESEAL_MAX_DECODED_BYTES" in caught.value.hint
+
+
+def test_a_limit_that_is_raised_lets_the_file_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table_of(tmp_path, repeated("a" * 8192, 4_096), "string")
+    small = Trust(max_decoded_bytes=MEGABYTE)
+    with pytest.raises(errors.DecodedTooLarge):
+        Table(tmp_path, trust=small).to_arrow()
+    assert Table(tmp_path).to_arrow().num_rows == 4_096
+    monkeypatch.setenv("LAKESEAL_MAX_DECODED_BYTES", str(MEGABYTE))
+    with pytest.raises(errors.DecodedTooLarge):
+        Table(tmp_path).to_arrow()
+    assert Table(tmp_path, trust=Trust(max_decoded_bytes=64 * MEGABYTE)).to_arrow().num_rows == 4_096
+
+
+def test_long_values_that_a_file_really_holds_are_read_whatever_the_limit(tmp_path: Path) -> None:
+    texts = [f"{n:04d}" * 25_000 for n in range(300)]  # 100 kB each, 30 MB in all
+    table = Table(tmp_path)
+    table.write(pa.table({"x": texts, "n": list(range(300))}))
+    got = Table(tmp_path, trust=Trust(max_decoded_bytes=MEGABYTE)).to_arrow()
+    assert dict(zip(got["n"].to_pylist(), got["x"].to_pylist(), strict=True)) == dict(enumerate(texts))
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "many", "1" * 20])
+def test_a_limit_that_is_no_number_of_bytes_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKESEAL_MAX_DECODED_BYTES", value)
+    with pytest.raises(errors.InvalidArgument, match="LAKESEAL_MAX_DECODED_BYTES"):
+        Trust()
+
+
+def checkpoint_of_long_paths(folder: Path, rows: int) -> Path:
+    """A checkpoint whose files all have one path of 40,000 characters."""
+    table = lakeseal.create(folder, pa.schema([("x", pa.string())]))
+    table.checkpoint()
+    file = next((folder / "_delta_log").glob("*.checkpoint.parquet"))
+    whole = pq.read_table(file)
+    adds = whole.schema.field("add").type
+    paths = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["p" * 40_000]))
+    partition_values = pa.array([[]], adds.field("partitionValues").type).take(pa.array([0] * rows))
+    one = pa.array([1], pa.int64()).take(pa.array([0] * rows))
+    true = pa.array([True]).take(pa.array([0] * rows))
+    add = pa.StructArray.from_arrays(
+        [paths, partition_values, one, one, true],
+        ["path", "partitionValues", "size", "modificationTime", "dataChange"],
+    )
+    others = {name: pa.nulls(rows, whole.schema.field(name).type) for name in ("metaData", "protocol")}
+    body = pa.table({**others, "add": add})
+    head = whole.select(["metaData", "protocol"]).append_column("add", pa.nulls(whole.num_rows, add.type))
+    with pq.ParquetWriter(file, body.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(head.cast(body.schema) if head.schema != body.schema else head)
+        writer.write_table(body, row_group_size=rows)
+    return file
+
+
+def test_a_small_checkpoint_that_unfolds_to_too_much_is_passed_over_or_refused(tmp_path: Path) -> None:
+    file = checkpoint_of_long_paths(tmp_path, 65_536)
+    assert file.stat().st_size < 40_000
+    assert Table(tmp_path).to_arrow().num_rows == 0  # the commits are still there
+    (tmp_path / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(errors.BrokenCheckpoint, match="unfolds") as caught:
+        Table(tmp_path).snapshot()
+    assert "LAKESEAL_MAX_DECODED_BYTES" in caught.value.hint
+
+
+def long_line(file: Path, length: int) -> Path:
+    with gzip.open(file, "wb", compresslevel=1) as out:
+        out.write(b'{"x": "')
+        for _ in range(length // MEGABYTE):
+            out.write(b"a" * MEGABYTE)
+        out.write(b'"}\n{"x": "b"}\n')
+    return file
+
+
+SCHEMA = StructType((StructField("x", STRING), StructField("n", LONG)))
+
+
+def test_one_long_line_of_a_compressed_json_file_is_refused_when_it_is_ingested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = long_line(tmp_path / "a.json.gz", 8 * MEGABYTE)
+    read = lambda: list(json_lines(opened(pa.OSFile(str(file)), file.name), SCHEMA))  # noqa: E731
+    assert sum(chunk.rows.num_rows for chunk in read()) == 2
+    monkeypatch.setenv("LAKESEAL_MAX_DECODED_BYTES", str(4 * MEGABYTE))
+    with pytest.raises(errors.DecodedTooLarge, match="line"):
+        read()
+
+
+def test_a_small_parquet_file_that_unfolds_to_too_much_is_refused_when_it_is_ingested(tmp_path: Path) -> None:
+    file = table_of(tmp_path / "t", repeated("a" * 8192, 65_536), "string")
+    with pytest.raises(errors.DecodedTooLarge):
+        for _ in parquet_rows(pa.OSFile(str(file)), SCHEMA):
+            pass
+
+
+def test_one_long_line_of_a_compressed_json_file_in_a_repository_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = lakeseal.Repository.create(tmp_path / "repo", ledger=f"sqlite:///{tmp_path}/ledger.db")
+    repo.write(pa.table({"x": ["a" * 8 * MEGABYTE, "b"]}), "main", "out", format="json", compression="gzip")
+    assert repo.to_arrow("main", "out").num_rows == 2
+    monkeypatch.setenv("LAKESEAL_MAX_DECODED_BYTES", str(4 * MEGABYTE))
+    with pytest.raises(errors.DecodedTooLarge, match="line"):
+        repo.to_arrow("main", "out")
+
+
+MEASURED = """
+import resource, sys
+import pyarrow as pa
+import lakeseal, lakeseal.table, lakeseal.ingest.file_formats as formats
+from lakeseal.protocol.schema import STRING, StructField, StructType
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    if sys.argv[1] == "table":
+        lakeseal.Table(sys.argv[2]).to_arrow()
+    else:
+        schema = StructType((StructField("x", STRING),))
+        list(formats.json_lines(formats.opened(pa.OSFile(sys.argv[2]), sys.argv[2]), schema))
+    print("read")
+except lakeseal.LakesealError as error:
+    print(error.kind)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def peak_megabytes(what: str, place: Path, expected: str) -> int:
+    ran = subprocess.run(
+        [sys.executable, "-c", MEASURED, what, str(place)], capture_output=True, text=True, check=True, timeout=300
+    )
+    said, grown = ran.stdout.split()
+    assert said == expected
+    return int(grown)
+
+
+def test_what_unfolds_to_gigabytes_takes_bounded_memory(tmp_path: Path) -> None:
+    for number, bomb in enumerate(("one long value for every row", "a longer one")):
+        column, kind = BOMBS[bomb]
+        table_of(tmp_path / str(number), column(), kind)
+        assert peak_megabytes("table", tmp_path / str(number), "decoded-too-large") < 400
+    checkpoint_of_long_paths(tmp_path / "checkpoint", 65_536)
+    (tmp_path / "checkpoint" / "_delta_log" / f"{0:020d}.json").unlink()
+    assert peak_megabytes("table", tmp_path / "checkpoint", "broken-checkpoint") < 500
+    line = long_line(tmp_path / "a.json.gz", 700 * MEGABYTE)
+    assert peak_megabytes("line", line, "decoded-too-large") < 500
