@@ -37,7 +37,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
-from lakeseal.protocol.features import DEFAULT_PROTOCOL, check_writable, enable, required_features, supports
+from lakeseal.protocol.features import DEFAULT_PROTOCOL, asked, check_writable, enable, required_features, supports
 from lakeseal.protocol.properties import TableProperties
 
 
@@ -150,12 +150,14 @@ class OptimisticTransaction:
                 table=self.table,
                 hint="Change the metadata first: files are written by the table's schema and properties",
             )
+        before = None if self._snapshot is None else self._snapshot.metadata
+        wanted, metadata = asked(self.protocol, metadata, before)
         if isinstance(self._owner, ClaimsTables):
-            metadata = self._owner.claim(metadata, None if self._snapshot is None else self._snapshot.metadata)
+            metadata = self._owner.claim(metadata, before)
         self._check_row_tracking(metadata)
         metadata = row_ids.with_columns(metadata)
         self._metadata = metadata
-        self.update_protocol(enable(self.protocol, *required_features(metadata)))
+        self.update_protocol(enable(wanted, *required_features(metadata)))
 
     def update_protocol(self, protocol: Protocol) -> None:
         if self._snapshot is None or protocol != self._snapshot.protocol:

@@ -61,6 +61,8 @@ class Feature(Struct, frozen=True, kw_only=True):
     stable_name: str | None = None
     """For a preview: the name that the feature has now."""
     hint: str = ""
+    not_by_name: str = ""
+    """What to do instead, where it is more than a name in a list."""
 
 
 def _fields(data_type: DataType) -> Iterator[StructField]:
@@ -210,7 +212,14 @@ FEATURES: dict[str, Feature] = {
             in_use=lambda state: state.properties.row_tracking,
         ),
         # New files need not be clustered, so appending is safe; only optimize must leave another provider's files be.
-        Feature(name="clustering", kind=_W, writable=True, requires=("domainMetadata",)),
+        Feature(
+            name="clustering",
+            kind=_W,
+            writable=True,
+            requires=("domainMetadata",),
+            not_by_name="Rows are not clustered here: create the table with the client that is to cluster it, or use "
+            "Table.optimize(zorder_by=…)",
+        ),
         Feature(
             name="inCommitTimestamp",
             kind=_W,
@@ -221,6 +230,7 @@ FEATURES: dict[str, Feature] = {
             name="managedCommits",
             kind=_W,
             writable=True,
+            not_by_name="Give the table an owner: lakeseal.create(…, owner=…) or Table.take_over(owner)",
             requires=("inCommitTimestamp",),
             in_use=lambda state: state.properties.managed_commit_owner_name is not None,
         ),

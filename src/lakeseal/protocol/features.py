@@ -15,7 +15,13 @@ import msgspec
 from lakeseal.errors import InvalidArgument, InvalidMetadata, UnsupportedFeature
 from lakeseal.protocol.actions import Metadata, Protocol
 from lakeseal.protocol.feature_list import FEATURES, Feature, Kind, TableState, named
-from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.properties import (
+    FEATURE_PREFIX,
+    MIN_READER_VERSION,
+    MIN_WRITER_VERSION,
+    TableProperties,
+    is_asked_of_the_protocol,
+)
 
 __all__ = [
     "DEFAULT_PROTOCOL",
@@ -23,6 +29,7 @@ __all__ = [
     "MAX_READER_VERSION",
     "MAX_WRITER_VERSION",
     "Feature",
+    "asked",
     "check_consistent",
     "check_readable",
     "check_writable",
@@ -42,6 +49,7 @@ DEFAULT_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 """What a new table starts from; `enable` adds what its metadata needs."""
 
 _RW = Kind.READER_WRITER
+_OTHER_CLIENT = "Set it with a client that can write such a table, and write the table with that one"
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
@@ -157,6 +165,72 @@ def enable(protocol: Protocol, *names: str) -> Protocol:
         reader_features=None if reader is None else tuple(reader),
         writer_features=tuple(writer),
     )
+
+
+def asked(protocol: Protocol, metadata: Metadata, before: Metadata | None) -> tuple[Protocol, Metadata]:
+    """The protocol with what the metadata's properties newly ask of it, and the metadata without these properties."""
+    asks = {
+        key: text
+        for key, text in metadata.configuration.items()
+        if is_asked_of_the_protocol(key) and (before is None or key not in before.configuration)
+    }
+    if not asks:
+        return protocol, metadata
+    rest = {key: text for key, text in metadata.configuration.items() if key not in asks}
+    names = [named(key[len(FEATURE_PREFIX) :]) for key in asks if key.lower().startswith(FEATURE_PREFIX)]
+    for feature in names:
+        if feature.not_by_name or not feature.writable:
+            raise UnsupportedFeature(
+                f"The feature {feature.name} cannot be set as a property",
+                hint=feature.not_by_name or feature.hint or _OTHER_CLIENT,
+            )
+    protocol = _at_least(protocol, asks.get(MIN_READER_VERSION), asks.get(MIN_WRITER_VERSION))
+    return enable(protocol, *(f.name for f in names)), msgspec.structs.replace(metadata, configuration=rest)
+
+
+def _at_least(protocol: Protocol, reader_text: str | None, writer_text: str | None) -> Protocol:
+    """The protocol of at least these versions, with what they imply."""
+    if reader_text is None and writer_text is None:
+        return protocol
+    reader = protocol.min_reader_version if reader_text is None else int(reader_text)
+    writer = protocol.min_writer_version if writer_text is None else int(writer_text)
+    if reader > MAX_READER_VERSION or writer > MAX_WRITER_VERSION:
+        raise UnsupportedFeature(
+            f"Lakeseal knows protocols up to reader version {MAX_READER_VERSION} and writer version "
+            f"{MAX_WRITER_VERSION}, not {reader} and {writer}",
+            hint="Ask for a lower version, or for the feature by its name: delta.feature.<name>=supported",
+        )
+    if reader < protocol.min_reader_version or writer < protocol.min_writer_version:
+        raise InvalidArgument(
+            f"A protocol cannot be lowered: it is at reader version {protocol.min_reader_version} and writer version "
+            f"{protocol.min_writer_version}",
+            hint="Files that are there may need it. Write them to a new table",
+        )
+    if (reader == MAX_READER_VERSION and writer < MAX_WRITER_VERSION) or (reader == 2 and writer < 5):
+        needed = MAX_WRITER_VERSION if reader == MAX_READER_VERSION else 5
+        raise InvalidArgument(
+            f"Reader version {reader} goes with writer version {needed} or newer, not with {writer}",
+            hint=f"Set {MIN_WRITER_VERSION}={needed} too",
+        )
+    if writer < MAX_WRITER_VERSION:
+        return msgspec.structs.replace(protocol, min_reader_version=reader, min_writer_version=writer)
+    implied = writer_features(protocol) | reader_features(protocol)
+    listed = [name for name in FEATURES if name in implied]
+    listed += [name for name in protocol.writer_features or () if name not in listed]
+    for_readers = None
+    if reader == MAX_READER_VERSION:
+        for_readers = tuple(n for n in listed if n in reader_features(protocol) or _is_for_readers(n))
+    return msgspec.structs.replace(
+        protocol,
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=for_readers,
+        writer_features=tuple(listed),
+    )
+
+
+def _is_for_readers(name: str) -> bool:
+    return name in FEATURES and FEATURES[name].kind is _RW
 
 
 def disable(protocol: Protocol, name: str) -> Protocol:

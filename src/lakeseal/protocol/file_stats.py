@@ -59,6 +59,8 @@ class ColumnStats(Struct, frozen=True, kw_only=True):
 class FileStats(Struct, frozen=True, kw_only=True):
     num_records: int
     columns: tuple[ColumnStats, ...] = ()
+    string_prefix: int = STRING_PREFIX
+    """Characters of a string that the text keeps."""
 
     def to_json(self) -> str:
         """The text for `add.stats`."""
@@ -66,8 +68,8 @@ class FileStats(Struct, frozen=True, kw_only=True):
         highs: dict[str, Any] = {}
         counts: dict[str, Any] = {}
         for column in self.columns:
-            _put(lows, column.path, _bound(column.minimum, column.type, upper=False))
-            _put(highs, column.path, _bound(column.maximum, column.type, upper=True))
+            _put(lows, column.path, _bound(column.minimum, column.type, self.string_prefix, upper=False))
+            _put(highs, column.path, _bound(column.maximum, column.type, self.string_prefix, upper=True))
             _put(counts, column.path, column.null_count)
         stats = {NUM_RECORDS: self.num_records, MIN_VALUES: lows, MAX_VALUES: highs, NULL_COUNT: counts}
         return msgspec.json.encode({**stats, TIGHT_BOUNDS: True}).decode()
@@ -79,8 +81,9 @@ class StatsCollector:
     `indexed` names the columns as the batches and the file do: `to_physical()` of them, where columns are mapped.
     """
 
-    def __init__(self, indexed: StructType) -> None:
+    def __init__(self, indexed: StructType, *, string_prefix: int = STRING_PREFIX) -> None:
         self._indexed = indexed
+        self._string_prefix = string_prefix
         leaves = list(indexed.leaves())
         self._maybe_nan = {path for path, leaf in leaves if _is_float(leaf.type)}
         self._with_nan: set[Path] = set()
@@ -98,7 +101,13 @@ class StatsCollector:
     def finish(self, metadata: pq.FileMetaData) -> FileStats:
         """`metadata` is the footer of the file that holds exactly the batches that were seen."""
         nan_free = self._maybe_nan - self._with_nan
-        return stats_from_parquet_metadata(metadata, self._indexed, nan_free=nan_free, null_counts=self._null_counts)
+        return stats_from_parquet_metadata(
+            metadata,
+            self._indexed,
+            nan_free=nan_free,
+            null_counts=self._null_counts,
+            string_prefix=self._string_prefix,
+        )
 
 
 def stats_from_parquet_metadata(
@@ -107,6 +116,7 @@ def stats_from_parquet_metadata(
     *,
     nan_free: Collection[Path] = (),
     null_counts: Mapping[Path, int] | None = None,
+    string_prefix: int = STRING_PREFIX,
 ) -> FileStats:
     """What a footer says of these columns.
 
@@ -114,7 +124,8 @@ def stats_from_parquet_metadata(
     `null_counts`; a file of unknown origin has neither.
     """
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
-    return _from_groups(metadata, groups, indexed, nan_free, null_counts or {})
+    found = _from_groups(metadata, groups, indexed, nan_free, null_counts or {})
+    return msgspec.structs.replace(found, string_prefix=string_prefix)
 
 
 def row_group_stats(metadata: pq.FileMetaData, indexed: StructType) -> pa.StructArray:
@@ -267,13 +278,13 @@ def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
     tree[path[-1]] = value
 
 
-def _bound(value: Any, data_type: DataType, *, upper: bool) -> Any:
+def _bound(value: Any, data_type: DataType, string_prefix: int, *, upper: bool) -> Any:
     """A bound as JSON, or None where JSON, or the readers of it, cannot take it."""
     if value is None:
         return None
     match data_type:
         case PrimitiveType(name="string"):
-            return _upper_string(value) if upper else value[:STRING_PREFIX]
+            return _upper_string(value, string_prefix) if upper else value[:string_prefix]
         case PrimitiveType(name="float" | "double"):
             # Zeros are equal to Spark but not to every reader. Digits are a double's even for a float, because a float
             # column may become a double later and then be compared as one.
@@ -292,14 +303,14 @@ def _bound(value: Any, data_type: DataType, *, upper: bool) -> Any:
             return value
 
 
-def _upper_string(value: str) -> str | None:
+def _upper_string(value: str, prefix: int) -> str | None:
     """A short string at or above a long one: a beginning of it, and a character above the one that follows."""
-    if len(value) <= STRING_PREFIX:
+    if len(value) <= prefix:
         return value
-    for length in range(STRING_PREFIX, min(2 * STRING_PREFIX, len(value))):
+    for length in range(prefix, min(2 * prefix, len(value))):
         following = value[length]
         if following < _ASCII_MAX:
             return value[:length] + _ASCII_MAX
         if following < _UNICODE_MAX:
             return value[:length] + _UNICODE_MAX
-    return value if len(value) <= 2 * STRING_PREFIX else None
+    return value if len(value) <= 2 * prefix else None

@@ -5,7 +5,12 @@ Delta's default where the table does not set it. A value that does not parse rai
 property, so a bad value stops only those who depend on it. Durations are milliseconds, sizes are bytes.
 
 `settings` checks what a user wants to set: names in any case, values as they will be read later, no name that starts
-with `delta.` and is unknown.
+with `delta.` and is unknown. What is accepted is carried out; a property of other clients that Lakeseal does nothing
+about is refused by name, with what to do instead, unless its value asks for nothing either. A table that has it from
+elsewhere keeps it.
+
+Features and protocol versions are asked for as properties too; they go into the protocol, never into the configuration
+(`features.asked`).
 """
 
 from __future__ import annotations
@@ -18,13 +23,14 @@ from typing import Any, Generic, Self, TypeVar, overload
 import msgspec
 from msgspec import Struct
 
-from lakeseal.errors import InvalidArgument, InvalidMetadata
+from lakeseal.errors import InvalidArgument, InvalidMetadata, UnsupportedFeature
 from lakeseal.protocol.actions import Metadata
 
 CONSTRAINT_PREFIX = "delta.constraints."
 FEATURE_PREFIX = "delta.feature."
-# Prefixes whose rest is free: names of constraints, and options of other formats that other clients keep here.
-_FREE_PREFIXES = (CONSTRAINT_PREFIX, "delta.universalformat.config.")
+MIN_READER_VERSION = "delta.minReaderVersion"
+MIN_WRITER_VERSION = "delta.minWriterVersion"
+_OTHER_FORMATS_PREFIX = "delta.universalformat."
 
 T = TypeVar("T")
 
@@ -59,13 +65,16 @@ class Property(Generic[T]):
         older_key: str | None = None,
         settable: bool = True,
         secret: bool = False,
+        instead: str | None = None,
     ) -> None:
+        """`instead` is for a property that nothing here follows: what to do where somebody wants it."""
         self.key = key
         self.parse = parse
         self.default = default
         self.older_key = older_key
         self.settable = settable
         self.secret = secret
+        self.instead = instead
 
     @overload
     def __get__(self, instance: None, owner: type[object]) -> Self: ...
@@ -189,6 +198,14 @@ def _string_map(text: str) -> dict[str, str]:
 _retention = _interval_ms
 _DAY = 86_400_000
 
+_ICEBERG = "Nothing is written for Iceberg here: set it with a client that does, and let that one write the table"
+_VARIANTS = "Variants are not written here: write the table with a client that does"
+_COORDINATOR = "Commits are managed by an owner here: lakeseal.create(…, owner=…) or Table.take_over(owner)"
+_OPTIMIZE = "Files are put together when that is asked for: run Table.optimize(), or lakeseal optimize, on a schedule"
+_PARTITION_COLUMNS = "Files hold no partition columns here; the values are in the log. Leave it out"
+_KEPT_WITH_THE_LOG = "Checkpoints are kept for as long as the log needs them: set delta.logRetentionDuration"
+_REDIRECT = "A table is not redirected here: point readers and writers at the other table"
+
 
 class TableProperties(Struct, frozen=True, kw_only=True):
     configuration: Mapping[str, str | None]
@@ -250,18 +267,24 @@ class TableProperties(Struct, frozen=True, kw_only=True):
     row_commit_version_column = Property[str | None](
         "delta.rowTracking.materializedRowCommitVersionColumnName", _text, None, settable=False
     )
-    type_widening = Property("delta.enableTypeWidening", _boolean, False)
-    variant_shredding = Property("delta.enableVariantShredding", _boolean, False)
-    iceberg_compat_v1 = Property("delta.enableIcebergCompatV1", _boolean, False)
-    iceberg_compat_v2 = Property("delta.enableIcebergCompatV2", _boolean, False)
-    iceberg_compat_v3 = Property("delta.enableIcebergCompatV3", _boolean, False)
+    type_widening = Property(
+        "delta.enableTypeWidening",
+        _boolean,
+        False,
+        instead="Columns that another client widened are read, and none is widened here: set it with the client that "
+        "is to widen, or write a new table with the wider types",
+    )
+    variant_shredding = Property("delta.enableVariantShredding", _boolean, False, instead=_VARIANTS)
+    iceberg_compat_v1 = Property("delta.enableIcebergCompatV1", _boolean, False, instead=_ICEBERG)
+    iceberg_compat_v2 = Property("delta.enableIcebergCompatV2", _boolean, False, instead=_ICEBERG)
+    iceberg_compat_v3 = Property("delta.enableIcebergCompatV3", _boolean, False, instead=_ICEBERG)
 
     managed_commit_owner_name = Property[str | None]("delta.managedCommitOwnerName", _text, None, settable=False)
     managed_commit_owner_conf = Property[dict[str, str] | None](
         "delta.managedCommitOwnerConf", _string_map, None, settable=False, secret=True
     )
     commit_coordinator = Property[str | None](
-        "delta.coordinatedCommits.commitCoordinator-preview", _text, None, settable=False
+        "delta.coordinatedCommits.commitCoordinator-preview", _text, None, instead=_COORDINATOR
     )
 
     @property
@@ -274,21 +297,63 @@ class TableProperties(Struct, frozen=True, kw_only=True):
         }
 
 
-# Properties that Lakeseal keeps for other clients: they may be set, and change nothing here.
+# Properties of other clients. The first is another name of one that is followed; the others are not.
 _OTHERS: tuple[Property[Any], ...] = (
     Property("delta.enableChangeDataCapture", _boolean, False),
-    Property("delta.autoOptimize", _boolean, False),
-    Property("delta.autoOptimize.autoCompact", _choice("true", "false", "auto", "legacy"), "false"),
-    Property("delta.autoOptimize.optimizeWrite", _boolean, False),
-    Property("delta.tuneFileSizesForRewrites", _boolean, False),
-    Property("delta.sampleRetentionDuration", _retention, 7 * _DAY),
-    Property("delta.checkpointRetentionDuration", _retention, 2 * _DAY),
-    Property("delta.enableFullRetentionRollback", _boolean, True),
-    Property("delta.dropFeatureTruncateHistory.retentionDuration", _retention, _DAY),
-    Property("delta.compatibility.symlinkFormatManifest.enabled", _boolean, False),
-    Property("delta.parquet.format.version", _text, "1.0.0"),
-    Property("delta.writePartitionColumnsToParquet", _boolean, False),
-    Property("delta.universalFormat.enabledFormats", _text, ""),
+    Property("delta.autoOptimize", _boolean, False, instead=_OPTIMIZE),
+    Property("delta.autoOptimize.autoCompact", _choice("false", "true", "auto", "legacy"), "false", instead=_OPTIMIZE),
+    Property(
+        "delta.autoOptimize.optimizeWrite",
+        _boolean,
+        False,
+        instead="Rows go into files as they come: repartition the DataFrame before it is written, or optimize later",
+    ),
+    Property("delta.tuneFileSizesForRewrites", _boolean, False, instead="Set the size of files: delta.targetFileSize"),
+    Property(
+        "delta.sampleRetentionDuration", _retention, 7 * _DAY, instead="There are no samples of tables. Leave it out"
+    ),
+    Property("delta.checkpointRetentionDuration", _retention, 2 * _DAY, instead=_KEPT_WITH_THE_LOG),
+    Property(
+        "delta.enableFullRetentionRollback",
+        _boolean,
+        True,
+        instead="Every version that the log keeps can be read and restored: set delta.logRetentionDuration",
+    ),
+    Property(
+        "delta.dropFeatureTruncateHistory.retentionDuration",
+        _retention,
+        _DAY,
+        instead="Features are not dropped here: drop them with the client that needs it, and set it there",
+    ),
+    Property(
+        "delta.compatibility.symlinkFormatManifest.enabled",
+        _boolean,
+        False,
+        instead="No manifests are written. Read the table with a client of Delta, or publish plain files: "
+        "lakeseal.Repository and its export",
+    ),
+    Property(
+        "delta.parquet.format.version",
+        _text,
+        "1.0.0",
+        instead="Files are written in the version that every reader of Parquet knows. Leave it out",
+    ),
+    Property("delta.writePartitionColumnsToParquet", _boolean, False, instead=_PARTITION_COLUMNS),
+    Property("delta.enableMaterializePartitionColumnsFeature", _boolean, False, instead=_PARTITION_COLUMNS),
+    Property("delta.universalFormat.enabledFormats", _text, "", instead=_ICEBERG),
+    Property("delta.universalFormat.iceberg.atomicConversion.supported", _boolean, False, instead=_ICEBERG),
+    Property("delta.castIcebergTimeType", _boolean, False, instead=_ICEBERG),
+    Property("delta.ignoreIcebergBucketPartition", _boolean, False, instead=_ICEBERG),
+    Property(
+        "delta.ignoreProtocolDefaults",
+        _boolean,
+        False,
+        instead="A session has no defaults for protocols here, so there are none to ignore. Leave it out",
+    ),
+    Property("delta.coordinatedCommits.commitCoordinatorConf-preview", _text, "", secret=True, instead=_COORDINATOR),
+    Property("delta.coordinatedCommits.tableConf-preview", _text, "", secret=True, instead=_COORDINATOR),
+    Property("delta.redirectReaderWriter-preview", _text, "", instead=_REDIRECT),
+    Property("delta.redirectWriterOnly-preview", _text, "", instead=_REDIRECT),
 )
 _BY_LOWERED: dict[str, Property[Any]] = {
     p.key.lower(): p for p in (*vars(TableProperties).values(), *_OTHERS) if isinstance(p, Property)
@@ -296,28 +361,43 @@ _BY_LOWERED: dict[str, Property[Any]] = {
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a user sets: configuration under its proper names (None removes), and features asked for by name."""
+    """What a user sets, under its proper names; None removes."""
 
     configuration: dict[str, str | None]
-    features: tuple[str, ...] = ()
+
+
+def is_asked_of_the_protocol(key: str) -> bool:
+    """Whether a property is none of the table, but says what its protocol shall have."""
+    lowered = key.lower()
+    return lowered.startswith(FEATURE_PREFIX) or lowered in (MIN_READER_VERSION.lower(), MIN_WRITER_VERSION.lower())
 
 
 def settings(changes: Mapping[str, Any]) -> Settings:
-    """Raises `InvalidArgument` for a name or a value that cannot be set."""
+    """Raises `InvalidArgument` for a name or a value that cannot be set, and `UnsupportedFeature` for a property that
+    Lakeseal would not follow."""
     configuration: dict[str, str | None] = {}
-    features: list[str] = []
     for key, value in changes.items():
         lowered = key.lower()
         text = _as_text(key, value)
-        if lowered.startswith(FEATURE_PREFIX):
-            if text not in ("supported", "enabled"):
-                raise InvalidArgument(f"{key} can only be 'supported'", hint="A feature cannot be unset as a property")
-            features.append(key[len(FEATURE_PREFIX) :])
-        elif not lowered.startswith("delta.") or lowered.startswith(_FREE_PREFIXES):
+        if is_asked_of_the_protocol(key):
+            configuration[_protocol_key(key, text)] = text
+        elif not lowered.startswith("delta.") or lowered.startswith(CONSTRAINT_PREFIX):
             configuration[key] = text
         else:
             configuration[_checked_key(key, text)] = text
-    return Settings(configuration=configuration, features=tuple(features))
+    return Settings(configuration=configuration)
+
+
+def _protocol_key(key: str, text: str | None) -> str:
+    lowered = key.lower()
+    if lowered.startswith(FEATURE_PREFIX):
+        if text not in ("supported", "enabled"):
+            raise InvalidArgument(f"{key} can only be 'supported'", hint="A feature cannot be unset as a property")
+        return FEATURE_PREFIX + key[len(FEATURE_PREFIX) :]
+    proper = MIN_READER_VERSION if lowered == MIN_READER_VERSION.lower() else MIN_WRITER_VERSION
+    if text is None or not re.fullmatch(r"[1-9][0-9]{0,2}", text):
+        raise InvalidArgument(f"{proper} must be a version of the protocol", hint="It cannot be removed, or lowered")
+    return proper
 
 
 def _as_text(key: str, value: Any) -> str | None:
@@ -334,6 +414,8 @@ def _as_text(key: str, value: Any) -> str | None:
 
 def _checked_key(key: str, text: str | None) -> str:
     known = _BY_LOWERED.get(key.lower())
+    if known is None and key.lower().startswith(_OTHER_FORMATS_PREFIX):
+        known = Property(key, _text, "", instead=_ICEBERG)
     if known is None:
         near = difflib.get_close_matches(key.lower(), _BY_LOWERED, n=3)
         names = ", ".join(_BY_LOWERED[name].key for name in near)
@@ -345,7 +427,9 @@ def _checked_key(key: str, text: str | None) -> str:
         raise InvalidArgument(f"The property {known.key} is kept by Lakeseal and cannot be set")
     if text is not None:
         try:
-            known.parse(text)
+            value = known.parse(text)
         except _Malformed as error:
             raise InvalidArgument(known.complaint(text, str(error))) from None
+        if known.instead is not None and value != known.default:
+            raise UnsupportedFeature(f"Lakeseal does not carry out the property {known.key}", hint=known.instead)
     return known.key

@@ -24,6 +24,7 @@ from lakeseal.protocol.arrow import from_arrow, from_arrow_type
 from lakeseal.protocol.data_paths import encode_path
 from lakeseal.protocol.file_stats import stats_from_parquet_metadata
 from lakeseal.protocol.partitions import parse_partition_directory, parse_partition_values
+from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import STRING, DataType, StructField, StructType
 from lakeseal.protocol.stats import indexed_columns
 from lakeseal.storage.base import ObjectMeta, Store
@@ -52,10 +53,16 @@ def convert(
         found = _footers(store, partitions)
         schema = StructType((*_data_schema(found, partitions).fields, *partitions))
         names = tuple(field.name for field in partitions)
-        txn.update_metadata(new_metadata(schema, names, properties or {}, created_ms=now_ms()))
+        metadata = new_metadata(schema, names, properties or {}, created_ms=now_ms())
+        if TableProperties.of(metadata).column_mapping_mode != "none":
+            raise InvalidArgument(
+                "Files that are there have their columns under their own names: they cannot be converted with mapping",
+                hint="Convert without delta.columnMapping.mode, then set it to 'name'",
+            )
+        txn.update_metadata(metadata)
         txn.read_whole_table()
         txn.mark_written()
-        adds = list(_adds(found, schema, partitions))
+        adds = list(_adds(found, schema, partitions, TableProperties.of(txn.metadata)))
         operation = Operation(
             name="CONVERT",
             parameters={"numFiles": len(adds), "partitionedBy": list(names), "collectStats": True},
@@ -128,8 +135,16 @@ def _nullable(field: StructField) -> StructField:
     return StructField(field.name, field.type, True, {k: v for k, v in field.metadata.items() if "field_id" not in k})
 
 
-def _adds(found: list[_Found], schema: StructType, partitions: tuple[StructField, ...]) -> Iterator[AddFile]:
-    indexed = indexed_columns(schema, partition_columns=[field.name for field in partitions])
+def _adds(
+    found: list[_Found], schema: StructType, partitions: tuple[StructField, ...], properties: TableProperties
+) -> Iterator[AddFile]:
+    indexed = indexed_columns(
+        schema,
+        partition_columns=[field.name for field in partitions],
+        num_indexed_cols=properties.data_skipping_num_indexed_cols,
+        stats_columns=properties.configuration.get(TableProperties.data_skipping_stats_columns.key),
+    )
+    prefix = properties.data_skipping_string_prefix_length
     for file in found:
         yield AddFile(
             path=encode_path(file.meta.key),
@@ -137,5 +152,5 @@ def _adds(found: list[_Found], schema: StructType, partitions: tuple[StructField
             size=file.meta.size,
             modification_time=file.meta.modified_ms,
             data_change=True,
-            stats=stats_from_parquet_metadata(file.footer, indexed).to_json(),
+            stats=stats_from_parquet_metadata(file.footer, indexed, string_prefix=prefix).to_json(),
         )

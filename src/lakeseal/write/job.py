@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, OutOfSpace, StorageError
 from lakeseal.formats.file_format import PARQUET, FileFormat
+from lakeseal.protocol.file_stats import STRING_PREFIX
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.protocol.stats import DEFAULT_INDEXED_COLUMNS, indexed_columns
 from lakeseal.storage import StoreSpec
@@ -51,6 +52,7 @@ class CommitProtocolSpec(Struct, frozen=True, kw_only=True):
 class StatsConfig(Struct, frozen=True, kw_only=True):
     num_indexed_cols: int = DEFAULT_INDEXED_COLUMNS
     stats_columns: str | None = None
+    string_prefix: int = STRING_PREFIX
 
 
 class WriteJobSpec(Struct, frozen=True, kw_only=True):
@@ -200,6 +202,7 @@ def _new_writer(spec: WriteJobSpec, task: TaskContext, protocol: FileCommitProto
         schema=FileSchema(table, spec.partition_columns, mapped=spec.mapped, cdc=spec.cdc),
         split=PartitionSplit(partition_fields(table, spec.partition_columns), mapped=spec.mapped, cdc=spec.cdc),
         indexed=indexed,
+        string_prefix=STRING_PREFIX if spec.stats is None else spec.stats.string_prefix,
         compression=spec.compression,
         format=spec.format,
         limits=Limits(max_records=spec.max_records_per_file, target_bytes=spec.target_file_size),

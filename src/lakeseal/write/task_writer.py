@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lakeseal.errors import LakesealError
 from lakeseal.formats.file_format import PARQUET, FileFormat
-from lakeseal.protocol.file_stats import StatsCollector
+from lakeseal.protocol.file_stats import STRING_PREFIX, StatsCollector
 from lakeseal.protocol.schema import StructType
 from lakeseal.write.data_file import EncodedFile
 from lakeseal.write.delayed_commit_protocol import CDC_PARTITION_TRUE
@@ -58,6 +58,7 @@ class TaskWriter:
         schema: FileSchema,
         split: PartitionSplit,
         indexed: StructType | None,
+        string_prefix: int = STRING_PREFIX,
         compression: Compression,
         limits: Limits,
         format: FileFormat = PARQUET,
@@ -70,6 +71,7 @@ class TaskWriter:
         self._schema = schema
         self._split = split
         self._indexed = indexed
+        self._string_prefix = string_prefix
         self._compression = compression
         self._format = format
         self._limits = limits
@@ -192,7 +194,7 @@ class TaskWriter:
         dictionary = repetition.repeating(rows.schema, rows.num_rows)
         file = ParquetFile(sink, rows.schema, self._compression, dictionary)
         indexed = None if _is_cdc(directory) else self._indexed
-        return OpenFile(file, None if indexed is None else StatsCollector(indexed))
+        return OpenFile(file, None if indexed is None else StatsCollector(indexed, string_prefix=self._string_prefix))
 
 
 def _is_cdc(directory: str) -> bool:

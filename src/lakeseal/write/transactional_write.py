@@ -202,6 +202,7 @@ class TransactionalWrite:
             stats=StatsConfig(
                 num_indexed_cols=properties.data_skipping_num_indexed_cols,
                 stats_columns=metadata.configuration.get(TableProperties.data_skipping_stats_columns.key),
+                string_prefix=properties.data_skipping_string_prefix_length,
             ),
             constraints=constraints.in_task,
             log_level=driver_level(),
