@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from lakeseal.commit import alter
+from lakeseal.commit.clustering import refuse_lost_columns
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.post_commit import PostCommit
@@ -435,6 +436,7 @@ class Table:
             if reads_everything:
                 txn.read_whole_table()
             changed: Metadata = change(txn.metadata)
+            refuse_lost_columns(txn.snapshot, changed)
             txn.update_metadata(changed)
             return txn.commit([], Operation(name=operation, parameters=parameters))
 

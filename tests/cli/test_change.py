@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import lakeseal as package
+from lakeseal.cli.app import _FLAGS
+
 Run = Callable[..., Any]
 
 
@@ -88,3 +91,17 @@ def test_convert_takes_files_where_they_are(lakeseal: Run, tmp_path: Path) -> No
     ended = lakeseal("convert", str(tmp_path / "t"), "-p", "year int", "--json")
     assert ended.code == 0, ended.err
     assert lakeseal("read", str(tmp_path / "t"), "--json").rows[0] == {"id": 1, "year": 2024}
+
+
+def test_the_hint_of_a_vacuum_that_is_refused_names_the_flag(sales: str, lakeseal: Run) -> None:
+    ended = lakeseal("vacuum", sales, "--hours", "0")
+    assert ended.code == 1
+    assert "--insist" in ended.err
+    assert "enforce_retention_duration" not in ended.err
+
+
+def test_no_flag_is_translated_that_no_hint_names() -> None:
+    root = Path(package.__file__).parent
+    sources = "".join(file.read_text() for file in root.rglob("*.py") if "cli" not in file.parts)
+    for argument in _FLAGS:
+        assert argument.removeprefix("pass ") in sources

@@ -5,94 +5,94 @@
 
 from __future__ import annotations
 
-PROPERTIES = """
-appendonly
-autooptimize
-autooptimize.autocompact
-autooptimize.optimizewrite
-casticebergtimetype
-checkpoint.writestatsasjson
-checkpoint.writestatsasstruct
-checkpointinterval
-checkpointpolicy
-checkpointretentionduration
-columnmapping.maxcolumnid
-columnmapping.mode
-compatibility.symlinkformatmanifest.enabled
-coordinatedcommits.commitcoordinator-preview
-coordinatedcommits.commitcoordinatorconf-preview
-coordinatedcommits.tableconf-preview
-dataskippingnumindexedcols
-dataskippingstatscolumns
-dataskippingstringprefixlength
-deletedfileretentionduration
-dropfeaturetruncatehistory.retentionduration
-enablechangedatacapture
-enablechangedatafeed
-enabledeletionvectors
-enableexpiredlogcleanup
-enablefullretentionrollback
-enableicebergcompatv1
-enableicebergcompatv2
-enableicebergcompatv3
-enableincommittimestamps
-enablematerializepartitioncolumnsfeature
-enablerowtracking
-enabletypewidening
-enablevariantshredding
-ignoreicebergbucketpartition
-ignoreprotocoldefaults
-incommittimestampenablementtimestamp
-incommittimestampenablementversion
-isolationlevel
-logretentionduration
-minreaderversion
-minwriterversion
-parquet.format.version
-randomizefileprefixes
-randomprefixlength
-redirectreaderwriter-preview
-redirectwriteronly-preview
-requirecheckpointprotectionbeforeversion
-rowtrackingsuspended
-sampleretentionduration
-settransactionretentionduration
-universalformat.enabledformats
-universalformat.iceberg.atomicconversion.supported
-writepartitioncolumnstoparquet
-""".split()
+PROPERTIES = [
+    "appendonly",
+    "autooptimize",
+    "autooptimize.autocompact",
+    "autooptimize.optimizewrite",
+    "casticebergtimetype",
+    "checkpoint.writestatsasjson",
+    "checkpoint.writestatsasstruct",
+    "checkpointinterval",
+    "checkpointpolicy",
+    "checkpointretentionduration",
+    "columnmapping.maxcolumnid",
+    "columnmapping.mode",
+    "compatibility.symlinkformatmanifest.enabled",
+    "coordinatedcommits.commitcoordinator-preview",
+    "coordinatedcommits.commitcoordinatorconf-preview",
+    "coordinatedcommits.tableconf-preview",
+    "dataskippingnumindexedcols",
+    "dataskippingstatscolumns",
+    "dataskippingstringprefixlength",
+    "deletedfileretentionduration",
+    "dropfeaturetruncatehistory.retentionduration",
+    "enablechangedatacapture",
+    "enablechangedatafeed",
+    "enabledeletionvectors",
+    "enableexpiredlogcleanup",
+    "enablefullretentionrollback",
+    "enableicebergcompatv1",
+    "enableicebergcompatv2",
+    "enableicebergcompatv3",
+    "enableincommittimestamps",
+    "enablematerializepartitioncolumnsfeature",
+    "enablerowtracking",
+    "enabletypewidening",
+    "enablevariantshredding",
+    "ignoreicebergbucketpartition",
+    "ignoreprotocoldefaults",
+    "incommittimestampenablementtimestamp",
+    "incommittimestampenablementversion",
+    "isolationlevel",
+    "logretentionduration",
+    "minreaderversion",
+    "minwriterversion",
+    "parquet.format.version",
+    "randomizefileprefixes",
+    "randomprefixlength",
+    "redirectreaderwriter-preview",
+    "redirectwriteronly-preview",
+    "requirecheckpointprotectionbeforeversion",
+    "rowtrackingsuspended",
+    "sampleretentionduration",
+    "settransactionretentionduration",
+    "universalformat.enabledformats",
+    "universalformat.iceberg.atomicconversion.supported",
+    "writepartitioncolumnstoparquet",
+]
 
-FEATURES = """
-adaptivemetadata-preview
-allowcolumndefaults
-appendonly
-catalogmanaged
-changedatafeed
-checkconstraints
-checkpointprotection
-clustering
-columnmapping
-coordinatedcommits-preview
-deletionvectors
-domainmetadata
-generatedcolumns
-geospatial
-geospatial-dev
-icebergcompatv1
-icebergcompatv2
-icebergcompatv3
-identitycolumns
-incommittimestamp
-invariants
-materializepartitioncolumns
-rowtracking
-timestampntz
-typewidening
-typewidening-preview
-v2checkpoint
-vacuumprotocolcheck
-variantshredding
-variantshredding-preview
-varianttype
-varianttype-preview
-""".split()
+FEATURES = [
+    "adaptivemetadata-preview",
+    "allowcolumndefaults",
+    "appendonly",
+    "catalogmanaged",
+    "changedatafeed",
+    "checkconstraints",
+    "checkpointprotection",
+    "clustering",
+    "columnmapping",
+    "coordinatedcommits-preview",
+    "deletionvectors",
+    "domainmetadata",
+    "generatedcolumns",
+    "geospatial",
+    "geospatial-dev",
+    "icebergcompatv1",
+    "icebergcompatv2",
+    "icebergcompatv3",
+    "identitycolumns",
+    "incommittimestamp",
+    "invariants",
+    "materializepartitioncolumns",
+    "rowtracking",
+    "timestampntz",
+    "typewidening",
+    "typewidening-preview",
+    "v2checkpoint",
+    "vacuumprotocolcheck",
+    "variantshredding",
+    "variantshredding-preview",
+    "varianttype",
+    "varianttype-preview",
+]

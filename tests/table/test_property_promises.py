@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,15 @@ def _log_after_cleanup(made: Made) -> int:
     return len(made.table.cleanup(dry_run=True).deleted)
 
 
+def _comes_to_be(look: Callable[[], bool]) -> bool:
+    """What is done behind a commit is there a moment later."""
+    for _ in range(600):
+        if look():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 Check = Callable[[Made], Any]
 CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
     "appendonly": ({"delta.appendOnly": "true"}, _refuses_removal),
@@ -99,7 +109,7 @@ CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
     ),
     "checkpointinterval": (
         {"delta.checkpointInterval": "1"},
-        lambda made: any((made.folder / "_delta_log").glob("*.checkpoint.parquet")),
+        lambda made: _comes_to_be(lambda: any((made.folder / "_delta_log").glob("*.checkpoint.parquet"))),
     ),
     "checkpointpolicy": ({"delta.checkpointPolicy": "v2"}, lambda made: made.has("v2Checkpoint")),
     "columnmapping.mode": (

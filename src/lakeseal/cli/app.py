@@ -72,6 +72,24 @@ def options(
     """Atomic, exactly-once publishing of what Spark writes."""
 
 
+_FLAGS = {
+    "pass enforce_retention_duration=False": "say --insist",
+    "with merge_schema=True": "with --merge-schema",
+    "Leave partition_by out": "Leave --partition-by out",
+    "overwrite with overwrite_schema=True": "overwrite it from Python, with overwrite_schema=True",
+    "Open the table with its owner: lakeseal.Table(uri, owner=…)": "Name the owner in LAKESEAL_OWNERS, as in "
+    'LAKESEAL_OWNERS=\'{"NAME": "sqlite:///ledger.db"}\'',
+    "Open it with lakeseal.Table(uri)": "Look at it with lakeseal describe, or add to it with lakeseal write",
+}
+"""How a hint that names an argument of a Python function is said to somebody at a terminal."""
+
+
+def in_flags(error: LakesealError) -> LakesealError:
+    for argument, flag in _FLAGS.items():
+        error.hint = error.hint.replace(argument, flag)
+    return error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     out = Output()
@@ -82,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LakesealError as error:
         if os.environ.get("LAKESEAL_DEBUG"):
             raise
-        out.error(error)
+        out.error(in_flags(error))
         return 1
     except Exception as error:
         if os.environ.get("LAKESEAL_DEBUG"):

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal.commit.clustering import refuse_layout
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import InvalidArgument, TableNotFound, located
@@ -64,6 +65,7 @@ def run(
         check_writable(snapshot.protocol, snapshot.metadata)
         zorder_by = _columns(snapshot, command.zorder_by)
         files = snapshot.files.filter(snapshot.match(command.where).may)
+        refuse_layout(snapshot, files, zorder=bool(zorder_by))
         target = command.target_file_size or snapshot.properties.target_file_size or DEFAULT_TARGET_FILE_SIZE
         splits = _splits(plan_bins(data_files(files), target=target, all_files=bool(zorder_by)))
         chosen = _chosen(files, splits)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal.commit.clustering import refuse_lost_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import DataFileMissing, ObjectNotFound, located
@@ -77,6 +78,7 @@ def run(
         if metadata == snapshot.metadata and not adds and not gone.num_rows:
             return NothingToDo(version=snapshot.version, reason="the table is as it was", metrics=metrics)
         if metadata != snapshot.metadata:
+            refuse_lost_columns(snapshot, metadata)
             txn.update_metadata(metadata)
         if any(add.deletion_vector is not None for add in adds):
             txn.update_protocol(enable(txn.protocol, "deletionVectors"))

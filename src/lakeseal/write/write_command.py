@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal.commit.alter import new_metadata, replaced_schema
+from lakeseal.commit.clustering import refuse_lost_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, located
@@ -133,7 +134,9 @@ class _Write:
             )
         elif command.overwrite_schema:
             partitions = snapshot.partition_columns if command.partition_by is None else command.partition_by
-            self._txn.update_metadata(replaced_schema(snapshot.metadata, data, partitions))
+            replaced = replaced_schema(snapshot.metadata, data, partitions)
+            refuse_lost_columns(snapshot, replaced)
+            self._txn.update_metadata(replaced)
         elif command.partition_by is not None:
             asked = [name.lower() for name in command.partition_by]
             if asked != [name.lower() for name in snapshot.partition_columns]:
