@@ -28,7 +28,7 @@ from lakeseal.log.cleanup import CleanupReport, clean_up_expired_logs
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.history import history
-from lakeseal.log.scan import Scan
+from lakeseal.log.scan import Outside, Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp, version_at
 from lakeseal.owner import handover
@@ -420,8 +420,7 @@ class Table:
         return Scan(self.snapshot(version, timestamp), self._store, columns=columns, where=where, outside=self._outside)
 
     def _outside(self, uri: str) -> Store:
-        """The store of a file that the log names by an absolute URI outside of the table, as shallow clones do."""
-        return open_store(uri, self.spec.storage_options if _scheme(uri) == _scheme(self.uri) else None)
+        return outside_of(self.spec)(uri)
 
     def _change(self, run: Callable[[OptimisticTransaction], T], isolation_level: str | None = None) -> T:
         return self._router.run(lambda route: run(_begin(route, isolation_level)))
@@ -478,6 +477,11 @@ def convert(
 
 
 HOOKS: tuple[PostCommit, ...] = (Maintenance(),)
+
+
+def outside_of(spec: StoreSpec) -> Outside:
+    """Opens the stores of files that a table's log names by absolute URIs outside of it, as shallow clones do."""
+    return lambda uri: open_store(uri, spec.storage_options if _scheme(uri) == _scheme(spec.uri) else None)
 
 
 def _begin(route: Route, isolation_level: str | None = None) -> OptimisticTransaction:

@@ -6,6 +6,11 @@
 
 At the end of the block all tables have their new version, or none has; an error inside the block leaves all of them as
 they were. The tables must be there and have this owner. Each is written at most once in a transaction.
+
+Reads see all tables as they were at one moment, and not what the block itself writes. The moment is that at which the
+last table joined: if another transaction has changed what was read before then, joining fails. Tables that are named
+at the beginning, `transaction(owner, tables=["orders", "stock"])`, join there and then. What was read still counts when
+the block ends: it must be as it was, as far as the isolation level asks for it, also if nothing was written.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.snapshots import snapshots as snapshots_of
 from lakeseal.owner.transaction import JoinedTransaction, Transaction, TransactionResult
 from lakeseal.storage import StoreSpec
-from lakeseal.table import HOOKS, Owner, Table, runner_for
+from lakeseal.table import HOOKS, Owner, Table, outside_of, runner_for
 from lakeseal.write import write_command
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.write_command import NothingToDo, WriteCommand
@@ -36,19 +41,23 @@ Location = str | os.PathLike[str] | Table
 
 
 class TablePart:
-    """One table in a transaction over several, as it was when it joined."""
+    """One table in a transaction over several, as it was at the transaction's moment."""
 
     def __init__(self, txn: JoinedTransaction, spec: StoreSpec) -> None:
         self._txn, self._spec = txn, spec
 
     def snapshot(self) -> Snapshot:
-        assert self._txn.snapshot is not None
-        return self._txn.snapshot
+        """All of the table, and so it counts as read."""
+        self._txn.read_whole_table()
+        return self._seen()
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """The rows; that they were read is part of the transaction, so it fails if they change meanwhile."""
         files = self._txn.filter_files(where)
-        return Scan(self.snapshot(), self._spec.open(), columns=columns, where=where, files=files).to_arrow()
+        store = self._spec.open()
+        return Scan(
+            self._seen(), store, columns=columns, where=where, files=files, outside=outside_of(self._spec)
+        ).to_arrow()
 
     def write(
         self,
@@ -74,16 +83,23 @@ class TablePart:
         )
         return write_command.run(command, self._txn, data, runner=runner_for(data), store=self._spec)
 
+    def _seen(self) -> Snapshot:
+        assert self._txn.snapshot is not None, "a part of a transaction is of a table that is there"
+        return self._txn.snapshot
+
 
 class TablesTransaction:
-    def __init__(self, owner: Owner, isolation_level: str | None = None) -> None:
+    def __init__(self, owner: Owner, isolation_level: str | None = None, tables: Sequence[Location] = ()) -> None:
         level = None if isolation_level is None else IsolationLevel.parse(isolation_level)
         self._transaction = Transaction(connect(owner), isolation_level=level, hooks=HOOKS)
         self._records: list[LedgerRecord] = []
         self.result: TransactionResult | None = None
         """What each table got, after the block."""
+        for table in tables:
+            self.table(table)
 
     def table(self, table: Location, storage_options: Mapping[str, str] | None = None) -> TablePart:
+        """One of the tables, which joins if it has not."""
         spec = _spec(table, storage_options)
         return TablePart(self._transaction.table(spec.open()), spec)
 
@@ -103,9 +119,10 @@ class TablesTransaction:
             self.commit()
 
 
-def transaction(owner: Owner, isolation_level: str | None = None) -> TablesTransaction:
-    """One commit over several tables of `owner`, made at the end of the `with` block."""
-    return TablesTransaction(owner, isolation_level)
+def transaction(owner: Owner, isolation_level: str | None = None, tables: Sequence[Location] = ()) -> TablesTransaction:
+    """One commit over several tables of `owner`, made at the end of the `with` block. `tables` join at its beginning;
+    others, and those that need storage options, when they are first asked for."""
+    return TablesTransaction(owner, isolation_level, tables)
 
 
 def snapshots(

@@ -228,7 +228,7 @@ CASES: list[tuple[str, dict[str, Any], WinningCommit, dict[IsolationLevel, type[
         "adds: blind, whole table read, we change metadata",
         {"reads": WHOLE, "metadata": changed(a="b")},
         won(add("a"), blind=True),
-        {S: APPEND, WS: APPEND, SI: None},
+        always(APPEND),
     ),
     ("adds: blind, predicate matches", {"reads": P1}, won(add("a"), blind=True), {S: APPEND, WS: None, SI: None}),
     ("adds: not blind, predicate matches", {"reads": P1}, won(add("a")), {S: APPEND, WS: APPEND, SI: None}),

@@ -324,3 +324,154 @@ def test_readers_see_all_of_a_transaction_or_nothing_while_writers_and_backfill_
         check_history(store)
         assert newest(store) == 36
         assert len(paths(DeltaLog(store))) == 36
+
+
+def both(owner: LedgerOwner, stores: list[Store], name: str) -> None:
+    """Another transaction over two tables, made meanwhile."""
+    txn = Transaction(owner)
+    write(txn, stores, name)
+    txn.commit()
+
+
+def seen(txn: Transaction, store: Store) -> list[str]:
+    files = txn.table(store).filter_files()
+    return sorted(files["path"].to_pylist())
+
+
+LEVELS = [None, *IsolationLevel]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_tables_that_join_one_after_the_other_are_seen_as_of_one_moment(
+    owner: LedgerOwner, owned: list[Store], level: IsolationLevel | None
+) -> None:
+    txn = Transaction(owner, isolation_level=level)
+    first = txn.table(owned[0])
+    both(owner, owned[:2], "x")
+    txn.table(owned[1])
+    assert seen(txn, owned[1]) == ["x"]
+    assert sorted(first.filter_files()["path"].to_pylist()) == ["x"], "a table that nobody has looked at yet moves on"
+    assert txn.commit().tables == {}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_table_cannot_join_once_what_was_read_of_another_has_changed(
+    owner: LedgerOwner, owned: list[Store], level: IsolationLevel | None
+) -> None:
+    txn = Transaction(owner, isolation_level=level)
+    assert seen(txn, owned[0]) == []
+    both(owner, owned[:2], "x")
+    for _ in range(2):
+        with pytest.raises(ConcurrentAppendException, match="Begin again"):
+            seen(txn, owned[1])
+    assert seen(txn, owned[0]) == [], "what was seen once is not seen otherwise"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_tables_that_joined_before_are_read_as_of_then_however_late(
+    owner: LedgerOwner, owned: list[Store], level: IsolationLevel | None
+) -> None:
+    txn = Transaction(owner, isolation_level=level)
+    parts = [txn.table(store) for store in owned]
+    both(owner, owned[:2], "x")
+    assert [part.filter_files().num_rows for part in parts] == [0, 0, 0]
+
+
+def test_a_move_that_fails_for_one_table_moves_none(owner: LedgerOwner, owned: list[Store]) -> None:
+    txn = Transaction(owner)
+    unread, read = txn.table(owned[0]), txn.table(owned[1])
+    assert read.filter_files().num_rows == 0
+    both(owner, owned[:2], "x")
+    with pytest.raises(ConcurrentAppendException):
+        txn.table(owned[2])
+    assert unread.filter_files().num_rows == 0
+
+
+def test_a_table_that_was_written_first_and_read_later_is_read_at_the_moment_of_the_others(
+    owner: LedgerOwner, owned: list[Store]
+) -> None:
+    txn = Transaction(owner)
+    txn.table(owned[0]).commit([add("mine")], WRITE)
+    both(owner, owned[:2], "x")
+    assert seen(txn, owned[1]) == ["x"]
+    assert seen(txn, owned[0]) == ["x"], "what this transaction writes itself is not seen"
+    assert txn.commit().tables[owned[0].uri].version == 2
+
+
+def test_what_is_read_of_a_table_after_it_was_written_is_checked_too(owner: LedgerOwner, owned: list[Store]) -> None:
+    txn = Transaction(owner, isolation_level=IsolationLevel.SERIALIZABLE)
+    part = txn.table(owned[0])
+    part.commit([add("mine")], WRITE)
+    part.filter_files()
+    append(*managed_log(owner, owned[0]), "other")
+    with pytest.raises(ConcurrentAppendException):
+        txn.commit()
+    assert newest(owned[0], owner) == 1
+
+
+def test_a_transaction_that_only_read_is_checked_at_its_end(owner: LedgerOwner, owned: list[Store]) -> None:
+    def reader(level: IsolationLevel | None) -> Transaction:
+        txn = Transaction(owner, isolation_level=level)
+        for store in owned[:2]:
+            seen(txn, store)
+        return txn
+
+    strict, loose, untouched = reader(IsolationLevel.SERIALIZABLE), reader(None), Transaction(owner)
+    seen(untouched, owned[2])
+    append(*managed_log(owner, owned[1]), "blind")
+    with pytest.raises(ConcurrentAppendException):
+        strict.commit()
+    assert loose.commit().tables == {}, "a blind append counts as coming later"
+    assert untouched.commit().tables == {}
+    loose = reader(None)
+    derived = Transaction(owner)
+    derived.table(owned[2]).read_whole_table()
+    derived.table(owned[0]).commit([add("derived")], WRITE)
+    derived.commit()
+    with pytest.raises(ConcurrentAppendException):
+        loose.commit()
+
+
+def test_who_read_one_table_has_not_appended_blindly_to_another(owner: LedgerOwner, owned: list[Store]) -> None:
+    txn = Transaction(owner)
+    txn.table(owned[0]).read_whole_table()
+    txn.table(owned[1]).commit([add("derived")], WRITE)
+    txn.commit()
+    both(owner, owned[1:], "blind")
+    log = managed_log(owner, owned[1])[0]
+    infos = [log.commit_info(version) for version in (1, 2)]
+    assert [info is not None and info.is_blind_append for info in infos] == [False, True]
+
+
+def test_write_skew_over_two_tables_is_not_possible_at_the_default_level(
+    owner: LedgerOwner, owned: list[Store]
+) -> None:
+    one, two = Transaction(owner), Transaction(owner)
+    one.table(owned[0]).read_whole_table()
+    one.table(owned[1]).commit([add("from-a")], WRITE)
+    two.table(owned[1]).read_whole_table()
+    two.table(owned[0]).commit([add("from-b")], WRITE)
+    one.commit()
+    with pytest.raises(ConcurrentAppendException):
+        two.commit()
+
+
+def test_the_strictest_of_the_tables_says_the_level_of_all(owner: LedgerOwner, stores: list[Store]) -> None:
+    create(stores[0], owner)
+    create(stores[1], owner, isolationLevel="Serializable")
+    txn = Transaction(owner)
+    txn.table(stores[0]).read_whole_table()
+    txn.table(stores[1]).commit([add("derived")], WRITE)
+    append(*managed_log(owner, stores[0]), "blind")
+    with pytest.raises(ConcurrentAppendException):
+        txn.commit()
+
+
+def test_a_table_that_was_released_meanwhile_is_not_joined_with_others(owner: LedgerOwner, owned: list[Store]) -> None:
+    txn = Transaction(owner)
+    seen(txn, owned[0])
+    release(owner, owned[0])
+    with pytest.raises(OwnedElsewhere):
+        txn.table(owned[1])
+    with pytest.raises(OwnedElsewhere):
+        txn.commit()

@@ -14,7 +14,7 @@ It never guesses. A transaction ends in exactly one of these ways:
 Nothing is deleted in any of these cases. Files that were written and not committed are left to vacuum, which is the
 only one that can tell them from those of a commit that is still on its way.
 
-The parts (`attempt_on`, `catch_up`, `landed_on`) serve an owner that ratifies several tables at once.
+The parts (`attempt_on`, `visible`, `check_between`, `landed_on`) serve an owner that ratifies several tables at once.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from lakeseal.commit.conflicts import ROW_TRACKING_DOMAIN, check
 from lakeseal.commit.owner import CommitOwner, Committed, Conflict, Unresolved
 from lakeseal.commit.proposal import Proposal
 from lakeseal.commit.rendering import Attempt, Base, has_in_commit_timestamps, render
+from lakeseal.commit.validation import validate
 from lakeseal.commit.winner import WinningCommit
 from lakeseal.errors import (
     CommitOutcomeUnknown,
@@ -40,6 +41,7 @@ from lakeseal.errors import (
     NotAllowed,
     NotAuthenticated,
     ObjectNotFound,
+    ProtocolChangedException,
     Refused,
     StorageError,
     StorageUnavailable,
@@ -182,12 +184,26 @@ def catch_up(
     patience: Patience,
 ) -> Snapshot:
     """The newest snapshot, after every commit that `base` did not know has been checked."""
+    newest = visible(taken, log, patience)
+    check_between(proposal, read, base, newest, log=log, patience=patience)
+    return newest
+
+
+def check_between(
+    proposal: Proposal,
+    read: Snapshot | None,
+    base: Snapshot | None,
+    newest: Snapshot,
+    *,
+    log: DeltaLog,
+    patience: Patience,
+) -> None:
+    """Raises if the proposal, made on `read` and checked up to `base`, can't follow what came until `newest`."""
 
     def may_match(predicate: str, files: pa.Table) -> pa.Array:
         assert read is not None, "who creates a table conflicts with any other who does, before files are looked at"
         return read.match(predicate, files).may
 
-    newest = _visible(taken, log, patience)
     metadata = None if base is None else base.metadata
     for version in range(-1 if base is None else base.version, newest.version):
         winner = _read_winner(version + 1, log, patience)
@@ -201,10 +217,26 @@ def catch_up(
             table=log.table,
             version=newest.version,
         )
-    return newest
+    if base is not None and (newest.protocol, newest.metadata) != (base.protocol, base.metadata):
+        _check_fits(proposal, newest, log.table)
 
 
-def _visible(version: int, log: DeltaLog, patience: Patience) -> Snapshot:
+def _check_fits(proposal: Proposal, newest: Snapshot, table: str) -> None:
+    """What the proposal was found to be fit for is not what it would be part of now."""
+    try:
+        validate(proposal, protocol=newest.protocol, metadata=newest.metadata, table=table)
+    except LakesealError as error:
+        raise ProtocolChangedException(
+            f"The table's protocol or properties were changed at the same time, and do not allow this: {error.message}",
+            table=table,
+            version=newest.version,
+            file=error.file,
+            hint=error.hint or "Read the table again and retry",
+        ) from error
+
+
+def visible(version: int, log: DeltaLog, patience: Patience) -> Snapshot:
+    """The newest snapshot, as soon as it is of `version` or later."""
     asked = 0
     while True:
         asked += 1

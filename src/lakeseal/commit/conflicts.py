@@ -10,8 +10,8 @@
 | removed files | one that we remove too | `ConcurrentDeleteDeleteException` |
 
 Which added files count against what we read: at `Serializable` all; at `WriteSerializable` those of commits that are
-not blind appends (all, if we change metadata); at `SnapshotIsolation` none. Files that only rearrange rows
-(`dataChange=false`) bring nothing new, so that the files they replace decide, in the rows on removal.
+not blind appends; at `SnapshotIsolation` none; at every level all, if we change metadata. Files that only rearrange
+rows (`dataChange=false`) bring nothing new, so that the files they replace decide, in the rows on removal.
 
 A file is its path: the same path with another deletion vector is the same file.
 """
@@ -156,11 +156,14 @@ def _added(ours: Proposal, winner: WinningCommit, may_match: MayMatch) -> Clash 
 
 
 def _counts_adds(ours: Proposal, winner: WinningCommit) -> bool:
+    if ours.metadata is not None:
+        # Metadata that was decided on by what the table held has to be true of what it holds: no level gives that away.
+        return True
     match ours.isolation:
         case IsolationLevel.SERIALIZABLE:
             return True
         case IsolationLevel.WRITE_SERIALIZABLE:
-            return not winner.is_blind_append or ours.metadata is not None
+            return not winner.is_blind_append
         case IsolationLevel.SNAPSHOT_ISOLATION:
             return False
 

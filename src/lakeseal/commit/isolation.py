@@ -4,6 +4,9 @@
 - `WriteSerializable`: the same, but what others append without having read anything counts as coming after us,
   although its version is before ours.
 - `SnapshotIsolation`: what others add is never a conflict; two transactions that touch the same file still are.
+
+Whatever the level, a transaction reads all of its tables as they were at one moment, and a commit that changes metadata
+by what it read in the table (a new constraint, a new schema for rows that it replaces) counts whatever others add.
 """
 
 from __future__ import annotations
@@ -26,6 +29,15 @@ class IsolationLevel(StrEnum):
         raise InvalidArgument(
             f"{name!r} is not an isolation level", hint=f"Choose one of {', '.join(level.value for level in cls)}"
         )
+
+    @property
+    def strictness(self) -> int:
+        """The higher, the less is ignored."""
+        return (
+            IsolationLevel.SNAPSHOT_ISOLATION,
+            IsolationLevel.WRITE_SERIALIZABLE,
+            IsolationLevel.SERIALIZABLE,
+        ).index(self)
 
 
 def choose(*, asked: IsolationLevel | None, table: IsolationLevel | None, changes_data: bool) -> IsolationLevel:

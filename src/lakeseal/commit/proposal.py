@@ -58,10 +58,13 @@ class Proposal(Struct, frozen=True, kw_only=True):
     adds: tuple[AddFile, ...] = ()
     removes: tuple[RemoveFile, ...] = ()
     cdc: tuple[AddCDCFile, ...] = ()
+    follows_from_others: bool = False
+    """Another table of the same transaction was read or lost rows, so what this one adds may follow from that."""
 
     @property
     def is_blind_append(self) -> bool:
-        return not self.removes and not self.cdc and not self.reads.depends_on_data
+        alone = not self.removes and not self.cdc and not self.reads.depends_on_data
+        return alone and not self.follows_from_others
 
 
 class _Counted(Struct, rename="camel"):

@@ -220,6 +220,18 @@ class OptimisticTransaction:
 
     def proposal(self, actions: Iterable[Action], operation: Operation) -> Proposal:
         """What `commit` would propose, validated."""
+        proposal = self.unchecked(actions, operation)
+        before = self._snapshot
+        validate(
+            proposal,
+            protocol=None if before is None else before.protocol,
+            metadata=None if before is None else before.metadata,
+            table=self.table,
+        )
+        return proposal
+
+    def unchecked(self, actions: Iterable[Action], operation: Operation) -> Proposal:
+        """What `commit` would propose, whether or not it may be."""
         files = FileActions.of(actions)
         protocol, metadata = self._protocol, self._metadata
         level = isolation.choose(
@@ -227,7 +239,7 @@ class OptimisticTransaction:
             table=self._table_isolation(),
             changes_data=files.changes_data or metadata is not None,
         )
-        proposal = Proposal(
+        return Proposal(
             txn_id=self.txn_id,
             read_version=self.read_version,
             operation=operation,
@@ -241,14 +253,6 @@ class OptimisticTransaction:
             removes=files.removes,
             cdc=files.cdc,
         )
-        before = self._snapshot
-        validate(
-            proposal,
-            protocol=None if before is None else before.protocol,
-            metadata=None if before is None else before.metadata,
-            table=self.table,
-        )
-        return proposal
 
     def commit(self, actions: Iterable[Action], operation: Operation) -> CommitResult:
         proposal = self.close(actions, operation)

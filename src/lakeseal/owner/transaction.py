@@ -1,14 +1,20 @@
 """Several tables in one transaction: all of them get their version, or none does.
 
     txn = Transaction(endpoint)
-    a, b = txn.table(store_a), txn.table(store_b)       # OptimisticTransactions on the newest versions
+    a, b = txn.table(store_a), txn.table(store_b)       # OptimisticTransactions on the versions of one moment
     a.commit(actions_a, operation)                      # says what this part wants; nothing is asked yet
     b.commit(actions_b, operation)
     txn.commit()                                        # all of it, or an error and nothing of it
 
-Each table is checked and rebased on its own, by the same rules as a transaction of one table. A table that was read and
-is not written takes part too: at the moment of the commit it is still as it was read, or has changed in a way that does
-not matter. So the transaction is as isolated as its weakest part asked to be, over all of its tables.
+All tables are seen as they were at one moment. A table may join late: then the moment moves on to now, if nothing of
+what was read until then has changed, and otherwise the transaction fails. So at every level a commit over several
+tables is seen whole or not at all. Reads see what was there at the moment, and not what this transaction writes.
+
+At the commit each table is checked and rebased by the same rules as in a transaction of one table. A table that was
+read and is not written takes part too: at the moment of the commit it is still as it was read, or has changed in a way
+that does not matter at the level. That holds for a transaction which has only read, too: its tables are then looked at
+in one read of the ledger. All tables have one level, the caller's or the strictest that one of them asks for, and what
+any of them read counts for all: who read one table and appended to another has made no blind append.
 
 Rows of the ledger, such as watermarks, can ride along (`records`, or functions of a ledger transaction).
 
@@ -20,10 +26,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
+import msgspec
+import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.commit.attempts import Landed, Patience, Retry, attempt_on, catch_up, is_final, landed_on
+from lakeseal.commit.attempts import Landed, Patience, Retry, attempt_on, check_between, is_final, landed_on, visible
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.owner import OwnedCommits
 from lakeseal.commit.post_commit import PostCommit
@@ -48,7 +57,18 @@ from lakeseal.log.replay import LogCommit, replay
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, Guard, LedgerRecord, Ratified, Taken
+from lakeseal.owner.messages import (
+    Batch,
+    BatchAnswer,
+    CommitRequest,
+    Guard,
+    LedgerRecord,
+    Ratified,
+    TableCommits,
+    Taken,
+)
+from lakeseal.owner.ownership import State
+from lakeseal.owner.snapshots import at_one_moment, not_owned
 from lakeseal.protocol.actions import Action
 from lakeseal.protocol.paths import commit_path
 from lakeseal.storage.base import Store
@@ -61,6 +81,34 @@ class JoinedTransaction(OptimisticTransaction):
     it gets if nobody is faster."""
 
     stated: Proposal | None = None
+    before_read: Callable[[], None] = staticmethod(lambda: None)
+    """Brings the table to the transaction's moment, where it was left behind."""
+
+    def read_whole_table(self) -> None:
+        self.before_read()
+        super().read_whole_table()
+
+    def read_files(self, files: pa.Table) -> None:
+        self.before_read()
+        super().read_files(files)
+
+    def filter_files(self, where: str | None = None) -> pa.Table:
+        self.before_read()
+        return super().filter_files(where)
+
+    def txn_version(self, app_id: str) -> int | None:
+        self.before_read()
+        return super().txn_version(app_id)
+
+    def move_to(self, snapshot: Snapshot) -> None:
+        """What was read and stated until now is as true of this snapshot."""
+        self._snapshot = snapshot
+
+    def now_proposed(self) -> Proposal:
+        """What was stated, or that nothing was, with all that was read until now."""
+        if self.stated is None:
+            return self.unchecked([], READ)
+        return msgspec.structs.replace(self.stated, reads=self.reads, read_version=self.read_version)
 
     def commit(self, actions: Iterable[Action], operation: Operation) -> CommitResult:
         self.stated = self.close(actions, operation)
@@ -87,6 +135,7 @@ class _Part:
         self.txn, self.owner, self.log = txn, owner, log
         self.base: Snapshot = txn.snapshot
         self.attempt: Attempt | None = None
+        self._proposal: Proposal | None = None
 
     @property
     def is_written(self) -> bool:
@@ -96,8 +145,40 @@ class _Part:
     def is_read(self) -> bool:
         return self.txn.reads.depends_on_data or bool(self.txn.reads.app_ids)
 
+    def propose(self, level: IsolationLevel, *, is_blind: bool) -> None:
+        """For good: nothing is read after this."""
+        proposal = self.txn.now_proposed()
+        self._proposal = msgspec.structs.replace(proposal, isolation=level, follows_from_others=not is_blind)
+
     def proposal(self) -> Proposal:
-        return self.txn.stated or self.txn.proposal([], READ)
+        assert self._proposal is not None, "the commit has begun"
+        return self._proposal
+
+    def moved(self, version: int, patience: Patience) -> Snapshot:
+        """The table at `version`, of which all is true that was read and stated; or an error says what is not."""
+        if version <= self.base.version:
+            return self.base
+        # Everything counts: at a lower level one half of another commit could be ignored here and seen elsewhere.
+        strictly = msgspec.structs.replace(self.txn.now_proposed(), isolation=IsolationLevel.SERIALIZABLE)
+        snapshot = self.at(version, patience)
+        self.check(strictly, snapshot, patience)
+        return snapshot
+
+    def move_to(self, snapshot: Snapshot) -> None:
+        self.base = snapshot
+        self.txn.move_to(snapshot)
+
+    def check(self, proposal: Proposal, newest: Snapshot, patience: Patience) -> None:
+        try:
+            check_between(proposal, self.txn.snapshot, self.base, newest, log=self.log, patience=patience)
+        except (MetadataChangedException, ProtocolChangedException) as error:
+            raise self.txn.owner_changed(error) from error
+
+    def at(self, version: int, patience: Patience) -> Snapshot:
+        newest = patience.through(self.log.update)
+        if newest is not None and newest.version == version:
+            return newest
+        return patience.through(lambda: self.log.snapshot(version))
 
     def request(self, patience: Patience, clock: Callable[[], int]) -> CommitRequest:
         proposal = self.proposal()
@@ -114,11 +195,9 @@ class _Part:
 
     def rebase(self, taken: int, patience: Patience) -> None:
         """Onto the newest version, if nothing of what came in between is in the way."""
-        try:
-            self.base = catch_up(self.proposal(), self.txn.snapshot, self.base, taken, log=self.log, patience=patience)
-        except (MetadataChangedException, ProtocolChangedException) as error:
-            raise self.txn.owner_changed(error) from error
-        self.attempt = None
+        newest = visible(taken, self.log, patience)
+        self.check(self.proposal(), newest, patience)
+        self.base, self.attempt = newest, None
 
 
 class TransactionResult(Struct, frozen=True, kw_only=True):
@@ -144,11 +223,14 @@ class Transaction:
         self._hooks = tuple(hooks)
         self._clock = clock
         self._parts: dict[str, _Part] = {}
+        self._together: list[_Part] = []
+        """Those that are as they were at one moment: all but tables that were written, never read and left behind."""
         self._is_done = False
         self.txn_id = str(uuid.uuid4())
 
     def table(self, store: Store) -> JoinedTransaction:
-        """The part of a table; the same for the same table."""
+        """The part of a table; the same for the same table. Raises `ConcurrentModification` if it can't be seen
+        together with what was read of others before."""
         owner = ManagedOwner(self._endpoint, store)
         return self.join(DeltaLog(store, commit_source=OwnedCommits(owner)), owner)
 
@@ -158,7 +240,8 @@ class Transaction:
             raise InvalidArgument("This transaction is over", hint="Begin another")
         if owner.endpoint is not self._endpoint:
             raise InvalidArgument("All tables of a transaction have the same owner", table=log.table)
-        if log.table not in self._parts:
+        part = self._parts.get(owner.table)
+        if part is None:
             snapshot = log.update()
             if snapshot is None:
                 raise TableNotFound(
@@ -173,8 +256,37 @@ class Transaction:
                 hooks=self._hooks,
                 clock=self._clock,
             )
-            self._parts[log.table] = _Part(txn, owner, log)
-        return self._parts[log.table].txn
+            part = self._parts[owner.table] = _Part(txn, owner, log)
+            txn.before_read = partial(self._bring_together, part)
+        self._bring_together(part)
+        return part.txn
+
+    def _bring_together(self, part: _Part) -> None:
+        """`part` and all that was or may be read, as they are at one moment."""
+        if self._is_done or part in self._together:
+            return
+        # What was only written is checked at the commit; to ask for it each time would make many tables expensive.
+        together = [one for one in self._together if one.is_read or not one.is_written] + [part]
+        if len(together) > 1:
+            patience = Patience(self._retry)
+            try:
+                moves = [(one, one.moved(told.latest, patience)) for one, told in self._told(together, patience)]
+            except ConcurrentModification as error:
+                error.hint = (
+                    "Begin again; tables that the transaction names when it begins are all seen as of then, however "
+                    "long it takes"
+                )
+                raise
+            for one, snapshot in moves:
+                one.move_to(snapshot)
+        self._together = together
+
+    def _told(self, parts: list[_Part], patience: Patience) -> list[tuple[_Part, TableCommits]]:
+        told = patience.through(lambda: at_one_moment(self._endpoint, [part.owner.table for part in parts]))
+        for part, one in zip(parts, told, strict=True):
+            if one.state not in (State.ACTIVE, State.RELEASING):
+                raise not_owned(self._endpoint, part.log.table)
+        return list(zip(parts, told, strict=True))
 
     def commit(self, *, records: Sequence[LedgerRecord] = ()) -> TransactionResult:
         """`records` are written in the ledger transaction that ratifies, or nothing is."""
@@ -183,11 +295,13 @@ class Transaction:
         self._is_done = True
         written = [part for part in self._parts.values() if part.is_written]
         read = [part for part in self._parts.values() if not part.is_written and part.is_read]
-        if not written:
-            if records:
-                raise InvalidArgument("Rows of the ledger ride along with commits, and there is none")
-            return TransactionResult(tables={})
+        if not written and records:
+            raise InvalidArgument("Rows of the ledger ride along with commits, and there is none")
+        self._propose(written + read)
         patience = Patience(self._retry)
+        if not written:
+            self._validate(read, patience)
+            return TransactionResult(tables={})
         for tried in range(1, self._retry.attempts + 1):
             batch = self._batch(written, read, records, patience)
             answer = self._ask(batch, written, patience)
@@ -201,6 +315,22 @@ class Transaction:
             table=written[0].log.table,
             hint="Nothing was committed. Retry, with fewer writers at the same time or larger commits",
         )
+
+    def _propose(self, parts: list[_Part]) -> None:
+        proposals = [part.txn.now_proposed() for part in parts]
+        levels = (proposal.isolation for proposal in proposals)
+        level = self._isolation or max(levels, key=lambda one: one.strictness, default=IsolationLevel.SERIALIZABLE)
+        is_blind = all(proposal.is_blind_append for proposal in proposals)
+        for part in parts:
+            part.propose(level, is_blind=is_blind)
+
+    def _validate(self, read: list[_Part], patience: Patience) -> None:
+        """That at one moment, now, everything that was read is as it was, as far as the level asks for it."""
+        if not read:
+            return
+        for part, told in self._told(read, patience):
+            if told.latest > part.base.version:
+                part.check(part.proposal(), part.at(told.latest, patience), patience)
 
     def _batch(
         self, written: list[_Part], read: list[_Part], records: Sequence[LedgerRecord], patience: Patience
