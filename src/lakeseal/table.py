@@ -10,18 +10,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from lakeseal.commit import alter
+from lakeseal.commit.attempts import Patience, Retry
 from lakeseal.commit.clustering import refuse_lost_columns
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.post_commit import PostCommit
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
-from lakeseal.errors import AlreadyExists, ConstraintViolation, InvalidArgument, TableNotFound
+from lakeseal.errors import (
+    AlreadyExists,
+    ConcurrentAppendException,
+    ConcurrentDeleteReadException,
+    ConstraintViolation,
+    InvalidArgument,
+    TableNotFound,
+)
 from lakeseal.log import changes as change_feed
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.cleanup import CleanupReport, clean_up_expired_logs
@@ -58,7 +67,7 @@ from lakeseal.write.engine import Engine, InProcessEngine
 from lakeseal.write.merge_builder import MergeBuilder
 from lakeseal.write.merge_clauses import MergeCommand
 from lakeseal.write.optimize_command import OptimizeCommand
-from lakeseal.write.restore_command import RestoreCommand
+from lakeseal.write.restore_command import RestoreCommand, difference
 from lakeseal.write.runner import InProcessRunner, WriteRunner
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.update_command import UpdateCommand
@@ -291,6 +300,7 @@ class Table:
         spark: SparkSession | None = None,
         target_file_size: int | None = None,
         user_metadata: str | None = None,
+        isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
         """Put small files together, drop hidden rows, and order rows by columns. `where` chooses files."""
         command = OptimizeCommand(
@@ -300,7 +310,9 @@ class Table:
             user_metadata=user_metadata,
         )
         engine = _engine(spark)
-        return self._change(lambda txn: optimize_command.run(command, txn, engine=engine, store=self.spec))
+        return self._change(
+            lambda txn: optimize_command.run(command, txn, engine=engine, store=self.spec), isolation_level
+        )
 
     def vacuum(
         self, hours: float | None = None, dry_run: bool = False, *, enforce_retention_duration: bool = True
@@ -313,7 +325,12 @@ class Table:
         )
 
     def restore(
-        self, version: int | None = None, timestamp: Timestamp | None = None, *, user_metadata: str | None = None
+        self,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        *,
+        user_metadata: str | None = None,
+        isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
         """Make the table what it was at a version or a moment, as a new version."""
         if version is None and timestamp is None:
@@ -321,7 +338,8 @@ class Table:
         target = self.snapshot(version, timestamp)
         command = RestoreCommand(user_metadata=user_metadata)
         return self._change(
-            lambda txn: restore_command.run(command, txn, target, store=self._store, outside=self._outside)
+            lambda txn: restore_command.run(command, txn, target, store=self._store, outside=self._outside),
+            isolation_level,
         )
 
     def clone(
@@ -347,20 +365,38 @@ class Table:
         )
 
     def add_constraint(self, name: str, condition: str) -> CommitResult:
-        """A CHECK constraint, which the rows that are there must keep too."""
-        broken = self.to_arrow(where=f"NOT coalesce(({condition}), false)").slice(0, 1).to_pylist()
-        if broken:
-            raise ConstraintViolation(
-                f"A row that is there breaks the constraint {name} ({condition}): {broken[0]}",
-                table=self.uri,
-                hint="Mend or delete such rows first",
-            )
+        """A CHECK constraint, which the rows that are there must keep too: those of the version right before it."""
+        looked_at: Snapshot | None = None
+
+        def check(txn: OptimisticTransaction) -> None:
+            nonlocal looked_at
+            snapshot = txn.snapshot
+            assert snapshot is not None
+            txn.read_whole_table()
+            files = snapshot.files
+            if looked_at is not None and looked_at.metadata == snapshot.metadata:
+                files = difference(files, looked_at.files)
+            broken = self._broken_row(snapshot, files, condition)
+            if broken is not None:
+                raise ConstraintViolation(
+                    f"A row that is there breaks the constraint {name} ({condition}): {broken}",
+                    table=self.uri,
+                    hint="Mend or delete such rows first",
+                )
+            looked_at = snapshot
+
         return self._alter(
             "ADD CONSTRAINT",
             lambda metadata: alter.with_constraint(metadata, name, condition),
             {"name": name, "expr": condition},
-            reads_everything=True,
+            check=check,
         )
+
+    def _broken_row(self, snapshot: Snapshot, files: pa.Table, condition: str) -> dict[str, Any] | None:
+        """One of the files' rows for which the condition is not true."""
+        where = f"NOT coalesce(({condition}), false)"
+        scan = Scan(snapshot, self._store, where=where, files=files, outside=self._outside)
+        return next((batch.slice(0, 1).to_pylist()[0] for batch in scan.batches() if batch.num_rows), None)
 
     def drop_constraint(self, name: str) -> CommitResult:
         return self._alter("DROP CONSTRAINT", lambda metadata: alter.without_constraint(metadata, name), {"name": name})
@@ -426,18 +462,33 @@ class Table:
         return self._router.run(lambda route: run(_begin(route, isolation_level)))
 
     def _alter(
-        self, operation: str, change: Any, parameters: Mapping[str, Any], *, reads_everything: bool = False
+        self,
+        operation: str,
+        change: Callable[[Metadata], Metadata],
+        parameters: Mapping[str, Any],
+        *,
+        check: Callable[[OptimisticTransaction], None] | None = None,
     ) -> CommitResult:
+        """`check` raises if the table is not fit for the change, and notes what it has read of it. Whoever changes what
+        was read before the change is part of the table makes it begin anew, on what there is then."""
+        patience = Patience(Retry())
+
         def run(route: Route) -> CommitResult:
-            txn = _begin(route)
-            if txn.snapshot is None:
-                raise TableNotFound("There is no table here", table=self.uri)
-            if reads_everything:
-                txn.read_whole_table()
-            changed: Metadata = change(txn.metadata)
-            refuse_lost_columns(txn.snapshot, changed)
-            txn.update_metadata(changed)
-            return txn.commit([], Operation(name=operation, parameters=parameters))
+            for tried in count(1):
+                txn = _begin(route)
+                if txn.snapshot is None:
+                    raise TableNotFound("There is no table here", table=self.uri)
+                changed = change(txn.metadata)
+                refuse_lost_columns(txn.snapshot, changed)
+                txn.update_metadata(changed)
+                if check is not None:
+                    check(txn)
+                try:
+                    return txn.commit([], Operation(name=operation, parameters=parameters))
+                except (ConcurrentAppendException, ConcurrentDeleteReadException):
+                    if not patience.wait(tried):
+                        raise
+            raise AssertionError("there is always another number")
 
         return self._router.run(run)
 

@@ -32,6 +32,9 @@ from lakeseal.protocol.schema import (
 # What another table's log says about a column has no meaning in this one.
 _FOREIGN = (COLUMN_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids", "delta.typeChanges")
 
+# What these say is true of every row, and rows that are there when a column is added have no value in it.
+_OF_ALL_ROWS = ("delta.generationExpression", "delta.invariants")
+
 Label = Callable[[StructField], dict[str, Any]]
 
 
@@ -109,6 +112,12 @@ def with_columns(metadata: Metadata, columns: StructType) -> Metadata:
             raise InvalidArgument("The table has this column already", column=field.name)
         if not field.nullable:
             raise InvalidArgument("A new column must be nullable: rows that are there have no value", column=field.name)
+        if any(key in field.metadata for key in _OF_ALL_ROWS):
+            raise InvalidArgument(
+                "A new column cannot be generated or have an invariant: rows that are there have no value",
+                column=field.name,
+                hint="Add it when the table is created, or overwrite the table with overwrite_schema=True",
+            )
     added = _relabelled(columns, _foreign_dropped)
     whole = StructType((*schema.fields, *added.fields))
     changed = msgspec.structs.replace(metadata, schema_string=whole.to_json())

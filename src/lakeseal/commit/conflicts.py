@@ -8,6 +8,7 @@
 | added files | they may match what we read, or have the path of one that we add | `ConcurrentAppendException` |
 | removed files | one that we read, or any if we read the whole table | `ConcurrentDeleteReadException` |
 | removed files | one that we remove too | `ConcurrentDeleteDeleteException` |
+| vacuumed | we bring files back that the table had removed | `ConcurrentDeleteReadException` |
 
 Which added files count against what we read: at `Serializable` all; at `WriteSerializable` those of commits that are
 not blind appends; at `SnapshotIsolation` none; at every level all, if we change metadata. Files that only rearrange
@@ -43,6 +44,8 @@ from lakeseal.protocol.data_paths import canonical_path, canonical_paths
 from lakeseal.protocol.features import check_writable
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
+VACUUM_START = "VACUUM START"
+VACUUM_END = "VACUUM END"
 
 MayMatch = Callable[[str, pa.Table], pa.Array]
 """Predicate and files → for each file, whether it may hold a row that matches."""
@@ -77,6 +80,7 @@ def check(ours: Proposal, winner: WinningCommit, *, before: Metadata | None, may
         or _added(ours, winner, may_match)
         or _removed_read(ours, winner)
         or _removed_both(ours, winner)
+        or _vacuumed(ours, winner)
     )
 
 
@@ -188,6 +192,13 @@ def _removed_both(ours: Proposal, winner: WinningCommit) -> Clash | None:
         return None
     what = "removed or rewrote a file that this transaction removes or rewrites"
     return _clash(winner, ConcurrentDeleteDeleteException, what, _READ_AGAIN, file)
+
+
+def _vacuumed(ours: Proposal, winner: WinningCommit) -> Clash | None:
+    if not ours.brings_back or winner.operation not in (VACUUM_START, VACUUM_END):
+        return None
+    what = "deletes files that no version needed, and some of these this transaction brings back"
+    return _clash(winner, ConcurrentDeleteReadException, what, "Run it again: it looks which files are still there")
 
 
 _READ_AGAIN = "Read the table again and retry"

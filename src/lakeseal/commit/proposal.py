@@ -58,6 +58,8 @@ class Proposal(Struct, frozen=True, kw_only=True):
     adds: tuple[AddFile, ...] = ()
     removes: tuple[RemoveFile, ...] = ()
     cdc: tuple[AddCDCFile, ...] = ()
+    brings_back: bool = False
+    """Files that it adds were removed from the table before, so that a vacuum may be deleting them."""
     follows_from_others: bool = False
     """Another table of the same transaction was read or lost rows, so what this one adds may follow from that."""
 

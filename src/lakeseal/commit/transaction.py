@@ -90,6 +90,7 @@ class OptimisticTransaction:
         self._txns: dict[str, SetTransaction] = {}
         self._domains: dict[str, DomainMetadata] = {}
         self._has_written = False
+        self._brings_back = False
         self._is_done = False
         self.txn_id = str(uuid.uuid4())
         if snapshot is not None:
@@ -166,6 +167,10 @@ class OptimisticTransaction:
     def mark_written(self) -> None:
         """Files are being written by the metadata as it is now."""
         self._has_written = True
+
+    def bring_back(self) -> None:
+        """Files that are added were part of the table before."""
+        self._brings_back = True
 
     def read_whole_table(self) -> None:
         self._reads = self._reads.with_whole_table()
@@ -252,6 +257,7 @@ class OptimisticTransaction:
             adds=files.adds,
             removes=files.removes,
             cdc=files.cdc,
+            brings_back=self._brings_back,
         )
 
     def commit(self, actions: Iterable[Action], operation: Operation) -> CommitResult:
@@ -321,9 +327,11 @@ class OptimisticTransaction:
         properties = TableProperties.of(metadata)
         if properties.row_tracking and properties.row_tracking_suspended:
             raise InvalidArgument("Row tracking cannot be on and suspended at once", table=self.table)
-        if self._snapshot is None or not properties.row_tracking:
+        if self._snapshot is None or not properties.row_tracking or self._snapshot.properties.row_tracking:
             return
-        if not self._snapshot.properties.row_tracking and self._snapshot.files["baseRowId"].null_count:
+        # Files that others add meanwhile by the metadata of now have no ids either.
+        self.read_whole_table()
+        if self._snapshot.files["baseRowId"].null_count:
             raise InvalidArgument(
                 "Row tracking cannot be enabled while the table has files without row ids",
                 table=self.table,

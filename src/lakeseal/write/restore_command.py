@@ -65,6 +65,8 @@ def run(
         txn.read_whole_table()
         metadata = restored_metadata(target.metadata, snapshot.metadata)
         adds = [msgspec.structs.replace(add, data_change=True) for add in add_actions(back)]
+        if adds:
+            txn.bring_back()
         bar.stage("looking for files", len(adds))
         _check_there(adds, target, store, outside)
         metrics = {

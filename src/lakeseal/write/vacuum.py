@@ -5,6 +5,9 @@ within the retention, so that every version since then can be read. What stays b
 retention, for a writer may be about to commit them, and change files, which belong to no version's state. Names that
 start with `_` or `.` are none of a table's business, `_change_data` and partition directories aside.
 
+What is deleted is decided on the version at which the history says that a vacuum has started: who brought files back
+until then keeps them, and who wanted to bring them back meanwhile (a restore) fails and has to look again.
+
 A retention shorter than the table's own is refused unless the caller insists: it may take files from readers and
 writers that are at work. A table that uses features which this client does not know is refused altogether, as its
 files might be named in ways that are not known either.
@@ -19,14 +22,15 @@ from typing import Any
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from lakeseal.commit.conflicts import VACUUM_END, VACUUM_START
 from lakeseal.commit.proposal import Operation
-from lakeseal.commit.transaction import OptimisticTransaction
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.errors import InvalidArgument, LakesealError, TableNotFound, UnsafePath, located
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import REMOVES
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import file_times
-from lakeseal.protocol.actions import Action, DeletionVectorDescriptor, RemoveFile
+from lakeseal.protocol.actions import Action, AddFile, DeletionVectorDescriptor, RemoveFile
 from lakeseal.protocol.data_paths import resolve_data_path
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
 from lakeseal.protocol.features import check_readable, check_writable
@@ -80,36 +84,54 @@ def run(command: VacuumCommand, log: DeltaLog, store: Store, begin: Begin, *, no
         # Listed before the log is read: what is committed in between is then known to the log.
         listed = list(_deletable(store, newest))
         old = [meta for meta in listed if meta.modified_ms < cut]
-        needed = _needed(log, store, cut)
+        directories = len({meta.key.rpartition("/")[0] for meta in listed})
+
+        def report(gone: list[ObjectMeta], cut: int) -> VacuumReport:
+            return VacuumReport(
+                deleted=tuple(meta.key for meta in gone),
+                bytes=sum(meta.size for meta in gone),
+                directories=directories,
+                cut_ms=cut,
+                dry_run=command.dry_run,
+            )
+
+        looked_at = log.snapshot()
+        needed = _needed(log, store, looked_at.version, cut)
         gone = [meta for meta in old if meta.key not in needed]
-        report = VacuumReport(
-            deleted=tuple(meta.key for meta in gone),
-            bytes=sum(meta.size for meta in gone),
-            directories=len({meta.key.rpartition("/")[0] for meta in listed}),
-            cut_ms=cut,
-            dry_run=command.dry_run,
-        )
-        if gone and not command.dry_run:
-            _delete(report, command, newest, store, begin, bar)
-        return report
+        if not gone or command.dry_run:
+            return report(gone, cut)
+        started = _start(report(gone, cut), command, newest, begin)
+        if started.version > looked_at.version + 1:
+            cut = min(cut, now_ms - _retention_ms(command, started.snapshot))
+            needed = _needed(log, store, started.version, cut)
+            gone = [meta for meta in gone if meta.modified_ms < cut and meta.key not in needed]
+        back = _delete(report(gone, cut), log, store, started.version, begin, bar)
+        return report([meta for meta in gone if meta.key not in back], cut)
 
 
-def _delete(
-    report: VacuumReport, command: VacuumCommand, snapshot: Snapshot, store: Store, begin: Begin, bar: Progress
-) -> None:
+def _start(planned: VacuumReport, command: VacuumCommand, snapshot: Snapshot, begin: Begin) -> CommitResult:
     retention = {
         "retentionCheckEnabled": command.enforce_retention_duration,
         "specifiedRetentionMillis": None if command.hours is None else int(command.hours * _HOUR_MS),
         "defaultRetentionMillis": snapshot.properties.deleted_file_retention_ms,
     }
-    planned = {"numFilesToDelete": len(report.deleted), "sizeOfDataToDelete": report.bytes}
-    begin().commit([], Operation(name="VACUUM START", parameters=retention, metrics=planned))
+    metrics = {"numFilesToDelete": len(planned.deleted), "sizeOfDataToDelete": planned.bytes}
+    return begin().commit([], Operation(name=VACUUM_START, parameters=retention, metrics=metrics))
+
+
+def _delete(report: VacuumReport, log: DeltaLog, store: Store, looked_at: int, begin: Begin, bar: Progress) -> set[str]:
+    """What was not deleted, because others have brought it back."""
     bar.stage("deleting", len(report.deleted))
     done = 0
     status = "FAILED"
+    back: set[str] = set()
     try:
         for start in range(0, len(report.deleted), _AT_ONCE):
-            some = report.deleted[start : start + _AT_ONCE]
+            if start:
+                newest = log.snapshot().version
+                back |= _brought_back(log, store, looked_at, newest)
+                looked_at = newest
+            some = [key for key in report.deleted[start : start + _AT_ONCE] if key not in back]
             store.delete(some)
             done += len(some)
             bar.advance(len(some))
@@ -118,7 +140,19 @@ def _delete(
         # Why deleting failed is what the caller needs to know, not that the history could not be told.
         with suppress(*(() if status == "COMPLETED" else (LakesealError,))):
             ended = {"numDeletedFiles": done, "numVacuumedDirectories": report.directories}
-            begin().commit([], Operation(name="VACUUM END", parameters={"status": status}, metrics=ended))
+            begin().commit([], Operation(name=VACUUM_END, parameters={"status": status}, metrics=ended))
+    return back
+
+
+def _brought_back(log: DeltaLog, store: Store, after: int, up_to: int) -> set[str]:
+    """Keys of the files that commits have added."""
+    return {
+        key
+        for version in range(after + 1, up_to + 1)
+        for action in log.commit_actions(version)
+        if isinstance(action, AddFile)
+        for key in _keys(store.uri, action.path, action.deletion_vector)
+    }
 
 
 def _retention_ms(command: VacuumCommand, snapshot: Snapshot) -> int:
@@ -149,9 +183,8 @@ def _deletable(store: Store, snapshot: Snapshot) -> Iterator[ObjectMeta]:
             yield meta
 
 
-def _needed(log: DeltaLog, store: Store, cut: int) -> frozenset[str]:
-    """Keys of all files that some version since `cut` reads."""
-    version = log.snapshot().version
+def _needed(log: DeltaLog, store: Store, version: int, cut: int) -> frozenset[str]:
+    """Keys of all files that some version since `cut` reads, up to the newest, `version`."""
     state = log.state(version, with_removes=True)
     removes = REMOVES.empty_table() if state.removes is None else state.removes
     # A time that is not stated is long ago.
