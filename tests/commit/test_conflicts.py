@@ -79,8 +79,8 @@ def propose(level: IsolationLevel, **parts: Any) -> Proposal:
     )
 
 
-def won(*actions: Action, blind: bool | None = None) -> WinningCommit:
-    return WinningCommit.from_actions(5, [CommitInfo(operation="WRITE", is_blind_append=blind), *actions])
+def won(*actions: Action, blind: bool | None = None, operation: str = "WRITE") -> WinningCommit:
+    return WinningCommit.from_actions(5, [CommitInfo(operation=operation, is_blind_append=blind), *actions])
 
 
 def judge(ours: Proposal, winner: WinningCommit) -> Clash | None:
@@ -203,6 +203,18 @@ CASES: list[tuple[str, dict[str, Any], WinningCommit, dict[IsolationLevel, type[
         NEVER,
     ),
     (
+        "domain: one that tells of columns, while we change them",
+        {"metadata": changed(a="b")},
+        won(DomainMetadata(domain="delta.clustering", configuration="{}", removed=False)),
+        always(ConcurrentTransactionException),
+    ),
+    (
+        "domain: row ids, while we change metadata",
+        {"metadata": changed(a="b")},
+        won(DomainMetadata(domain="delta.rowTracking", configuration="{}", removed=False)),
+        NEVER,
+    ),
+    (
         "domain: row ids are given out anew",
         {"domains": (DomainMetadata(domain="delta.rowTracking", configuration="{}", removed=False),)},
         won(DomainMetadata(domain="delta.rowTracking", configuration="{}", removed=False)),
@@ -230,6 +242,13 @@ CASES: list[tuple[str, dict[str, Any], WinningCommit, dict[IsolationLevel, type[
         won(add("a"), blind=True),
         always(APPEND),
     ),
+    (
+        "a vacuum, while we bring files back",
+        {"brings_back": True},
+        won(operation="VACUUM START"),
+        always(ConcurrentDeleteReadException),
+    ),
+    ("a vacuum", {"reads": WHOLE}, won(operation="VACUUM END"), NEVER),
     ("adds: blind, predicate matches", {"reads": P1}, won(add("a"), blind=True), {S: APPEND, WS: None, SI: None}),
     ("adds: not blind, predicate matches", {"reads": P1}, won(add("a")), {S: APPEND, WS: APPEND, SI: None}),
     ("adds: not blind, other partition", {"reads": P1}, won(add("a", 2)), NEVER),

@@ -5,6 +5,7 @@
 | changed the protocol | we change it too, or cannot write what it asks for | `ProtocolChangedException` |
 | changed metadata | always, but for `metadata_changes.is_safe` | `MetadataChangedException` |
 | set a domain that we set, or a txn of an app we read | always, but for row ids | `ConcurrentTransactionException` |
+| set any domain | we change metadata, but for row ids | `ConcurrentTransactionException` |
 | added files | they may match what we read, or have the path of one that we add | `ConcurrentAppendException` |
 | removed files | one that we read, or any if we read the whole table | `ConcurrentDeleteReadException` |
 | removed files | one that we remove too | `ConcurrentDeleteDeleteException` |
@@ -126,6 +127,10 @@ def _domains_and_txns(ours: Proposal, winner: WinningCommit) -> Clash | None:
     domains = {d.domain for d in ours.domains} & winner.domains - {ROW_TRACKING_DOMAIN}
     if domains:
         what = f"set the metadata domain {min(domains)!r}, as this transaction does"
+        return _clash(winner, ConcurrentTransactionException, what, _READ_AGAIN)
+    if ours.metadata is not None and winner.domains - {ROW_TRACKING_DOMAIN}:
+        # Domains tell of columns, as that of clustering does, and metadata that was good without them may not be now.
+        what = f"set the metadata domain {min(winner.domains - {ROW_TRACKING_DOMAIN})!r}, while this changes metadata"
         return _clash(winner, ConcurrentTransactionException, what, _READ_AGAIN)
     app_ids = ours.reads.app_ids & winner.app_ids
     if app_ids:
