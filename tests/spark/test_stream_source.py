@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 import lakeseal
 from lakeseal import Table
@@ -33,7 +36,9 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import RemoveFile
 from lakeseal.protocol.paths import commit_path
-from lakeseal.spark.batch_read import BatchRead
+from lakeseal.spark.batch_read import declared
+from lakeseal.spark.datasource import LakesealDataSource
+from lakeseal.spark.failures import recovered
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.stream_offsets import ReadLimits, StreamOffset
 from lakeseal.spark.stream_source import StreamSource
@@ -47,40 +52,57 @@ CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 class Engine:
-    """Does with a source what Spark does: plans batches from the last offset on, reads them, remembers the offset."""
+    """Does with a source what Spark does, call by call (`test_spark_calls_a_source_as_these_tests_do`): asks for the
+    initial offset when it plans the first batch and again when it runs it, runs that batch even if it is empty,
+    remembers ends and nothing else. `crash` forgets that a batch was run, but not how it was planned."""
 
-    def __init__(self, uri: Path, offset: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, uri: str | Path, offset: dict[str, Any] | None = None, **options: Any) -> None:
         self.options = {"path": str(uri), **{name: str(value) for name, value in options.items()}}
         self.offset = offset
+        self.planned: dict[str, Any] | None = None
+        self.frame = self.load()
         self.source = self.new_source()
+
+    def load(self) -> tuple[bytes, StructType]:
+        """A DataFrame: Spark keeps the data source as it was when its schema was asked for."""
+        made = LakesealDataSource(self.options)
+        schema = made.schema()
+        return cloudpickle.dumps(made), schema
 
     def new_source(self) -> StreamSource:
-        options = ReadOptions.from_options(self.options)
-        streamed = msgspec.structs.replace(
-            options,
-            starting_version=0 if options.read_change_feed else None,
-            starts_at_latest=False,
-            starting_timestamp=None,
-        )
-        schema = BatchRead(streamed).task().schema
-        return StreamSource(options, schema)
+        made, schema = self.frame
+        source: StreamSource = pickle.loads(made).streamReader(schema)
+        return source
 
     def restart(self) -> None:
+        """The query is started again, from a new DataFrame."""
+        self.frame = self.load()
         self.source = self.new_source()
 
-    def plan(self, limit: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        start = json.loads(json.dumps(self.offset or self.source.initialOffset()))
-        end = self.source.latestOffset(start, limit or self.source.getDefaultReadLimit())
-        return start, json.loads(json.dumps(end))
+    def start(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(json.dumps(self.offset or self.source.initialOffset()))
+        return found
+
+    def plan(self, limit: Any = None) -> bool:
+        """Whether there is something to run."""
+        if self.planned is None:
+            end = self.source.latestOffset(self.start(), limit or self.source.getDefaultReadLimit())
+            self.planned = json.loads(json.dumps(end))
+            if self.planned == self.offset:
+                self.planned = None
+        return self.planned is not None
+
+    def run(self) -> pa.Table:
+        assert self.planned is not None
+        return read(self.source, self.source.partitions(self.start(), self.planned))
 
     def batch(self, limit: Any = None) -> pa.Table | None:
         """The next batch, or None if there is nothing new."""
-        start, end = self.plan(limit)
-        self.offset = end
-        return None if start == end else self.read(start, end)
-
-    def read(self, start: dict[str, Any], end: dict[str, Any]) -> pa.Table:
-        return read(self.source, self.source.partitions(start, end))
+        if not self.plan(limit):
+            return None
+        found = self.run()
+        self.offset, self.planned = self.planned, None
+        return found
 
     def drain(self, limit: Any = None) -> list[pa.Table]:
         return list(iter(lambda: self.batch(limit), None))
@@ -118,6 +140,12 @@ def remove_files(table: Table, count: int = 1) -> None:
     txn.commit(removes, Operation(name="DELETE"))
 
 
+def later(table: Table, moment: datetime) -> None:
+    """The newest commit is of that moment."""
+    path = Path(table.uri.removeprefix("file://")) / commit_path(table.version())
+    os.utime(path, (moment.timestamp(), moment.timestamp()))
+
+
 def compact(table: Table) -> None:
     """All rows in new files, without changing any."""
     command = WriteCommand(mode="overwrite", options=WriteOptions(data_change=False), operation="OPTIMIZE")
@@ -144,8 +172,8 @@ def test_an_offset_survives_json_and_what_is_not_one_is_refused() -> None:
 
 def test_an_offset_behind_the_last_file_of_a_page_is_the_next_version() -> None:
     offset = StreamOffset(table_id="t", version=3, index=0, is_initial=True)
-    assert offset.behind(1, 2).to_json() == {"tableId": "t", "version": 3, "index": 1, "isInitial": True}
-    assert offset.behind(2, 2).to_json() == {"tableId": "t", "version": 4, "index": 0, "isInitial": False}
+    assert offset.behind(1, 2) == StreamOffset(table_id="t", version=3, index=1, is_initial=True)
+    assert offset.behind(2, 2) == StreamOffset(table_id="t", version=4)
 
 
 @pytest.mark.parametrize(
@@ -187,10 +215,10 @@ def test_the_snapshot_comes_first_oldest_files_first_then_the_commits(table: Tab
 def test_a_source_without_new_data_gives_the_offset_back_that_it_was_given(table: Table) -> None:
     engine = Engine(table.uri)
     engine.drain()
-    start, end = engine.plan()
-    assert start == end
-    assert engine.source.partitions(start, end) == []
-    assert engine.source.reportLatestOffset() == end
+    start, end = engine.offset, engine.source.latestOffset(engine.offset, ReadAllAvailable())
+    assert json.dumps(start) == json.dumps(end)
+    assert engine.source.partitions(end, end) == []
+    assert StreamOffset.from_json(engine.source.reportLatestOffset()).place == StreamOffset.from_json(end).place
 
 
 def test_versions_without_rows_make_no_batches(table: Table) -> None:
@@ -234,7 +262,7 @@ def test_a_stream_may_start_at_a_version_a_moment_or_now(table: Table) -> None:
     assert ids(Engine(table.uri, startingVersion=3).drain()) == []
     assert ids(Engine(table.uri, startingTimestamp=moment).drain()) == [1, 2]
     engine = Engine(table.uri, startingVersion="latest")
-    engine.offset = engine.source.initialOffset()
+    assert ids(engine.batch()) == []
     append(table, 3)
     assert ids(engine.drain()) == [3]
     with pytest.raises(VersionNotFound, match="not there yet"):
@@ -310,7 +338,7 @@ def test_a_new_column_stops_the_stream_and_a_restart_goes_on_with_it(table: Tabl
     assert ids(engine.batch()) == [1]
     with pytest.raises(SourceChanged, match="it has a column name") as caught:
         engine.batch()
-    assert "Start the query again" in caught.value.hint
+    assert "start the query again" in caught.value.hint
     engine.restart()
     batch = engine.batch()
     assert batch is not None
@@ -318,8 +346,9 @@ def test_a_new_column_stops_the_stream_and_a_restart_goes_on_with_it(table: Tabl
 
 
 def test_a_restart_reads_versions_older_than_its_schema_with_nulls(table: Table) -> None:
+    append(table, 9)
     engine = Engine(table.uri, maxFilesPerTrigger=1)
-    engine.offset = engine.source.initialOffset()
+    assert ids(engine.batch()) == [0]
     table.set_properties({"note": "x"})
     append(table, 1)
     table.write(pa.table({"id": [2], "name": ["b"]}), merge_schema=True)
@@ -327,7 +356,7 @@ def test_a_restart_reads_versions_older_than_its_schema_with_nulls(table: Table)
     engine.restart()
     found = [row for batch in engine.drain() for row in batch.to_pylist()]
     assert found == [
-        {"id": 0, "name": None, "more": None},
+        {"id": 9, "name": None, "more": None},
         {"id": 1, "name": None, "more": None},
         {"id": 2, "name": "b", "more": None},
         {"id": 3, "name": "c", "more": True},
@@ -420,8 +449,181 @@ def test_a_snapshot_that_can_no_longer_be_made_stops_the_stream(table: Table) ->
 def test_options_that_are_for_batches_are_refused(table: Table) -> None:
     for name, value in {"versionAsOf": 0, "timestampAsOf": "2024-01-01", "endingVersion": 1}.items():
         options = ReadOptions.from_options({"path": table.uri, name: str(value)})
-        with pytest.raises(InvalidArgument, match="stream"):
-            StreamSource(options, BatchRead(ReadOptions(uri=table.uri)).task().schema)
+        with pytest.raises(InvalidArgument, match=f"{name} is for batches"):
+            StreamSource(options, declared(ReadOptions(uri=table.uri))[1]).initialOffset()
+
+
+def test_options_that_are_for_streams_of_rows_are_refused_in_streams_of_changes_and_in_batches(table: Table) -> None:
+    for name in ("ignoreDeletes", "skipChangeCommits"):
+        with pytest.raises(InvalidArgument, match="streams of rows"):
+            Engine(table.uri, readChangeFeed="true", **{name: "true"}).batch()
+    for name, value in {"maxFilesPerTrigger": 1, "ignoreDeletes": "true", "failOnDataLoss": "false"}.items():
+        source = LakesealDataSource({"path": table.uri, name: str(value)})
+        with pytest.raises(InvalidArgument, match=f"{name} is for streams"):
+            source.reader(source.schema())
+
+
+# The first batch
+
+
+def test_a_commit_between_planning_and_running_the_first_batch_comes_once(table: Table) -> None:
+    engine = Engine(table.uri)
+    assert engine.plan()
+    append(table, 1)
+    assert [ids(batch) for batch in engine.drain()] == [[0], [1]]
+
+
+def test_a_first_batch_that_is_run_again_after_a_crash_has_the_same_rows(table: Table) -> None:
+    append(table, 1)
+    engine = Engine(table.uri, maxFilesPerTrigger=1)
+    assert engine.plan()
+    assert ids(engine.run()) == [0]
+    append(table, 2)
+    compact(table)
+    engine.restart()
+    assert [ids(batch) for batch in engine.drain()] == [[0], [1], [2]]
+
+
+def test_starting_at_the_latest_version_loses_none_that_is_committed_while_the_first_batch_is_planned(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(table.uri, startingVersion="latest")
+    initial = StreamSource.initialOffset
+
+    def busy(source: StreamSource) -> dict[str, Any]:
+        found = initial(source)
+        append(table, Table(table.uri).version() + 1)
+        return found
+
+    monkeypatch.setattr(StreamSource, "initialOffset", busy)
+    engine.plan()
+    first = Table(table.uri).version() + 1
+    found = ids(engine.drain())
+    assert found == list(range(first, first + len(found)))
+    assert found
+
+
+def test_a_moment_to_come_gives_no_commit_from_before_it_and_all_from_then_on(table: Table) -> None:
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    engine = Engine(table.uri, startingTimestamp=moment.isoformat())
+    assert ids(engine.batch()) == []
+    append(table, 1)
+    assert engine.batch() is None
+    engine.restart()
+    append(table, 2)
+    later(table, moment)
+    append(table, 3)
+    later(table, moment + timedelta(seconds=1))
+    assert engine.plan()
+    assert ids(engine.run()) == [2, 3]
+    engine.restart()
+    append(table, 4)
+    later(table, moment + timedelta(seconds=2))
+    assert [ids(batch) for batch in engine.drain()] == [[2, 3], [4]]
+
+
+def test_a_moment_from_before_the_log_was_cleaned_up_is_refused_unless_loss_is_allowed(table: Table) -> None:
+    for n in range(1, 4):
+        append(table, n)
+    table.checkpoint()
+    append(table, 4)
+    open_store(table.uri).delete([commit_path(v) for v in range(3)])
+    with pytest.raises(VersionNotFound, match="no longer has"):
+        Engine(table.uri, startingTimestamp="2001-01-01").batch()
+    assert ids(Engine(table.uri, startingTimestamp="2001-01-01", failOnDataLoss="false").drain()) == [3, 4]
+
+
+def test_the_snapshot_of_a_stream_of_changes_comes_once_beside_a_busy_writer(tmp_path: Path) -> None:
+    table = Table(tmp_path / "source")
+    table.write(numbers(0, 2), properties=CHANGE_FEED)
+    engine = Engine(table.uri, readChangeFeed="true")
+    assert engine.plan()
+    append(table, 2)
+    engine.restart()
+    assert rows(pa.concat_tables(engine.drain())) == rows(table.changes(0))
+
+
+def test_a_batch_that_starts_behind_its_end_is_an_error(table: Table) -> None:
+    append(table, 1)
+    source = Engine(table.uri).source
+    here = StreamOffset(table_id=table.snapshot().metadata.id, version=1)
+    for start, end in (
+        (here.at(2), here),
+        (msgspec.structs.replace(here, index=1), here),
+        (here, here.at(1, is_initial=True)),
+        (here.at(1, is_initial=True), here),
+        (here, source_beginning(source)),
+        (source_beginning(source), here),
+    ):
+        with pytest.raises(InvalidArgument, match="new checkpoint"):
+            source.partitions(start.to_json(), end.to_json())
+
+
+def source_beginning(source: StreamSource) -> StreamOffset:
+    return StreamOffset.from_json(source.initialOffset())
+
+
+def test_a_checkpoint_of_rows_is_not_gone_on_with_as_changes(tmp_path: Path) -> None:
+    table = Table(tmp_path / "source")
+    table.write(numbers(0), properties=CHANGE_FEED)
+    for first, then in (("false", "true"), ("true", "false")):
+        engine = Engine(table.uri, readChangeFeed=first)
+        engine.drain()
+        with pytest.raises(SourceChanged, match="stream of"):
+            Engine(table.uri, engine.offset, readChangeFeed=then).batch()
+
+
+# DataFrames that are older than the table's schema
+
+
+def test_a_frame_made_before_a_new_column_is_refused_and_a_new_one_goes_on_with_the_column(table: Table) -> None:
+    engine = Engine(table.uri)
+    engine.drain()
+    table.write(pa.table({"id": [1], "name": ["b"]}), merge_schema=True)
+    with pytest.raises(SourceChanged, match="it has a column name"):
+        engine.batch()
+    engine.source = engine.new_source()
+    with pytest.raises(SourceChanged, match="since this DataFrame was made: new is name string") as caught:
+        engine.batch()
+    assert ".schema()" in caught.value.hint
+    engine.restart()
+    assert [row for batch in engine.drain() for row in batch.to_pylist()] == [{"id": 1, "name": "b"}]
+
+
+def test_a_frame_whose_columns_the_user_named_goes_on_with_these(table: Table) -> None:
+    table.write(pa.table({"id": [1], "name": ["b"]}), merge_schema=True)
+    named = StructType([StructField("id", LongType())])
+    source = LakesealDataSource({"path": table.uri}).streamReader(named)
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    assert read(source, source.partitions(source.initialOffset(), end)).to_pylist() == [{"id": 0}, {"id": 1}]
+
+
+def test_tasks_read_by_the_table_as_their_batch_was_planned_not_as_the_frame_was_first_read(tmp_path: Path) -> None:
+    table = Table(tmp_path / "source")
+    table.write(numbers(0), properties={"delta.columnMapping.mode": "name"})
+    named = StructType([StructField("id", LongType())])
+    frame = LakesealDataSource({"path": table.uri})
+    # Spark makes what tasks read by once for a DataFrame, when it is first read.
+    reading = pickle.loads(cloudpickle.dumps(frame.streamReader(named)))
+    table.rename_column("id", "old")
+    table.write(pa.table({"old": pa.array([1], pa.int64()), "id": pa.array([7], pa.int64())}), merge_schema=True)
+    source = frame.streamReader(named)
+    partitions = source.partitions(source.initialOffset(), source.latestOffset(source.initialOffset()))
+    found = [batch.to_pylist() for part in partitions for batch in reading.read(part)]
+    assert sorted(str(row["id"]) for batch in found for row in batch) == ["7", "None"]
+
+
+def test_a_schema_that_says_not_null_is_refused_by_the_column(table: Table) -> None:
+    table.write(pa.table({"id": [1], "tags": [["a"]]}), merge_schema=True)
+    strict = StructType([StructField("id", LongType(), nullable=False)])
+    inside = StructType([StructField("tags", ArrayType(StringType(), containsNull=False))])
+    for schema, column in ((strict, "id"), (inside, "tags.element")):
+        with pytest.raises(InvalidArgument, match="NOT NULL") as caught:
+            LakesealDataSource({"path": table.uri}).reader(schema)
+        assert caught.value.column == column
+        source = LakesealDataSource({"path": table.uri}).streamReader(schema)
+        with pytest.raises(InvalidArgument, match="NOT NULL"):
+            source.latestOffset(source.initialOffset())
 
 
 # As Spark 4.1 asks: without a start and a limit
@@ -458,11 +660,11 @@ def test_a_stream_of_changes_starts_with_inserts_and_goes_on_with_what_commits_d
     table = Table(tmp_path / "source")
     table.write(numbers(0, 2), properties=CHANGE_FEED)
     engine = Engine(table.uri, readChangeFeed="true")
-    engine.offset = engine.source.initialOffset()
+    first = engine.batch()
     append(table, 2)
     remove_files(table)
     table.write(numbers(9), mode="overwrite")
-    assert rows(pa.concat_tables(engine.drain())) == rows(table.changes(0))
+    assert rows(pa.concat_tables([first, *engine.drain()])) == rows(table.changes(0))
 
 
 def test_a_stream_of_changes_from_a_version_on_is_the_change_feed(tmp_path: Path) -> None:
@@ -501,7 +703,6 @@ def test_every_row_comes_once_whatever_is_committed_and_however_often_it_restart
     table = Table(tmp_path_factory.mktemp("t") / "source")
     table.write(numbers(0), properties=CHANGE_FEED)
     engine = Engine(table.uri, maxFilesPerTrigger=limit, readChangeFeed=str(changes).lower())
-    engine.offset = engine.source.initialOffset()
     given_rows, next_id = [], 1
     for step, count in steps:
         if step == "append":
@@ -518,10 +719,10 @@ def test_every_row_comes_once_whatever_is_committed_and_however_often_it_restart
             engine.restart()
         elif step == "replay":
             # Planned and read, then the driver died before it noted that; Spark reads the same range again.
-            start, end = engine.plan()
-            first = ids(engine.read(start, end))
-            engine.restart()
-            assert ids(engine.read(start, end)) == first
+            if engine.plan():
+                first = ids(engine.run())
+                engine.restart()
+                assert ids(engine.run()) == first
         else:
             given_rows += ids(engine.batch())
     given_rows += ids(engine.drain())
@@ -577,6 +778,254 @@ def test_spark_shows_why_a_stream_stopped(session: Any, table: Table, tmp_path: 
     query = stream(session, table.uri, tmp_path)
     with pytest.raises(Exception, match=r"SourceChanged: Rows of the source were changed or replaced"):
         query.awaitTermination(120)
+
+
+def recorded(calls: Path) -> type[LakesealDataSource]:
+    """Our source under the name `recorded`, which notes what is asked of it; for `busy` tables every question for an
+    offset also makes a commit."""
+
+    class Recorded(StreamSource):
+        def note(self, name: str, *arguments: Any) -> None:
+            with calls.open("a") as file:
+                file.write(json.dumps([name, *arguments]) + "\n")
+            if name != "partitions" and self._options.uri.endswith("busy"):
+                busy = Table(self._options.uri)
+                busy.write(pa.table({"id": pa.array([busy.version() + 1], pa.int64())}))
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+            found = super().initialOffset()
+            self.note("initialOffset")
+            return found
+
+        def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+            found = super().latestOffset(start, limit)
+            self.note("latestOffset", start)
+            return found
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+            self.note("partitions", start, end)
+            return super().partitions(start, end)
+
+    class RecordedDataSource(LakesealDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "recorded"
+
+        def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802
+            source = super().streamReader(schema)
+            source.__class__ = Recorded
+            return source
+
+    return RecordedDataSource
+
+
+class Batches:
+    """The rows of each batch by its number: as files, so that it does not matter where Spark runs the function."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        place.mkdir(exist_ok=True)
+
+    def writer(self, rows: Any) -> Any:
+        place = str(self.place)
+
+        def note(batch: Any, number: int) -> None:
+            found = [row.asDict() for row in batch.collect()]
+            (Path(place) / str(number)).write_text(json.dumps(found, default=str))
+
+        return rows.writeStream.foreachBatch(note).option("checkpointLocation", f"{place}-checkpoint")
+
+    def run(self, rows: Any) -> None:
+        with recovered():
+            assert self.writer(rows).trigger(availableNow=True).start().awaitTermination(120)
+
+    def forget(self, number: int) -> None:
+        """As if the driver had died after the batch, before it noted that."""
+        commits = Path(f"{self.place}-checkpoint") / "commits"
+        (commits / str(number)).unlink()
+        (commits / f".{number}.crc").unlink()
+
+    def rows(self) -> list[dict[str, Any]]:
+        files = sorted((file for file in self.place.iterdir()), key=lambda file: int(file.name))
+        return [row for file in files for row in json.loads(file.read_text())]
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.rows())
+
+
+@pytest.mark.spark
+def test_spark_calls_a_source_as_these_tests_do(session: Any, table: Table, tmp_path: Path) -> None:
+    append(table, 1)
+    calls, batches = tmp_path / "calls", Batches(tmp_path / "out")
+    made = recorded(calls)
+    session.dataSource.register(made)
+    frame = session.readStream.format("recorded").option("maxFilesPerTrigger", 1).load(table.uri)
+    batches.run(frame)
+    batches.forget(1)
+    batches.run(frame)
+    by_spark = [json.loads(line) for line in calls.read_text().splitlines()]
+    calls.unlink()
+
+    engine = Engine(table.uri, maxFilesPerTrigger=1)
+    engine.frame = (cloudpickle.dumps(made(engine.options)), engine.frame[1])
+    engine.source = engine.new_source()
+    engine.source.prepareForTriggerAvailableNow()
+    engine.batch()
+    before = engine.offset
+    assert engine.plan()
+    planned = engine.planned
+    engine.drain()
+    engine.offset, engine.planned = before, planned
+    engine.source = engine.new_source()
+    engine.drain()
+    assert [json.loads(line) for line in calls.read_text().splitlines()] == by_spark
+    assert batches.ids() == [0, 1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "start", [{}, {"startingVersion": "latest"}, {"startingTimestamp": "2001-01-01"}, {"startingVersion": 1}]
+)
+@pytest.mark.parametrize("changes", [False, True], ids=["rows", "changes"])
+def test_beside_a_writer_that_commits_at_every_step_each_row_comes_once_also_if_the_first_batch_is_repeated(
+    session: Any, tmp_path: Path, start: dict[str, Any], changes: bool
+) -> None:
+    table = Table(tmp_path / "busy")
+    table.write(numbers(0), properties=CHANGE_FEED)
+    append(table, 1)
+    append(table, 2)
+    session.dataSource.register(recorded(tmp_path / "calls"))
+    reader = session.readStream.format("recorded").options(maxFilesPerTrigger=2, readChangeFeed=changes, **start)
+    frame, batches = reader.load(table.uri), Batches(tmp_path / "out")
+    query = batches.writer(frame).trigger(processingTime="0 seconds").start()
+    wait_for(lambda: (batches.place / "1").exists(), query)
+    query.stop()
+    for name in ("offsets", "commits"):
+        for file in (tmp_path / "out-checkpoint" / name).iterdir():
+            if file.name not in ("0", ".0.crc"):
+                file.unlink()
+    for file in batches.place.iterdir():
+        file.unlink()
+    batches.forget(0)
+    batches.run(frame)
+    first = {"latest": 3, 1: 1}.get(start.get("startingVersion", ""), 0)
+    found = batches.ids()
+    assert found == list(range(found[0], found[0] + len(found)))
+    assert found[0] == first or (first == 3 and found[0] > 2)
+    assert len(found) >= 3
+
+
+def wait_for(done: Any, query: Any) -> None:
+    deadline = time.monotonic() + 120
+    while not done():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "the stream made no progress"
+        time.sleep(0.02)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingVersion": 1},
+        {"startingVersion": "latest"},
+        {"startingVersion": 3},
+        {"startingTimestamp": "2001-01-01"},
+        {"startingTimestamp": "2999-01-01"},
+        {"readChangeFeed": True},
+        {"readChangeFeed": True, "startingVersion": 3},
+        {"readChangeFeed": True, "startingTimestamp": "2999-01-01"},
+        {"readChangeFeed": True, "startingVersion": "latest"},
+    ],
+    ids=str,
+)
+def test_spark_takes_every_start_without_a_schema(session: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    table = Table(tmp_path / "source")
+    table.write(numbers(0), properties=CHANGE_FEED)
+    append(table, 1)
+    append(table, 2)
+    batches = Batches(tmp_path / "out")
+    reader = session.readStream.format("lakeseal").options(**options)
+    batches.run(reader.load(table.uri))
+    start = options.get("startingVersion", options.get("startingTimestamp"))
+    before = {1: [1, 2], "2001-01-01": [0, 1, 2], None: [0, 1, 2]}.get(start, [])
+    assert batches.ids() == before
+    append(table, 3)
+    batches.run(reader.load(table.uri))
+    assert batches.ids() == (before if start == "2999-01-01" else [*before, 3])
+
+
+@pytest.mark.spark
+def test_spark_shows_that_a_range_is_not_for_batches(session: Any, table: Table) -> None:
+    for name, value in {"startingVersion": 0, "startingTimestamp": "2001-01-01", "readChangeFeed": True}.items():
+        with pytest.raises(InvalidArgument), recovered():
+            session.read.format("lakeseal").option(name, value).load(table.uri).count()
+
+
+@pytest.mark.spark
+def test_after_a_new_column_the_same_frame_is_refused_or_has_it_and_a_new_frame_gets_every_row_with_it(
+    session: Any, table: Table, tmp_path: Path
+) -> None:
+    def load() -> Any:
+        return session.readStream.format("lakeseal").load(table.uri)
+
+    batches, frame = Batches(tmp_path / "out"), load()
+    batches.run(frame)
+    table.write(pa.table({"id": [1], "name": ["b"]}), merge_schema=True)
+    with suppress(SourceChanged):
+        batches.run(frame)
+        assert hasattr(session, "client"), "only Connect loads the table anew by itself"
+    batches.run(load())
+    assert batches.rows() == [{"id": 0}, {"id": 1, "name": "b"}]
+
+
+@pytest.mark.spark
+def test_spark_says_by_the_column_that_a_schema_may_not_say_not_null(
+    session: Any, table: Table, tmp_path: Path
+) -> None:
+    frame = session.readStream.format("lakeseal").schema("id bigint not null").load(table.uri)
+    with pytest.raises(InvalidArgument, match=r"NOT NULL.*column id"):
+        Batches(tmp_path / "out").run(frame)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["partitionBy", "list", "start", "other format first"])
+def test_a_stream_is_partitioned_as_its_writer_was_told(session: Any, tmp_path: Path, way: str) -> None:
+    source, target = Table(tmp_path / "source"), Table(tmp_path / "target")
+    source.write(pa.table({"id": [1, 2], "p": ["a", "b"], "q": ["c", "d"]}))
+    writer = session.readStream.format("lakeseal").load(source.uri).writeStream
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    if way == "start":
+        query = writer.start(target.uri, "lakeseal", "append", ["p", "q"])
+    elif way == "list":
+        query = writer.partitionBy(["p", "q"]).format("lakeseal").start(target.uri)
+    elif way == "partitionBy":
+        query = writer.format("lakeseal").partitionBy("p", "q").start(target.uri)
+    else:
+        query = writer.format("parquet").partitionBy("p", "q").start(target.uri, format="lakeseal")
+    assert query.awaitTermination(120)
+    assert target.snapshot().partition_columns == ("p", "q")
+    append_more = writer.format("lakeseal").partitionBy("q")
+    source.write(pa.table({"id": [3], "p": ["a"], "q": ["c"]}))
+    with pytest.raises(InvalidArgument, match="partitioned by"), recovered():
+        append_more.start(target.uri).awaitTermination(120)
+
+
+@pytest.mark.spark
+def test_a_partitioned_stream_of_another_format_is_left_alone(session: Any, tmp_path: Path) -> None:
+    source = Table(tmp_path / "source")
+    source.write(pa.table({"id": [1], "p": ["a"]}))
+    writer = session.readStream.format("lakeseal").load(source.uri).writeStream.format("parquet").partitionBy("p")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    assert writer.start(str(tmp_path / "out")).awaitTermination(120)
+    assert [path.name for path in (tmp_path / "out").glob("p=*")] == ["p=a"]
+
+
+@pytest.mark.spark
+def test_a_stream_that_is_to_be_clustered_is_refused(session: Any, table: Table, tmp_path: Path) -> None:
+    writer = session.readStream.format("lakeseal").load(table.uri).writeStream.format("lakeseal").clusterBy("id")
+    with pytest.raises(InvalidArgument, match="clustered"):
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
 
 
 KILLED = """

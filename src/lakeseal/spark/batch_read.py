@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from lakeseal.errors import InvalidArgument, TableNotFound, located
+from lakeseal.errors import InvalidArgument, TableNotFound, VersionNotFound, located
 from lakeseal.log.changes import changes
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.routing import Router
+from lakeseal.protocol.schema import dotted
 from lakeseal.spark.failures import noted
 from lakeseal.spark.filters import pushed
 from lakeseal.spark.read_options import ReadOptions
@@ -48,6 +49,23 @@ def open_table(options: ReadOptions) -> Router:
     if router.snapshot() is None:
         raise TableNotFound("There is no table here", table=options.store.uri)
     return router
+
+
+def declared(options: ReadOptions) -> tuple[ReadOptions, StructType]:
+    """What a DataFrame with these options is fixed to, and its schema.
+
+    Spark asks for the schema before it says whether this will be a batch or a stream. What only a stream may have is
+    refused when a batch is read, not here."""
+    if not options.is_for_streams:
+        try:
+            batch = BatchRead(options)
+            return batch.options, batch.task().schema
+        except VersionNotFound:
+            if not options.may_be_to_come:
+                raise
+    kind = ChangeTask if options.read_change_feed else ScanTask
+    newest = open_table(options).route().log.snapshot()
+    return options, kind(store=options.store, spec=read_spec(newest)).schema
 
 
 class BatchReader(DataSourceReader):
@@ -108,15 +126,47 @@ def rows_of(task: ScanTask | ChangeTask, partition: InputPartition) -> Iterator[
 
 def selected(task: ScanTask | ChangeTask, schema: StructType, *, table: str) -> ScanTask | ChangeTask:
     """The task for the columns of a schema, which may be fewer than the table's."""
-    given = [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
-    offered = [(field.name, field.dataType.simpleString(), True) for field in task.schema.fields]
-    if given == offered:
-        return task
-    if isinstance(task, ChangeTask) or not all(column in offered for column in given) or not given:
+    given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    offered = [(field.name, field.dataType.simpleString()) for field in task.schema.fields]
+    if not all(column in offered for column in given) or not given:
         raise InvalidArgument(
             f"The schema {schema.simpleString()} is not the table's, {task.schema.simpleString()}",
             table=table,
             hint="Leave .schema() out, or name columns of the table with their types; the table may have changed too",
         )
+    promised = _never_null(schema, ())
+    if promised is not None:
+        raise InvalidArgument(
+            "The schema says NOT NULL, which Spark would believe without looking at the rows",
+            table=table,
+            column=dotted(promised),
+            hint="Leave NOT NULL out of the schema: rows are read as nullable, whatever the table promises",
+        )
+    if given == offered:
+        return task
+    if isinstance(task, ChangeTask):
+        raise InvalidArgument(
+            f"The change feed comes with all of its columns, {task.schema.simpleString()}",
+            table=table,
+            hint="Leave .schema() out, and select columns of the DataFrame",
+        )
     spec = msgspec.structs.replace(task.spec, columns=tuple(schema.fieldNames()))
     return msgspec.structs.replace(task, spec=spec)
+
+
+def _never_null(given: DataType, path: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The first part of a type that may not be null; a map's keys never are."""
+    match given:
+        case StructType():
+            parts = [(field.name, field.nullable, field.dataType) for field in given.fields]
+        case ArrayType():
+            parts = [("element", given.containsNull, given.elementType)]
+        case MapType():
+            parts = [("key", True, given.keyType), ("value", given.valueContainsNull, given.valueType)]
+        case _:
+            return None
+    for name, nullable, inner in parts:
+        found = _never_null(inner, (*path, name)) if nullable else (*path, name)
+        if found is not None:
+            return found
+    return None

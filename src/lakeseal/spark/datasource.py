@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from lakeseal.errors import InvalidArgument
 from lakeseal.formats.tree_scan import TreeScan
-from lakeseal.spark.batch_read import BatchRead, BatchReader
+from lakeseal.spark.batch_read import BatchReader, declared
 from lakeseal.spark.batch_write import BatchWriter
 from lakeseal.spark.failures import noted
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.stream_sink import StreamSink
 from lakeseal.spark.stream_source import StreamSource
+from lakeseal.spark.stream_writers import heed
 from lakeseal.spark.tree_options import TreeReadOptions, TreeSinkOptions, is_of_repository
 from lakeseal.spark.tree_scan import TreeTask
 from lakeseal.spark.tree_source import TreeBatchReader, TreeBatchWriter
@@ -41,9 +43,8 @@ class LakesealDataSource(DataSource):
             if is_of_repository(self._options):
                 self._pinned = TreeReadOptions.from_options(self._options).scan()
                 return TreeTask.of(self._pinned).schema
-            batch = BatchRead(ReadOptions.from_options(self._options))
-            self._pinned = batch.options
-            return batch.task().schema
+            self._pinned, schema = declared(ReadOptions.from_options(self._options))
+            return schema
 
     def reader(self, schema: StructType) -> BatchReader | TreeBatchReader:
         pinned = self._pinned
@@ -56,7 +57,9 @@ class LakesealDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802  Spark's name
         with noted():
-            return StreamSource(ReadOptions.from_options(self._options), schema)
+            _check_table(self._options, "reads")
+            options = ReadOptions.from_options(self._options)
+            return StreamSource(options, schema, inferred=self._pinned is not None)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | TreeBatchWriter:
         with noted():
@@ -66,11 +69,20 @@ class LakesealDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802  Spark's name
         with noted():
+            _check_table(self._options, "writes")
             return StreamSink(SinkOptions.from_options(self._options), schema, overwrite)
+
+
+def _check_table(options: Mapping[str, str], what: str) -> None:
+    if is_of_repository(options):
+        raise InvalidArgument(
+            f"A stream {what} tables, not branches of a repository", hint="Leave ref and branch out, or use a batch"
+        )
 
 
 def register(spark: SparkSession) -> None:
     """Makes `format("lakeseal")` known to a session, and lets the session push filters into Python sources: it does not
     by default, and would open every file of a table to find one row."""
     spark.dataSource.register(LakesealDataSource)
+    heed(NAME)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

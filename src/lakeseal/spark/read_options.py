@@ -126,6 +126,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     def _check_batch(self) -> None:
         if self.starts_at_latest:
             raise InvalidArgument("startingVersion=latest is for streams", hint="Give a number")
+        if self._stream_limits:
+            raise InvalidArgument(f"The option {' and '.join(self._stream_limits)} is for streams", hint="Leave it out")
         travels = self.version_as_of is not None or self.timestamp_as_of is not None
         if self.read_change_feed and travels:
             raise InvalidArgument(
@@ -138,12 +140,49 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
                 hint="Set readChangeFeed=true, or give versionAsOf",
             )
 
+    @property
+    def is_for_streams(self) -> bool:
+        """Whether a stream may have these options, and a batch may not, whatever the table is."""
+        starts = self.starting_version is not None or self.starting_timestamp is not None
+        says_so = self.starts_at_latest or starts != self.read_change_feed or bool(self._stream_limits)
+        return says_so and not self._batch_bounds
+
+    @property
+    def may_be_to_come(self) -> bool:
+        """Whether a stream may have these options, and wait for what they name."""
+        return self.read_change_feed and not self._batch_bounds
+
+    @property
+    def _batch_bounds(self) -> list[str]:
+        bounds = {
+            "versionAsOf": self.version_as_of,
+            "timestampAsOf": self.timestamp_as_of,
+            "endingVersion": self.ending_version,
+            "endingTimestamp": self.ending_timestamp,
+        }
+        return [name for name, bound in bounds.items() if bound is not None]
+
+    @property
+    def _stream_limits(self) -> list[str]:
+        limits = {
+            "maxFilesPerTrigger": self.max_files_per_trigger,
+            "maxBytesPerTrigger": self.max_bytes_per_trigger,
+            "ignoreDeletes": self.ignore_deletes,
+            "skipChangeCommits": self.skip_change_commits,
+            "failOnDataLoss": not self.fail_on_data_loss,
+        }
+        return [name for name, given in limits.items() if given]
+
     def check_stream(self) -> None:
-        bounds = (self.version_as_of, self.timestamp_as_of, self.ending_version, self.ending_timestamp)
-        if any(bound is not None for bound in bounds):
+        if self._batch_bounds:
             raise InvalidArgument(
-                "A stream has no end: versionAsOf, timestampAsOf, endingVersion and endingTimestamp are for batches",
+                f"A stream has no end: {' and '.join(self._batch_bounds)} is for batches",
                 hint="Say where it starts by startingVersion or startingTimestamp",
+            )
+        if self.read_change_feed and (self.ignore_deletes or self.skip_change_commits):
+            raise InvalidArgument(
+                "A stream of changes gives them all: ignoreDeletes and skipChangeCommits are for streams of rows",
+                hint="Leave readChangeFeed out, or filter by _change_type",
             )
 
 

@@ -1,12 +1,16 @@
 """Whether a stream may go on when its table's metadata changes. Pure.
 
 A stream has one schema from start to stop: that of the table when it started. A later change of columns, of their
-types, of the partitioning or of column mapping stops it, and when it is started again it goes on in the new schema. So
-it also meets versions older than its schema; these it reads if every column that they have is one of its own, of the
+types, of the partitioning or of column mapping stops it, and when it is started again it goes on in the new schema. A
+DataFrame keeps the schema that it was made with, so it takes a new one; the old one is refused, where the user has not
+named columns, as it would pass over what is new for good. A stream that goes on in a new schema
+also meets versions older than its schema; these it reads if every column that they have is one of its own, of the
 same type or of one that has been widened since.
 """
 
 from __future__ import annotations
+
+import pyspark.sql.types as spark
 
 from lakeseal.errors import SourceChanged
 from lakeseal.protocol.actions import Metadata
@@ -49,11 +53,25 @@ def check_metadata(seen: Metadata, version: int, *, own: Metadata, own_version: 
     if reason is None:
         return
     resumable = _unreadable(seen, latest) is None
-    raise SourceChanged(
-        f"The table's schema changed: {reason}",
-        version=version,
-        hint="Start the query again: it goes on here, in the new schema" if resumable else None,
-    )
+    again = "Load the table anew, and start the query again: it goes on here, in the new schema"
+    raise SourceChanged(f"The table's schema changed: {reason}", version=version, hint=again if resumable else None)
+
+
+def check_inferred(made_with: spark.StructType, now: spark.StructType, *, table: str) -> None:
+    """A stream of all columns of a table, whose DataFrame was made with some, may start if it has these now."""
+    before, after = _columns(made_with), _columns(now)
+    if before != after:
+        new, gone = (", ".join(c for c in a if c not in b) for a, b in ((after, before), (before, after)))
+        change = "; ".join(f"{what} {names}" for what, names in (("new is", new), ("gone is", gone)) if names)
+        raise SourceChanged(
+            f"The table's schema changed since this DataFrame was made: {change or 'its columns are in another order'}",
+            table=table,
+            hint="Load the table anew, and start the query from that; or name the columns that you want by .schema()",
+        )
+
+
+def _columns(schema: spark.StructType) -> list[str]:
+    return [f"{field.name} {field.dataType.simpleString()}" for field in schema.fields]
 
 
 def _difference(seen: Metadata, own: Metadata) -> str | None:

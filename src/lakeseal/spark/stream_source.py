@@ -9,6 +9,13 @@ started again reads what it has not read yet, and no more. What a stream cannot 
 another schema, another table, commits that are no longer in the log) stops it with `SourceChanged` or
 `VersionNotFound`. Files are read by tasks; the driver reads the log only.
 
+Spark asks for the initial offset when it plans the first batch, and again whenever it runs it, so that is always the
+same: `StreamOffset.beginning`. `latestOffset` decides where the beginning is, and the batch's end keeps it. A moment
+that no commit has reached yet leaves the stream at the beginning; commits before the moment are never given.
+
+Spark makes the function that tasks read by once for a DataFrame, however often queries are started from it, so what
+tasks must know of the table comes to them with the splits. For the same reason a source that only reads opens nothing.
+
 Spark asks for the newest offset with a start and a limit since 4.2. Before that it gives neither: the stream then goes
 on from where `partitions` was last called for, and only limits that the user set are kept, because a trigger that is to
 read everything could not say so.
@@ -17,6 +24,7 @@ read everything could not say so.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -31,13 +39,13 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import timestamp_of
 from lakeseal.owner.routing import Router
 from lakeseal.protocol.actions import Action, Metadata
-from lakeseal.spark.batch_read import open_table, rows_of, selected
+from lakeseal.spark.batch_read import open_table, selected
 from lakeseal.spark.failures import noted
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.read_task import ChangeTask, ScanTask
 from lakeseal.spark.stream_offsets import ReadLimits, StreamOffset
 from lakeseal.spark.stream_pages import Page, Part, added_page, changes_page, snapshot_page, splits
-from lakeseal.spark.stream_schema import check_metadata
+from lakeseal.spark.stream_schema import check_inferred, check_metadata
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -63,26 +71,37 @@ _KEPT_PAGES = 64
 
 
 class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        with noted():
-            options.check_stream()
-            router = open_table(options)
-            snapshot = router.route().log.snapshot()
-            kind = ChangeTask if options.read_change_feed else ScanTask
-            self._task = selected(kind(store=options.store, spec=read_spec(snapshot)), schema, table=snapshot.table)
-        self._pages = _Pages(options, router, snapshot)
+    """`inferred`: the schema is not the user's, but the table's when the DataFrame was made."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, *, inferred: bool = False) -> None:
         self._options = options
+        self._schema = schema
+        self._inferred = inferred
         self._last: int | None = None
         self._position: StreamOffset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks need to know what to read, not how it was planned.
-        return {"_task": self._task}
+        # Whoever reads is told by the splits.
+        return {}
+
+    @cached_property
+    def _pages(self) -> _Pages:
+        self._options.check_stream()
+        return _Pages(self._options, open_table(self._options))
+
+    @cached_property
+    def _task(self) -> ScanTask | ChangeTask:
+        started = self._pages.started
+        kind = ChangeTask if self._options.read_change_feed else ScanTask
+        task = kind(store=self._options.store, spec=read_spec(started))
+        if self._inferred:
+            check_inferred(self._schema, task.schema, table=started.table)
+            return task
+        return selected(task, self._schema, table=started.table)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         with noted():
-            self._position = self._pages.first(self._last)
-            return self._position.to_json()
+            return self._pages.beginning().to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         with noted():
@@ -103,21 +122,26 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with noted():
             if start is None:
                 given = self._options.max_files_per_trigger or self._options.max_bytes_per_trigger
-                return self._advance(self._position or self._pages.first(self._last), given is None)
+                return self._advance(self._position or self._pages.beginning(), given is None)
             return self._advance(StreamOffset.from_json(start), isinstance(limit, ReadAllAvailable))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         with noted():
             first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
             self._position = last
-            return [InputPartition(split) for split in splits(self._pages.between(first, last))]
+            return [InputPartition((self._task, split)) for split in splits(self._pages.between(first, last))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return rows_of(self._task, partition)
+        # Where there are no splits, Spark makes a partition of its own.
+        if partition.value is not None:
+            task, split = partition.value
+            with noted():
+                yield from task.read(split)
 
     def _advance(self, start: StreamOffset, unlimited: bool) -> dict[str, Any]:
+        assert self._task  # before anything is planned that could not be read
         limits = ReadLimits() if unlimited else self._limits()
-        return self._pages.advance(start, limits, self._last).to_json()
+        return self._pages.next(start, limits, self._last).to_json()
 
     def _limits(self) -> ReadLimits:
         files, size = self._options.max_files_per_trigger, self._options.max_bytes_per_trigger
@@ -127,10 +151,11 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Pages:
     """The pages of a table's versions, read when they are needed, a few of them kept."""
 
-    def __init__(self, options: ReadOptions, router: Router, started: Snapshot) -> None:
+    def __init__(self, options: ReadOptions, router: Router) -> None:
         self._options = options
         self._router = router
-        self._started = started
+        self.started: Snapshot = router.route().log.snapshot()
+        """The table as the stream has known it from its start on: the schema of all that it gives."""
         self._times: tuple[DeltaLog, CommitTimes] | None = None
         self._kept: dict[tuple[int, bool], Page] = {}
         self._known: tuple[int, Metadata] | None = None
@@ -146,38 +171,49 @@ class _Pages:
     def latest(self) -> Snapshot:
         snapshot = self._router.snapshot()
         if snapshot is None:
-            raise TableNotFound("The table is no longer there", table=self._started.table)
-        if snapshot.metadata.id != self._started.metadata.id:
+            raise TableNotFound("The table is no longer there", table=self.started.table)
+        if snapshot.metadata.id != self.started.metadata.id:
             raise SourceChanged("The table was dropped and made anew", table=self._log.table)
         return snapshot
 
     def end(self) -> StreamOffset:
-        return self._offset(self.latest().version + 1)
+        return self.beginning().at(self.latest().version + 1)
 
-    def first(self, last: int | None) -> StreamOffset:
-        """Where a stream starts that has no checkpoint yet, and must not go beyond `last`."""
-        options, latest = self._options, self.latest().version
-        latest = latest if last is None else last
+    def beginning(self) -> StreamOffset:
+        return StreamOffset.beginning(self.started.metadata.id, is_feed=self._options.read_change_feed)
+
+    def next(self, start: StreamOffset, limits: ReadLimits, last: int | None) -> StreamOffset:
+        """How far a batch that starts at `start` goes; `start` itself if there is nothing to read.
+        No batch goes beyond the version `last`."""
+        self._check(start)
+        if not start.is_beginning:
+            return self._advance(start, limits, last)
+        origin = self._origin(self.latest().version if last is None else last)
+        return start if origin is None else self._advance(origin, limits, last).from_beginning(origin)
+
+    def _origin(self, latest: int) -> StreamOffset | None:
+        """Where the beginning is for a table whose newest version is `latest`; None if it is yet to come."""
+        options, beginning = self._options, self.beginning()
         if options.starting_timestamp is not None:
-            return self._offset(first_version_from(self._log, options.starting_timestamp))
+            version = first_version_from(self._log, options.starting_timestamp)
+            if version > latest:
+                return None
+            if version and version == min(self._log.listing().commits):
+                self._lost(version - 1, None)
+            return beginning.at(version)
         if options.starts_at_latest:
-            return self._offset(latest + 1)
+            return beginning.at(latest + 1)
         if options.starting_version is None:
-            return StreamOffset(table_id=self._started.metadata.id, version=latest, is_initial=True)
+            return beginning.at(latest, is_initial=True)
         if options.starting_version > latest + 1:
             raise VersionNotFound(
                 f"Version {options.starting_version} is not there yet",
                 table=self._log.table,
                 hint=f"The newest is {latest}; startingVersion=latest waits for the next one",
             )
-        return self._offset(options.starting_version)
+        return beginning.at(options.starting_version)
 
-    def _offset(self, version: int) -> StreamOffset:
-        return StreamOffset(table_id=self._started.metadata.id, version=version)
-
-    def advance(self, start: StreamOffset, limits: ReadLimits, last: int | None) -> StreamOffset:
-        """How far a batch that starts at `start` goes; `start` itself if there is nothing to read."""
-        self._check(start)
+    def _advance(self, start: StreamOffset, limits: ReadLimits, last: int | None) -> StreamOffset:
         latest = self.latest().version
         last = latest if last is None else min(last, latest)
         position, files, size = start, 0, 0
@@ -200,9 +236,12 @@ class _Pages:
 
     def between(self, start: StreamOffset, end: StreamOffset) -> list[Part]:
         """What a batch from `start` to `end` has to read."""
+        self._check(start)
+        self._check(end)
         if start == end:
             return []
-        self._check(start)
+        with located(table=self._log.table):
+            start = start.start(end)
         parts = []
         for page_start, page in self._from(start, end.version if end.is_initial or end.index else end.version - 1):
             is_last = page_start.page == end.page
@@ -220,9 +259,9 @@ class _Pages:
             page = self._initial(version)
             if page is not None:
                 yield start, page
-            version, at = version + 1, self._offset(version + 1)
+            version, at = version + 1, start.at(version + 1)
         if skip_idle and self._idle is not None and self._idle[0] == start and self._idle[1] >= version:
-            version, at = self._idle[1] + 1, self._offset(self._idle[1] + 1)
+            version, at = self._idle[1] + 1, start.at(self._idle[1] + 1)
         while version <= last:
             found = self._commit(version)
             if found is None:
@@ -230,7 +269,7 @@ class _Pages:
             else:
                 yield at, found
                 version += 1
-            at = self._offset(version)
+            at = start.at(version)
 
     def _initial(self, version: int) -> Page | None:
         key = (version, True)
@@ -288,7 +327,7 @@ class _Pages:
         return metadata
 
     def _check_metadata(self, metadata: Metadata, version: int) -> None:
-        own = self._started
+        own = self.started
         with located(table=self._log.table):
             check_metadata(metadata, version, own=own.metadata, own_version=own.version, latest=self.latest().metadata)
 
@@ -296,13 +335,20 @@ class _Pages:
         latest = self.latest()
         if offset.table_id != latest.metadata.id:
             raise SourceChanged("The table is not the one that the checkpoint is of", table=self._log.table)
+        if offset.is_feed != self._options.read_change_feed:
+            kinds = ("rows", "changes") if self._options.read_change_feed else ("changes", "rows")
+            raise SourceChanged(
+                f"The checkpoint is of a stream of {kinds[0]}, and this is one of {kinds[1]}",
+                table=self._log.table,
+                hint="Set readChangeFeed as it was, or start with a new checkpoint",
+            )
         if offset.version > latest.version + 1:
             raise SourceChanged(
                 f"The table's log ends at version {latest.version}, before the checkpoint's {offset.version - 1}",
                 table=self._log.table,
             )
 
-    def _lost(self, version: int, error: Exception) -> None:
+    def _lost(self, version: int, error: Exception | None) -> None:
         if self._options.fail_on_data_loss:
             raise VersionNotFound(
                 "The log no longer has a version that the stream has not read",
