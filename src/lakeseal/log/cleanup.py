@@ -22,7 +22,7 @@ from lakeseal.log.checkpoint_reader import check_checkpoint, read_sidecar_keys
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.segment import choose, sort_out
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.log.timestamps import first_in_commit_version, in_commit_timestamp, version_at
+from lakeseal.log.timestamps import own_time, version_at
 from lakeseal.protocol.features import check_writable, supports
 from lakeseal.protocol.paths import LOG_DIR, SIDECARS_DIR, LogFile, LogFileKind, commit_path, parse
 from lakeseal.storage.base import Store
@@ -122,10 +122,8 @@ def _checkpoint_to_keep(log: DeltaLog, snapshot: Snapshot, names: list[str], cut
 
 def _stated_time(log: DeltaLog, snapshot: Snapshot, version: int) -> int:
     """When a version happened, or earlier: times of files may have to be moved forward to increase."""
-    first_own = first_in_commit_version(snapshot)
-    if first_own is not None and version >= first_own:
-        return in_commit_timestamp(log, version)
-    return log.store.head(commit_path(version)).modified_ms
+    own = own_time(log, snapshot, version)
+    return log.store.head(commit_path(version)).modified_ms if own is None else own
 
 
 def _files(names: Iterable[str]) -> Iterator[LogFile]:

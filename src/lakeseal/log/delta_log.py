@@ -136,16 +136,7 @@ class DeltaLog:
         """What the writer of a version recorded; a commit may add a million files, and only this line is looked at."""
         data = self.commit_bytes(version)
         with located(table=self.table, version=version, file=commit_path(version)):
-            start, number = 0, 1
-            while start < len(data):
-                end = data.find(b"\n", start)
-                end = len(data) if end < 0 else end
-                if b'"commitInfo"' in data[start : min(end, start + _LINE_HEAD)]:
-                    action = codec.decode_line(data[start:end], number)[0]
-                    if isinstance(action, CommitInfo):
-                        return action
-                start, number = end + 1, number + 1
-        return None
+            return commit_info_in(data)
 
     def listing(self) -> LogListing:
         """Everything that is there, for history, clean-up and the like."""
@@ -360,4 +351,18 @@ def _compacted(segment: LogSegment, error: LakesealError) -> str | None:
     for _, key in segment.commits:
         if key.endswith(".compacted.json") and error.file == key:
             return key.removeprefix(LOG_DIR)
+    return None
+
+
+def commit_info_in(data: bytes) -> CommitInfo | None:
+    """Of a whole commit; no other line of it is decoded."""
+    start, number = 0, 1
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        if b'"commitInfo"' in data[start : min(end, start + _LINE_HEAD)]:
+            action = codec.decode_line(data[start:end], number)[0]
+            if isinstance(action, CommitInfo):
+                return action
+        start, number = end + 1, number + 1
     return None

@@ -1,18 +1,23 @@
 """When versions happened, and which version a moment saw.
 
-A table with in-commit timestamps says it itself, from its enablement version on. Below that, and everywhere else, the
+A commit that carries its own in-commit timestamp happened then, for good: also after the table has stopped to keep
+them, as it may once its owner has released it, when the files' times are those of their backfill. Everywhere else the
 times of the commit files count, made to increase where clocks or copies did not: each is at least a millisecond after
 the one before. A moment sees the newest version at or before it.
+
+A table that keeps in-commit timestamps has them from its enablement version on, so that a few commits have to be looked
+at. One that has stopped to keep them does not say which versions have them, and each commit is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, date, datetime
 
 from lakeseal.errors import InvalidArgument, InvalidMetadata, VersionNotFound
-from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.delta_log import DeltaLog, commit_info_in
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.features import supports
 from lakeseal.protocol.paths import LOG_DIR, LogFileKind, commit_path, parse
 
 Timestamp = datetime | date | str | int
@@ -40,14 +45,16 @@ def to_ms(moment: Timestamp) -> int:
 timedelta_ms = datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def file_times(log: DeltaLog) -> dict[int, int]:
-    """Version → time of its commit file, strictly increasing."""
+def file_times(log: DeltaLog, *, own: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Version → time of its commit file, strictly increasing, or what is its own."""
     times: dict[int, int] = {}
     last: int | None = None
     for meta in log.store.list(LOG_DIR):
         file = parse(meta.key)
         if file is not None and file.kind is LogFileKind.COMMIT:
-            last = meta.modified_ms if last is None else max(meta.modified_ms, last + 1)
+            said = None if own is None else own.get(file.version)
+            increasing = meta.modified_ms if last is None else max(meta.modified_ms, last + 1)
+            last = increasing if said is None else said
             times[file.version] = last
     return times
 
@@ -62,7 +69,7 @@ def version_at(log: DeltaLog, moment: Timestamp) -> int:
         found = _last_at_or_before(wanted, earliest, latest.version, lambda v: in_commit_timestamp(log, v))
         if found is not None:
             return found
-    times = {v: t for v, t in file_times(log).items() if first_own is None or v < first_own}
+    times = _times_below(log, latest, first_own)
     seen = [v for v, t in times.items() if t <= wanted]
     if not seen:
         raise VersionNotFound(
@@ -71,6 +78,42 @@ def version_at(log: DeltaLog, moment: Timestamp) -> int:
             hint=f"The oldest that can be read is of {_text(min(times.values()))}" if times else "Ask for a later time",
         )
     return max(seen)
+
+
+def _times_below(log: DeltaLog, latest: Snapshot, first_own: int | None) -> dict[int, int]:
+    """Of the versions before in-commit timestamps were switched on, this time; of all, if they are off."""
+    if first_own is None:
+        return file_times(log, own=_own_times(log, 0, latest)) if _may_have_own(latest) else file_times(log)
+    times = {v: t for v, t in file_times(log).items() if v < first_own}
+    before = log.snapshot(first_own - 1) if first_own - 1 in times else None
+    if before is None or not _may_have_own(before):
+        return times
+    # They were on before, and off in between.
+    own = _own_times(log, 0, before)
+    return {v: t for v, t in file_times(log, own=own).items() if v < first_own}
+
+
+def _may_have_own(snapshot: Snapshot) -> bool:
+    return snapshot.properties.in_commit_timestamps or supports(snapshot.protocol, "inCommitTimestamp")
+
+
+def _own_times(log: DeltaLog, first: int, last: Snapshot) -> dict[int, int]:
+    """Version → its in-commit timestamp, where its commit carries one."""
+    first = max(first, contiguous_from(log.listing().commits, last.version))
+    found = {}
+    for commit in log.commits(first, last.version):
+        info = commit_info_in(commit.data)
+        if info is not None and info.in_commit_timestamp is not None:
+            found[commit.version] = info.in_commit_timestamp
+    return found
+
+
+def own_time(log: DeltaLog, snapshot: Snapshot, version: int) -> int | None:
+    """The in-commit timestamp of a version, if its commit carries one; `snapshot` is of that version or later."""
+    if not _may_have_own(snapshot):
+        return None
+    info = log.commit_info(version)
+    return None if info is None else info.in_commit_timestamp
 
 
 def contiguous_from(versions: Container[int], latest: int) -> int:

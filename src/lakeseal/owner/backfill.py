@@ -72,6 +72,10 @@ def publish(store: Store, commit: TrackedCommit, inline: bytes | None = None) ->
     key = commit_path(commit.version)
     try:
         if store.put_if_absent(key, data):
+            if isinstance(store, LocalStore):
+                # Clients that go by the times of files see the commit then, and not now.
+                with contextlib.suppress(StorageError, ObjectNotFound):
+                    store.set_time(key, commit.in_commit_timestamp)
             return
         there = store.get(key)
     except StorageError as error:

@@ -34,8 +34,8 @@ class OwnerEndpoint(Protocol):
         """Commits up to this size travel in the request, and the owner writes their files."""
 
     def attach(self, store: Store) -> str:
-        """The name of the store's table. An owner in this process uses the store for its own work on the files; one
-        elsewhere has its own way to them."""
+        """The name of the store's table (see `naming`). An owner in this process uses the store for its own work on the
+        files; one elsewhere has its own way to them."""
 
     def get_commits(self, table: str, start_version: int = 0) -> TableCommits: ...
 

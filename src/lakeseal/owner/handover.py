@@ -60,7 +60,7 @@ def take_over(
         snapshot = log.update()
         if snapshot is None:
             raise TableNotFound("There is no table to take over", table=table)
-        _check_free(endpoint, snapshot)
+        _check_free(endpoint, table, snapshot)
         takeover_id = str(uuid.uuid4())
         attempt = _take_over_commit(endpoint, log, snapshot, takeover_id, patience, clock)
         told = _known(lambda: endpoint.begin_takeover(table, takeover_id, attempt.version), patience)  # noqa: B023
@@ -119,12 +119,12 @@ def finish_release(
         )
 
 
-def _check_free(endpoint: OwnerEndpoint, snapshot: Snapshot) -> None:
+def _check_free(endpoint: OwnerEndpoint, table: str, snapshot: Snapshot) -> None:
     named = snapshot.properties.managed_commit_owner_name
     if named == endpoint.name:
-        told = endpoint.get_commits(snapshot.table)
+        told = endpoint.get_commits(table)
         if told.state is State.PENDING and told.change_id is not None:
-            told = endpoint.confirm_takeover(snapshot.table, told.change_id)
+            told = endpoint.confirm_takeover(table, told.change_id)
         if told.state is State.RELEASING:
             raise ReleaseUnderway(f"The owner {named!r} is releasing the table", table=snapshot.table)
         if told.state is State.ACTIVE:

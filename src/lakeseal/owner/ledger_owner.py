@@ -52,6 +52,7 @@ from lakeseal.owner.messages import (
     TableCommits,
     Taken,
 )
+from lakeseal.owner.naming import name_of
 from lakeseal.owner.ownership import Ownership, State, Verdict
 from lakeseal.owner.policies import Policy
 from lakeseal.owner.ratification import Decided, Denied, InTheLog
@@ -130,8 +131,9 @@ class LedgerOwner:
         return self.book.ledger
 
     def attach(self, store: Store) -> str:
-        self._attached[store.uri] = store
-        return store.uri
+        table = name_of(store, self.book.told)
+        self._attached[table] = store
+        return table
 
     def store(self, table: str) -> Store:
         found = self._attached.get(table)

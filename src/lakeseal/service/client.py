@@ -39,6 +39,7 @@ from lakeseal.errors import (
 from lakeseal.owner.config import DEFAULT_NAME, OwnerConfig
 from lakeseal.owner.connect import register
 from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json
+from lakeseal.owner.naming import name_of
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
 from lakeseal.service.settings import is_loopback
@@ -118,7 +119,7 @@ class HttpOwner:
         return self._info
 
     def attach(self, store: Store) -> str:
-        return store.uri
+        return name_of(store, self.get_commits_of)
 
     def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
         return self._ask("get_commits", wire.GetCommits(table=table, start_version=start_version))

@@ -6,7 +6,7 @@ from lakeseal.storage.base import HasDirectories, LinksObjects, MovesObjects, Ob
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
-from lakeseal.storage.uri import StoreSpec, open_store, resolve
+from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, resolve
 
 __all__ = [
     "HasDirectories",
@@ -19,6 +19,8 @@ __all__ = [
     "Store",
     "StoreSpec",
     "WriteStream",
+    "identity",
+    "key_in",
     "open_store",
     "resolve",
 ]

@@ -69,6 +69,16 @@ class LocalStore:
     def uri(self) -> str:
         return self._uri
 
+    @property
+    def real_uri(self) -> str:
+        """Of the place itself, whatever links lead to it."""
+        return file_uri(os.path.realpath(self._root))
+
+    def key_of(self, path: str) -> str | None:
+        """The key of a file, by whatever path it is named; None if it does not lie below the root."""
+        root, real = os.path.realpath(self._root), os.path.realpath(path)
+        return os.path.relpath(real, root) if real.startswith(root.rstrip("/") + "/") else None
+
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
 
@@ -159,6 +169,13 @@ class LocalStore:
         if os.path.lexists(path):
             return False
         return self._publish(key, data, replace=False)
+
+    def set_time(self, key: str, modified_ms: int) -> None:
+        """Says when the object was made, where that is not when it was written here."""
+        try:
+            os.utime(self._file(key), ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        except OSError as error:
+            raise self._error(error, key) from error
 
     def place(self, key: str, data: bytes) -> bool:
         placed = None

@@ -42,6 +42,18 @@ def resolve(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple
     return _root(StoreSpec(uri=root.uri, storage_options=storage_options or {})), key
 
 
+def identity(store: Store) -> str:
+    """The one name of a store's place: on local disk a path may be one of many, by links, and this is none of them."""
+    return store.real_uri if isinstance(store, LocalStore) else store.uri
+
+
+def key_in(store: Store, uri: str) -> str | None:
+    """The key of a file that a log names by an absolute URI, if it is one of this store after all: by another path."""
+    if not isinstance(store, LocalStore) or not (uri.startswith("/") or uri[:5].lower() == "file:"):
+        return None
+    return store.key_of(parse(uri, encoded=True).path)
+
+
 class StoreSpec(Struct, frozen=True, kw_only=True):
     """A store's description, for tasks and worker processes: pickled where the store itself cannot be.
 

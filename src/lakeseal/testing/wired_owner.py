@@ -13,6 +13,7 @@ import msgspec
 from lakeseal.errors import LakesealError
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json, error_to_json, from_json, to_json
+from lakeseal.owner.naming import name_of
 from lakeseal.storage.base import Store
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ class WiredOwner:
         self.inline_bytes = owner.inline_bytes
 
     def attach(self, store: Store) -> str:
-        return store.uri
+        return name_of(store, self.get_commits_of)
 
     def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
         return self._one("get_commits", table, start_version)

@@ -35,6 +35,7 @@ from lakeseal.protocol.data_paths import resolve_data_path
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
 from lakeseal.protocol.features import check_readable, check_writable
 from lakeseal.protocol.paths import CHANGE_DATA_DIR, LOG_DIR
+from lakeseal.storage import key_in
 from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.write.progress import Progress, progress
 
@@ -151,7 +152,7 @@ def _brought_back(log: DeltaLog, store: Store, after: int, up_to: int) -> set[st
         for version in range(after + 1, up_to + 1)
         for action in log.commit_actions(version)
         if isinstance(action, AddFile)
-        for key in _keys(store.uri, action.path, action.deletion_vector)
+        for key in _keys(store, action.path, action.deletion_vector)
     }
 
 
@@ -194,11 +195,11 @@ def _needed(log: DeltaLog, store: Store, version: int, cut: int) -> frozenset[st
         columns = files.select(["path", "deletionVector"])
         for batch in columns.to_batches(max_chunksize=4096):
             for path, vector in zip(batch["path"].to_pylist(), batch["deletionVector"].to_pylist(), strict=True):
-                keys.update(_keys(store.uri, path, _descriptor(vector)))
+                keys.update(_keys(store, path, _descriptor(vector)))
     # Checkpoints forget removed files by the table's own retention, which may be shorter than what is asked for here.
     for action in _actions_since(log, cut, version):
         if isinstance(action, RemoveFile):
-            keys.update(_keys(store.uri, action.path, action.deletion_vector))
+            keys.update(_keys(store, action.path, action.deletion_vector))
     return frozenset(keys)
 
 
@@ -218,16 +219,21 @@ def _descriptor(vector: dict[str, Any] | None) -> DeletionVectorDescriptor | Non
     return DeletionVectorDescriptor.from_json({name: value for name, value in vector.items() if value is not None})
 
 
-def _keys(table: str, path: str, vector: DeletionVectorDescriptor | None) -> Iterable[str]:
-    yield from _key(table, path)
+def _keys(store: Store, path: str, vector: DeletionVectorDescriptor | None) -> Iterable[str]:
+    yield from _key(store, path)
     # Some clients wrote paths without encoding them. A file that is kept in vain is better than one that is missed.
     yield path
     if vector is not None and vector.storage_type == RELATIVE:
         yield relative_path(vector)
     elif vector is not None and vector.storage_type == ABSOLUTE:
-        yield from _key(table, vector.path_or_inline_dv)
+        yield from _key(store, vector.path_or_inline_dv)
 
 
-def _key(table: str, path: str) -> Iterable[str]:
-    with suppress(UnsafePath):  # beyond the table, where nothing is deleted
-        yield resolve_data_path(table, path).key
+def _key(store: Store, path: str) -> Iterable[str]:
+    try:
+        yield resolve_data_path(store.uri, path).key
+    except UnsafePath:
+        # Beyond the table, where nothing is deleted; or below it, if the log names it by another path than this one.
+        key = key_in(store, path)
+        if key is not None:
+            yield key
