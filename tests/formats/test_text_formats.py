@@ -163,24 +163,38 @@ def test_what_is_no_json_is_a_broken_file(text: bytes) -> None:
         list(json_lines.decoded(io.BytesIO(text), fields))
 
 
-def test_json_values_of_another_type_are_null_as_for_spark() -> None:
-    schema = pa.schema(
-        {
-            "n": pa.int64(),
-            "f": pa.float64(),
-            "b": pa.bool_(),
-            "x": pa.binary(),
-            "l": pa.list_(pa.int64()),
-            "s": pa.string(),
-        }
-    )
-    lines = b'{"n":"1","f":"x","b":1,"x":"?","l":{},"s":{"a":[1]}}\n[1]\n{"n":99999999999999999999,"f":3,"s":1.50}'
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), '"1"'),
+        (pa.int64(), "1.0"),
+        (pa.int64(), "99999999999999999999"),
+        (pa.float64(), '"x"'),
+        (pa.float64(), "1e400"),
+        (pa.float32(), "1e300"),
+        (pa.bool_(), "1"),
+        (pa.binary(), '"?"'),
+        (pa.list_(pa.int64()), "{}"),
+        (pa.decimal128(5, 2), "1.239"),
+        (pa.decimal128(5, 2), "12345"),
+        (pa.timestamp("us", "UTC"), "5"),
+        (pa.timestamp("us"), '"2024-01-01T00:00:00Z"'),
+        (pa.map_(pa.string(), pa.int64()), '{"a": 1, "a": 2}'),
+        (pa.string(), '"\\ud800"'),
+    ],
+)
+def test_json_values_of_another_type_are_refused_with_their_line(kind: pa.DataType, value: str) -> None:
+    fields = from_arrow(pa.schema({"v": kind})).fields
+    with pytest.raises(BrokenDataFile, match="line 2: v: "):
+        list(json_lines.decoded(io.BytesIO(f'{{"v": null}}\n{{"v": {value}}}'.encode()), fields))
+
+
+def test_a_string_column_takes_any_json_as_its_text() -> None:
+    schema = pa.schema({"s": pa.string(), "t": pa.list_(pa.struct({"u": pa.string()}))})
+    lines = b'{"s": {"a": [1, "x"]}}\n{"s": 1.50}\n{"s": true, "t": [{"u": [ 1]}]}'
     found = pa.Table.from_batches(json_lines.decoded(io.BytesIO(lines), from_arrow(schema).fields))
-    assert found.to_pylist() == [
-        {"n": None, "f": None, "b": None, "x": None, "l": None, "s": '{"a":[1]}'},
-        dict.fromkeys(schema.names),
-        {"n": None, "f": 3.0, "b": None, "x": None, "l": None, "s": "1.50"},
-    ]
+    assert found["s"].to_pylist() == ['{"a": [1, "x"]}', "1.50", "true"]
+    assert found["t"].to_pylist()[2] == [{"u": "[ 1]"}]
 
 
 def test_numbers_that_json_lacks_are_spelt_as_spark_spells_them() -> None:

@@ -17,11 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
 
 from lakeseal.errors import InvalidInput
+from lakeseal.formats.csv_records import SPARK, CsvRows
+from lakeseal.formats.records import unreadable
 from lakeseal.protocol.schema import STRING, StructField
-from lakeseal.protocol.text_values import format_text, parse_text
+from lakeseal.protocol.text_values import format_text
 
 _LINES = 65_536
 
@@ -46,22 +47,13 @@ def header(fields: Sequence[StructField]) -> bytes:
 
 
 def decoded(source: Any, fields: Sequence[StructField], *, has_header: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the types of the fields; a text that is no value of its type is null, as for Spark."""
-    names = [str(n) for n in range(len(fields))]
-    reader = csv.open_csv(
-        source,
-        read_options=csv.ReadOptions(column_names=names, skip_rows=1 if has_header else 0, block_size=2**22),
-        parse_options=csv.ParseOptions(escape_char="\\", double_quote=False, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    for batch in reader:
-        values = [parse_text(array, field.type) for array, field in zip(batch.columns, fields, strict=True)]
-        yield pa.RecordBatch.from_arrays(values, names=[field.name for field in fields])
+    """The rows of a file in the types of the fields; `BrokenDataFile` names the first record that is no such row."""
+    for block, parsed in CsvRows(source, fields, SPARK, header=has_header).read():
+        for torn in block.torn:
+            raise unreadable(f"row {torn.row}", torn.reason)
+        for misfit in parsed.misfits:
+            raise unreadable(f"row {block.rows[misfit.at]}", misfit.reason)
+        yield parsed.rows
 
 
 def _texts(array: pa.Array, field: StructField) -> pa.Array:

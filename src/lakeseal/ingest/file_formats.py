@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 from msgspec import Struct
 
 from lakeseal.errors import BadRecord as BadRecordError
-from lakeseal.errors import SchemaMismatch
-from lakeseal.ingest.records import JsonRecords, cast, parsed, shown
+from lakeseal.errors import BrokenDataFile, SchemaMismatch
+from lakeseal.formats.csv_records import CsvDialect, CsvRows, line
+from lakeseal.formats.json_lines import lines
+from lakeseal.formats.json_records import JsonRecords
+from lakeseal.formats.records import check_texts, judged
+from lakeseal.ingest.records import bad_records, shown
 from lakeseal.ingest.source import BadRecord, Chunk
-from lakeseal.log.decoded_size import fitting_batches, whole_lines
+from lakeseal.log.physical import Projection
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.trust import Trust
 
-_BLOCK = 8 * 2**20
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _BATCH_ROWS = 65_536
 
@@ -30,8 +32,17 @@ class CsvOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether the first line names the columns; else they are the schema's, in its order."""
     delimiter: str = ","
     quote: str = '"'
+    escape: str = '"'
+    """Makes a quote plain inside of quotes: the quote itself, or a backslash as Spark writes."""
     null: str = ""
-    """The text that stands for no value."""
+    """The text that stands for no value; so does nothing at all."""
+
+    def __post_init__(self) -> None:
+        assert self.dialect
+
+    @property
+    def dialect(self) -> CsvDialect:
+        return CsvDialect(delimiter=self.delimiter, quote=self.quote, escape=self.escape, null=self.null)
 
 
 def opened(file: pa.NativeFile, key: str) -> Any:
@@ -39,111 +50,81 @@ def opened(file: pa.NativeFile, key: str) -> Any:
     return file if compression is None else pa.CompressedInputStream(file, compression)
 
 
-def json_lines(stream: Any, schema: StructType) -> Iterator[Chunk]:
+def json_rows(stream: Any, schema: StructType) -> Iterator[Chunk]:
     records = JsonRecords(schema)
-    line = 1
-    for whole in whole_lines(stream, Trust().max_decoded_bytes, _BLOCK):
-        lines = whole.split(b"\n")
-        numbered = [(line + n, text) for n, text in enumerate(lines) if text.strip()]
-        if numbered:
-            places = [f"line {number}" for number, _ in numbered]
-            done = records.parse([text for _, text in numbered], places.__getitem__)
-            yield Chunk(rows=done.rows, bad=done.bad, bytes=len(whole))
-        line += len(lines)
+    for block in lines(stream):
+        parsed = records.parse(block.texts)
+        bad = bad_records(parsed, block.texts, lambda at, of=block: f"line {of.numbers[at]}")  # type: ignore[misc]
+        yield Chunk(rows=parsed.rows, bad=bad, bytes=block.size)
 
 
-def csv_rows(reopen: Callable[[], Any], schema: StructType, options: CsvOptions) -> Iterator[Chunk]:
-    wanted = to_arrow(schema)
-    torn: list[BadRecord] = []
-
-    def refuse(row: Any) -> str:
-        reason = f"It has {row.actual_columns} columns instead of {row.expected_columns}"
-        torn.append(BadRecord(reason=reason, record=shown(row.text), position=f"row {row.number}"))
-        return "skip"
-
-    texts_of = _csv_texts(reopen, None if options.header else list(wanted.names), options, refuse)
-    if texts_of is None:
-        return
-    missing = [name for name in wanted.names if name not in texts_of.schema.names]
-    if missing:
-        raise SchemaMismatch(
-            f"A CSV file lacks the column {missing[0]!r}",
-            column=missing[0],
-            hint=f"It has {', '.join(texts_of.schema.names)}",
+def csv_rows(stream: Any, schema: StructType, options: CsvOptions) -> Iterator[Chunk]:
+    for block, parsed in CsvRows(stream, schema.fields, options.dialect, header=options.header).read():
+        bad = [
+            BadRecord(
+                reason=misfit.reason,
+                record=shown(line(block, misfit.at, options.delimiter)),
+                position=f"row {block.rows[misfit.at]}",
+            )
+            for misfit in parsed.misfits
+        ]
+        bad += (
+            BadRecord(reason=torn.reason, record=shown(torn.text), position=f"row {torn.row}") for torn in block.torn
         )
-    row = 1
-    for texts in texts_of:
-
-        def part(start: int, end: int, of: pa.RecordBatch = texts) -> pa.RecordBatch:
-            piece = of.slice(start, end - start)
-            columns = [cast(piece[f.name], f.type, base64_text=True) for f in wanted]
-            return pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-        def bad(at: int, error: Exception, of: pa.RecordBatch = texts, first: int = row) -> BadRecord:
-            line = options.delimiter.join("" if v is None else v for v in of.slice(at, 1).to_pylist()[0].values())
-            return BadRecord(reason=str(error), record=shown(line), position=f"row {first + at}")
-
-        done = parsed(texts.num_rows, part, bad)
-        yield Chunk(rows=done.rows, bad=(*done.bad, *torn), bytes=texts.nbytes)
-        torn.clear()
-        row += texts.num_rows
-    if torn:
-        yield Chunk(rows=pa.RecordBatch.from_pylist([], schema=wanted), bad=tuple(torn))
-
-
-def _csv_texts(reopen: Callable[[], Any], names: list[str] | None, options: CsvOptions, refuse: Any) -> Any:
-    """All columns as texts: which of them fit their types is found out row by row. None for an empty file."""
-    parse = pc_csv.ParseOptions(
-        delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True, invalid_row_handler=refuse
-    )
-    read = pc_csv.ReadOptions(column_names=names, use_threads=False, block_size=_BLOCK)
-    try:
-        # Texts can be asked for only by name, so the names are read first.
-        head = names or pc_csv.open_csv(reopen(), parse_options=_lenient(options), read_options=read).schema.names
-        convert = pc_csv.ConvertOptions(
-            column_types={name: pa.string() for name in head},
-            null_values=[options.null],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
-        return pc_csv.open_csv(reopen(), parse_options=parse, read_options=read, convert_options=convert)
-    except pa.ArrowInvalid as error:
-        if "Empty CSV" in str(error):
-            return None
-        raise BadRecordError(f"The file is not CSV: {error}", hint="Mend or remove it") from error
-
-
-def _lenient(options: CsvOptions) -> pc_csv.ParseOptions:
-    return pc_csv.ParseOptions(
-        delimiter=options.delimiter,
-        quote_char=options.quote,
-        newlines_in_values=True,
-        invalid_row_handler=lambda row: "skip",
-    )
+        yield Chunk(rows=parsed.rows, bad=tuple(bad), bytes=block.size)
 
 
 def parquet_rows(file: pa.NativeFile, schema: StructType) -> Iterator[Chunk]:
     wanted = to_arrow(schema)
     try:
         parquet = pq.ParquetFile(file)
-        places = {name.lower(): name for name in parquet.schema_arrow.names}
-        names = [places[f.name.lower()] for f in wanted if f.name.lower() in places]
-        for batch in fitting_batches(parquet, file, names, rows=_BATCH_ROWS, limit=Trust().max_decoded_bytes):
-            columns = []
-            for field in wanted:
-                place = places.get(field.name.lower())
-                try:
-                    columns.append(
-                        pa.nulls(batch.num_rows, field.type) if place is None else cast(batch[place], field.type)
-                    )
-                except (pa.ArrowException, ValueError) as error:
-                    raise SchemaMismatch(
-                        f"A column cannot be read as {field.type}: {error}",
-                        column=field.name,
-                        hint="Mend the file, or the source's schema",
-                    ) from error
-            yield Chunk(rows=pa.RecordBatch.from_arrays(columns, schema=wanted), bytes=batch.nbytes)
+        projection = _projection(parquet.schema_arrow, schema)
+        row = 1
+        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=projection.columns):
+
+            def part(start: int, end: int, of: pa.RecordBatch = batch) -> pa.RecordBatch:
+                piece = pa.RecordBatch.from_arrays(projection.apply(of.slice(start, end - start)), schema=wanted)
+                check_texts(piece)
+                return piece
+
+            parsed = judged(batch.num_rows, part, (BrokenDataFile, pa.ArrowInvalid))
+            bad = tuple(
+                BadRecord(reason=one.reason, record=shown(str(_values(batch, one.at))), position=f"row {row + one.at}")
+                for one in parsed.misfits
+            )
+            yield Chunk(rows=parsed.rows, bad=bad, bytes=batch.nbytes)
+            row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise BadRecordError(f"The file is not whole Parquet: {error}", hint="Mend or remove it") from error
+
+
+def _projection(file: pa.Schema, schema: StructType) -> Projection:
+    names = [name.lower() for name in file.names]
+    for field in schema.fields:
+        if names.count(field.name.lower()) > 1:
+            raise SchemaMismatch(
+                f"A Parquet file has several columns {field.name!r}", column=field.name, hint="Rename one of them"
+            )
+    try:
+        return Projection.of(schema.fields, file, "none")
+    except BrokenDataFile as error:
+        raise SchemaMismatch(
+            f"A column of a Parquet file is not what the schema says: {error.message}",
+            column=error.column,
+            hint="Mend the file, or the source's schema",
+        ) from error
+
+
+def _values(batch: pa.RecordBatch, at: int) -> dict[str, Any]:
+    """What can be shown of a row."""
+    values = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            values[name] = column[at].as_py()
+        except UnicodeDecodeError:
+            values[name] = column[at].cast(pa.binary()).as_py() if not pa.types.is_nested(column.type) else "?"
+        except (ValueError, OverflowError):
+            values[name] = str(column[at])
+    return values

@@ -139,9 +139,9 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             schema = self.row_schema()
             match self.format:
                 case "json":
-                    yield from file_formats.json_lines(self._opened(key), schema)
+                    yield from file_formats.json_rows(self._opened(key), schema)
                 case "csv":
-                    yield from file_formats.csv_rows(lambda: self._opened(key), schema, self.csv)
+                    yield from file_formats.csv_rows(self._opened(key), schema, self.csv)
                 case "parquet":
                     yield from file_formats.parquet_rows(self._store.open_read(key), schema)
             # Whoever rewrote it meanwhile may have mixed old bytes with new ones.

@@ -121,9 +121,9 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         consumer.assign([kafka.TopicPartition(self.topic, number, start)])
         try:
             for messages, after in bounded(self._events(consumer, number, start, end), start, end):
-                done = self._reader.read(messages)
+                rows, bad = self._reader.read(messages)
                 size = sum(map(len, messages))
-                yield Chunk(rows=done.rows, bad=done.bad, bytes=size, high={**unit.high, "offset": after})
+                yield Chunk(rows=rows, bad=bad, bytes=size, high={**unit.high, "offset": after})
         finally:
             consumer.unassign()
 

@@ -13,8 +13,10 @@ import msgspec
 import pyarrow as pa
 
 from lakeseal.errors import InvalidArgument, SourceUnavailable, Unsupported
+from lakeseal.formats.json_records import JsonRecords
+from lakeseal.formats.records import Misfit, Parsed, judged
 from lakeseal.ingest.avro import avro_decoder, avro_schema_of
-from lakeseal.ingest.records import JsonRecords, Parsed, parsed, shown
+from lakeseal.ingest.records import shown
 from lakeseal.ingest.schema_text import parse_schema
 from lakeseal.ingest.source import BadRecord
 from lakeseal.protocol.arrow import to_arrow
@@ -31,6 +33,8 @@ from lakeseal.protocol.schema import (
     duplicate_name,
 )
 
+ReadValues = Callable[[Sequence[Any]], Parsed]
+"""Values of messages to rows."""
 MetaColumn = Literal["key", "headers", "timestamp", "offset", "partition", "topic"]
 
 _HEADERS = ArrayType(StructType((StructField("name", STRING), StructField("value", BINARY))))
@@ -57,8 +61,11 @@ def _micros(stamp: tuple[int, int]) -> int | None:
 class ValueReader:
     """Rows of messages: the columns of the value, then those of the message."""
 
-    def __init__(self, value: StructType, read: Callable[[Sequence[Any]], Parsed], meta: Mapping[str, str]) -> None:
-        """`meta` are columns of the message, by what they are to their names."""
+    def __init__(
+        self, value: StructType, read: ReadValues, meta: Mapping[str, str], *, takes_null: bool = False
+    ) -> None:
+        """`meta` are columns of the message, by what they are to their names; `takes_null` if a message without a value
+        is a row too."""
         own = tuple(StructField(name, _META[what][0]) for what, name in meta.items())
         self.schema = StructType((*value.fields, *own))
         if (twice := duplicate_name(self.schema.names)) is not None:
@@ -69,10 +76,11 @@ class ValueReader:
             )
         self._arrow = to_arrow(self.schema)
         self._read = read
+        self._takes_null = takes_null
         self._meta = meta
 
-    def read(self, messages: Sequence[Any]) -> Parsed:
-        values = self._read(messages)
+    def read(self, messages: Sequence[Any]) -> tuple[pa.RecordBatch, tuple[BadRecord, ...]]:
+        values = self._values([message.value() for message in messages])
         rows = messages if values.kept is None else [messages[n] for n in values.kept]
         columns = list(values.rows.columns)
         for what, name in self._meta.items():
@@ -81,7 +89,23 @@ class ValueReader:
                 columns.append(pa.array([get(m) for m in rows], pa.int64()).cast(pa.timestamp("us")).cast(arrow))
             else:
                 columns.append(pa.array([get(m) for m in rows], arrow))
-        return Parsed(pa.RecordBatch.from_arrays(columns, schema=self._arrow), values.bad)
+        bad = tuple(
+            BadRecord(
+                reason=one.reason, record=shown(messages[one.at].value() or b""), position=place(messages[one.at])
+            )
+            for one in values.misfits
+        )
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow), bad
+
+    def _values(self, values: Sequence[bytes | None]) -> Parsed:
+        if self._takes_null or None not in values:
+            return self._read(values)
+        full = [n for n, value in enumerate(values) if value is not None]
+        done = self._read([values[n] for n in full])
+        misfits = [Misfit(at=full[one.at], reason=one.reason) for one in done.misfits]
+        misfits += (Misfit(at=n, reason=_TOMBSTONE) for n, value in enumerate(values) if value is None)
+        kept = full if done.kept is None else [full[n] for n in done.kept]
+        return Parsed(rows=done.rows, misfits=tuple(misfits), kept=kept)
 
 
 def value_reader(
@@ -98,12 +122,13 @@ def value_reader(
     meta = {what: prefix + what for what in get_args(MetaColumn) if what in wanted}
     if is_plain:
         own = StructType((StructField("value", STRING if kind == "string" else BINARY),))
-        return ValueReader(own, _plain(to_arrow(own), is_text=kind == "string"), meta)
+        read = _texts(to_arrow(own)) if kind == "string" else _plain(to_arrow(own))
+        return ValueReader(own, read, meta, takes_null=True)
     if kind == "json":
         if schema is None:
             raise InvalidArgument("JSON values need a schema", hint='Add schema: "id long, at timestamp"')
-        records = JsonRecords(parse_schema(schema))
-        return ValueReader(parse_schema(schema), lambda messages: _json(records, messages), meta)
+        own = parse_schema(schema)
+        return ValueReader(own, JsonRecords(own).parse, meta)
     if avro_schema is None:
         raise InvalidArgument("Avro values need an avro_schema", hint="Add avro_schema: {type: record, …}")
     own = avro_schema_of(avro_schema)
@@ -114,62 +139,40 @@ def place(message: Any) -> str:
     return f"offset {message.offset()}"
 
 
-def _plain(schema: pa.Schema, *, is_text: bool) -> Callable[[Sequence[Any]], Parsed]:
-    def read(messages: Sequence[Any]) -> Parsed:
-        values = [message.value() for message in messages]
+def _plain(schema: pa.Schema) -> ReadValues:
+    return lambda values: Parsed(rows=pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=schema))
+
+
+def _texts(schema: pa.Schema) -> ReadValues:
+    def read(values: Sequence[Any]) -> Parsed:
         array = pa.array(values, pa.binary())
-        if not is_text:
-            return Parsed(pa.RecordBatch.from_arrays([array], schema=schema))
 
         def part(start: int, end: int) -> pa.RecordBatch:
             return pa.RecordBatch.from_arrays([array.slice(start, end - start).cast(pa.string())], schema=schema)
 
-        def bad(at: int, error: Exception) -> BadRecord:
-            return BadRecord(reason="It is not UTF-8", record=shown(values[at] or b""), position=place(messages[at]))
-
-        return parsed(len(values), part, bad)
+        found = judged(len(values), part, (pa.ArrowInvalid,))
+        misfits = tuple(Misfit(at=one.at, reason="It is not UTF-8") for one in found.misfits)
+        return Parsed(rows=found.rows, misfits=misfits, kept=found.kept)
 
     return read
 
 
-def _json(records: JsonRecords, messages: Sequence[Any]) -> Parsed:
-    values = [message.value() for message in messages]
-    if None not in values:
-        return records.parse(values, lambda at: place(messages[at]))
-    full = [n for n, value in enumerate(values) if value is not None]
-    empty = [
-        BadRecord(reason=_TOMBSTONE, record="", position=place(messages[n]))
-        for n, value in enumerate(values)
-        if value is None
-    ]
-    done = records.parse([values[n] for n in full], lambda at: place(messages[full[at]]))
-    kept = full if done.kept is None else [full[n] for n in done.kept]
-    return Parsed(done.rows, (*done.bad, *empty), kept)
-
-
-def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | None) -> Callable[[Sequence[Any]], Parsed]:
+def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | None) -> ReadValues:
     arrow = to_arrow(own)
     decode = avro_decoder(reader_schema)
 
-    def one(value: bytes | None) -> Any:
-        if value is None:
-            raise ValueError(_TOMBSTONE)
+    def one(value: bytes) -> Any:
         if registry is None:
             return decode(value, None)
         if len(value) < 5 or value[0] != 0:
             raise ValueError("It does not name its writer's schema")
         return decode(value[5:], _registered(registry, struct.unpack(">I", value[1:5])[0]))
 
-    def read(messages: Sequence[Any]) -> Parsed:
-        values = [message.value() for message in messages]
-
+    def read(values: Sequence[Any]) -> Parsed:
         def part(start: int, end: int) -> pa.RecordBatch:
             return pa.RecordBatch.from_pylist([one(value) for value in values[start:end]], schema=arrow)
 
-        def bad(at: int, error: Exception) -> BadRecord:
-            return BadRecord(reason=str(error), record=shown(values[at] or b""), position=place(messages[at]))
-
-        return parsed(len(values), part, bad)
+        return judged(len(values), part, (pa.ArrowException, ValueError, TypeError, OverflowError))
 
     return read
 

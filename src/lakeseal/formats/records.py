@@ -1,0 +1,81 @@
+"""Records that are rows, and records that are none: what every reader of records answers.
+
+A record is judged alone, by the same rules whoever its neighbours are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal.errors import BrokenDataFile
+
+
+class Misfit(Struct, frozen=True, kw_only=True):
+    """A record that is no row of the schema."""
+
+    at: int
+    """Which record it is, counted from 0."""
+    reason: str
+
+
+class Parsed(Struct, frozen=True, kw_only=True):
+    rows: pa.RecordBatch
+    misfits: tuple[Misfit, ...] = ()
+    kept: Sequence[int] | None = None
+    """Of which records the rows are; None for all."""
+
+
+def judged(count: int, parse: Callable[[int, int], pa.RecordBatch], unfit: tuple[type[Exception], ...]) -> Parsed:
+    """`parse(start, end)` makes one row of each record, or raises one of `unfit`. Where it does, the records are halved
+    until those that are no rows stand alone."""
+    parts: list[pa.RecordBatch] = []
+    misfits: list[Misfit] = []
+    kept: list[int] = []
+    ranges = [(0, count)]
+    while ranges:
+        start, end = ranges.pop()
+        try:
+            rows = parse(start, end)
+        except unfit as error:
+            if end - start == 1:
+                misfits.append(Misfit(at=start, reason=str(error) or type(error).__name__))
+            else:
+                middle = (start + end) // 2
+                ranges += [(middle, end), (start, middle)]
+            continue
+        parts.append(rows)
+        kept += range(start, end)
+    together = pa.concat_batches(parts) if parts else parse(0, 0)
+    return Parsed(rows=together, misfits=tuple(misfits), kept=kept if misfits else None)
+
+
+def check_texts(rows: pa.RecordBatch) -> None:
+    """`ArrowInvalid` where a text is not UTF-8, which formats that say what their columns are do not look at."""
+    for column in rows.columns:
+        column.validate(full=True)
+
+
+def joined(parts: Sequence[tuple[int, Parsed]], schema: pa.Schema) -> Parsed:
+    """Answers about runs of records as one; each with the number of its first record."""
+    if len(parts) == 1 and parts[0][0] == 0:
+        return parts[0][1]
+    rows = [part.rows for _, part in parts if part.rows.num_rows]
+    together = pa.concat_batches(rows) if rows else pa.RecordBatch.from_pylist([], schema=schema)
+    misfits = tuple(Misfit(at=first + one.at, reason=one.reason) for first, part in parts for one in part.misfits)
+    if not misfits:
+        return Parsed(rows=together)
+    kept: list[int] = []
+    for first, part in parts:
+        kept += range(first, first + part.rows.num_rows) if part.kept is None else (first + n for n in part.kept)
+    return Parsed(rows=together, misfits=misfits, kept=kept)
+
+
+def unreadable(place: str, reason: str) -> BrokenDataFile:
+    """For readers whose files must be whole."""
+    return BrokenDataFile(
+        f"The file does not hold rows of these columns, {place}: {reason}",
+        hint="Mend the file, or read the column as a string with schema=",
+    )

@@ -1,0 +1,163 @@
+"""Every reader of files and records beside Spark's own: a record is what Spark makes of it, or it is set aside.
+
+Spark reads each directory permissively, with a column for records that it could not read whole. Rows of ours that are
+not among the others are wrong. A record that is tame must be a row, and no record is neither a row nor set aside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakeseal.formats import csv_records
+from lakeseal.formats.json_records import JsonRecords
+from lakeseal.ingest import FilesSource
+from lakeseal.ingest.file_formats import CsvOptions
+from lakeseal.ingest.schema_text import parse_schema
+from oracles.rows import plain
+from oracles.seeds import case, cases
+from oracles.sessions import with_settings
+from oracles.source_files import LEAVES, Landed, csv_file, ddl, json_file, json_record, schema_of
+
+pytestmark = pytest.mark.spark
+
+FILES = 20
+_UTC = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+
+
+def stored(kind: pa.DataType) -> pa.DataType:
+    """Moments as numbers: there are more of them than Python has."""
+    if pa.types.is_date(kind):
+        return pa.int32()
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(stored(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), stored(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, stored(field.type)) for field in kind])
+    return kind
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    columns = {name: table[name].cast(stored(table[name].type)).to_pylist() for name in table.schema.names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def by_spark(spark: Any, reader: Any, schema: str, folder: Path, kind: str) -> dict[str, Counter[Any]]:
+    """Rows that Spark read whole, per file."""
+    frame = getattr(reader.schema(f"{schema}, _corrupt string").option("columnNameOfCorruptRecord", "_corrupt"), kind)(
+        str(folder)
+    )
+    table = frame.select("*", "_metadata.file_name").toArrow()
+    whole = table.filter(pc.is_null(table["_corrupt"])).drop_columns(["_corrupt"])
+    found: dict[str, Counter[Any]] = {}
+    for row in rows_of(whole):
+        found.setdefault(row.pop("file_name"), Counter())[plain(row)] += 1
+    return found
+
+
+def by_us(source: FilesSource) -> dict[str, tuple[Counter[Any], list[Any]]]:
+    found = {}
+    for unit in source.plan({}).units:
+        chunks = list(source.read(unit))
+        rows = Counter(plain(row) for chunk in chunks for row in rows_of(pa.Table.from_batches([chunk.rows])))
+        found[unit.partition] = rows, [bad for chunk in chunks for bad in chunk.bad]
+    return found
+
+
+def compare(
+    landed: list[Landed], ours: dict[str, tuple[Counter[Any], list[Any]]], spark: dict[str, Counter[Any]], about: str
+) -> None:
+    for file in landed:
+        rows, bad = ours.get(file.name, (Counter(), []))
+        wrong = rows - spark.get(file.name, Counter())
+        assert not wrong, f"{about}, {file.name}: not what Spark reads: {some(wrong)} of {file.content!r}, bad: {bad}"
+        if file.records is not None:
+            count = rows.total() + len(bad)
+            assert count == file.records, f"{about}, {file.name}: {count} of {file.records} records: {file.content!r}"
+        assert rows.total() >= file.tame, f"{about}, {file.name}: tame records were set aside: {bad} {file.content!r}"
+
+
+def some(rows: Counter[Any]) -> str:
+    return "; ".join(str(dict(sorted(row[1]))) for row in list(rows)[:3])
+
+
+def land(folder: Path, files: list[Landed]) -> list[Landed]:
+    folder.mkdir()
+    for file in files:
+        (folder / file.name).write_bytes(file.stored)
+    return files
+
+
+def test_json_lines_are_rows_as_for_spark_or_set_aside(spark: Any, tmp_path: Path) -> None:
+    for seed in cases(2, 1000 // FILES):
+        with case(seed) as chance, with_settings(spark, _UTC):
+            columns = schema_of(chance, nested=True)
+            folder = tmp_path / str(seed)
+            names = [f"{n}.json{chance.choice(('', '', '', '.gz'))}" for n in range(FILES)]
+            landed = land(folder, [json_file(chance, columns, name) for name in names])
+            schema = ddl(columns)
+            ours = by_us(FilesSource(path=str(folder), format="json", schema=schema))
+            compare(landed, ours, by_spark(spark, spark.read, schema, folder, "json"), schema)
+
+
+def test_json_values_of_messages_are_rows_as_for_spark_or_set_aside(spark: Any) -> None:
+    from pyspark.sql import functions as F
+
+    for seed in cases(2, 50):
+        with case(seed) as chance, with_settings(spark, _UTC):
+            columns = schema_of(chance, nested=True)
+            schema = ddl(columns)
+            values = [json_record(chance, columns, n, chance.random() < 0.5) for n in range(400)]
+            values = [value.replace(b", ", b",\n") if chance.random() < 0.3 else value for value in values]
+            done = JsonRecords(parse_schema(schema)).parse(values)
+            kept = range(len(values)) if done.kept is None else done.kept
+            assert len(kept) + len(done.misfits) == len(values)
+            texts = [(n, value.decode(errors="replace")) for n, value in enumerate(values)]
+            parsed = F.from_json("t", f"{schema}, _corrupt string", {"columnNameOfCorruptRecord": "_corrupt"})
+            frame = spark.createDataFrame(texts, "n int, t string").select("n", parsed.alias("r")).select("n", "r.*")
+            table = frame.toArrow()
+            right = {row.pop("n"): row for row in rows_of(table) if row["_corrupt"] is None}
+            for n, row in zip(kept, rows_of(pa.Table.from_batches([done.rows])), strict=True):
+                expected = {name: value for name, value in right.get(n, {}).items() if name != "_corrupt"}
+                assert plain(row) == plain(expected), f"{schema}: {values[n]!r} is {expected}, not {row}"
+
+
+@pytest.mark.parametrize("escape", ['"', "\\"])
+def test_csv_records_are_rows_as_for_spark_or_set_aside(spark: Any, tmp_path: Path, escape: str) -> None:
+    for seed in cases(2, 1000 // FILES):
+        with case(seed) as chance, with_settings(spark, _UTC):
+            leaves = tuple(leaf for leaf in LEAVES if leaf != "binary")
+            columns = schema_of(chance, nested=False, leaves=leaves)
+            folder = tmp_path / str(seed)
+            header, multi_line = chance.random() < 0.5, chance.random() < 0.6
+            names = [f"{n}.csv{chance.choice(('', '', '', '.gz'))}" for n in range(FILES)]
+            landed = land(
+                folder,
+                [
+                    csv_file(chance, columns, name, escape=escape, header=header, multi_line=multi_line)
+                    for name in names
+                ],
+            )
+            schema = ddl(columns)
+            options = CsvOptions(header=header, escape=escape)
+            ours = by_us(FilesSource(path=str(folder), format="csv", schema=schema, csv=options))
+            reader = spark.read.options(header=header, escape=escape, multiLine=multi_line)
+            expected = by_spark(spark, reader, schema, folder, "csv")
+            # An empty text is null to Spark, in quotes too.
+            mine = {name: (without_empty(rows), bad) for name, (rows, bad) in ours.items()}
+            compare(landed, mine, expected, f"{schema}, {escape=}, {multi_line=}, {header=}")
+
+
+def without_empty(rows: Counter[Any]) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for (tag, pairs), count in rows.items():
+        found[tag, frozenset((name, None if value == "" else value) for name, value in pairs)] += count
+    return found
