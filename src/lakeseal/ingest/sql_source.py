@@ -4,31 +4,35 @@ A run reads rows whose column is above the watermark, up to the largest value th
 column must grow: a row that is committed later with a value at or below the watermark is not read, and `delay_seconds`
 is for columns of times in which rows may be committed a little late. Rows without a value there are never read either;
 a note says that there are some.
+
+What is above, and what is largest, the database says, by the column's own type and collation: here nothing is compared.
+A row with a value that is none of the schema's type is a bad record (`sql_values`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
 import sqlalchemy as sa
 from msgspec.structs import force_setattr
 from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
-from lakeseal.errors import InvalidArgument, SchemaMismatch, SourceNotFound, SourceUnavailable
+from lakeseal.errors import InvalidArgument, SourceNotFound, SourceUnavailable
+from lakeseal.ingest.records import shown
 from lakeseal.ingest.schema_text import parse_schema
-from lakeseal.ingest.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.source import BadRecord, Chunk, Plan, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.sql_values import SqlRows, text_or_not
 from lakeseal.protocol import schema as types
-from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import DataType, DecimalType, StructField, StructType
 
 _ROWS = 20_000
-_ROW_BYTES = 200
+_START = "start"
 _TYPES: dict[type, DataType] = {
     bool: types.BOOLEAN,
     int: types.LONG,
@@ -77,32 +81,32 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     def row_schema(self) -> StructType:
         if self.schema is not None:
             return parse_schema(self.schema)
-        return StructType(tuple(_field(column) for column in self._from.columns))
+        return StructType(tuple(_field(column, is_sqlite=self._is_sqlite) for column in self._from.columns))
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         mark = watermarks.get("")
-        low = self.start if mark is None else mark["value"]
-        column = self._from.c[self.column]
-        top = sa.select(sa.func.max(column), sa.func.count() - sa.func.count(column))
-        if self.delay_seconds:
-            then = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.delay_seconds)
-            top = top.where(column <= (then if getattr(column.type, "timezone", False) else then.replace(tzinfo=None)))
+        low = mark if mark is not None else None if self.start is None else {"value": self.start, "kind": _START}
+        cursor = self._cursor
         with self._reading() as connection:
-            highest, unset = connection.execute(top).one()
-        notes = (f"{unset} rows have no {self.column} and are never read",) if unset else ()
-        if highest is None or (mark is not None and highest <= _native(low, highest)):
-            return Plan(notes=notes)
-        high = _json(highest)
-        edges = [low, high]
-        if self.units > 1 and isinstance(high, int) and isinstance(low, int | None):
-            first = low if low is not None else self._lowest(column) - 1
-            count = max(1, min(self.units, high - first))
-            edges = [low, *(first + (high - first) * n // count for n in range(1, count)), high]
+            unset = connection.execute(sa.select(sa.func.count()).select_from(self._from).where(cursor.is_(None)))
+            empty = unset.scalar_one()
+            notes = (f"{empty} rows have no {self.column} and are never read",) if empty else ()
+            top = sa.select(sa.func.max(cursor))
+            if low is not None:
+                top = top.where(self._above(low))
+            highest = connection.execute(top).scalar_one()
+            if highest is not None and self.delay_seconds:
+                highest = connection.execute(top.where(self._settled(connection, highest))).scalar_one()
+            if highest is None:
+                return Plan(notes=notes)
+            high = _mark(highest, self.column, is_raw=self._is_sqlite)
+            self._check_found(connection, high)
+            edges = [low, *self._cuts(connection, low, high), high]
         units = tuple(
             WorkUnit(
                 partition="",
-                low=mark if n == 0 else {"value": edges[n]},
-                high={"value": edges[n + 1]},
+                low=mark if n == 0 else edges[n],
+                high=edges[n + 1],
                 payload={"low": edges[n]},
             )
             for n in range(len(edges) - 1)
@@ -110,19 +114,25 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
         return Plan(units=units, notes=notes)
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
-        arrow = to_arrow(self.row_schema())
-        column = self._from.c[self.column]
-        wanted = sa.select(*(self._from.c[name] for name in arrow.names)).order_by(column)
-        wanted = wanted.where(column <= self._bound(unit.high["value"], column))
+        schema = self.row_schema()
+        rows_of = SqlRows(schema)
+        wanted = sa.select(self._cursor, *(self._column(name) for name in schema.names))
+        wanted = wanted.where(sa.not_(self._above(unit.high))).order_by(self._cursor)
         if unit.payload["low"] is not None:
-            wanted = wanted.where(column > self._bound(unit.payload["low"], column))
+            wanted = wanted.where(self._above(_bound_of(unit.payload["low"])))
         with self._reading() as connection:
             result = connection.execution_options(yield_per=_ROWS).execute(wanted)
             for rows in result.partitions():
-                columns = [_array(values, field) for values, field in zip(zip(*rows, strict=True), arrow, strict=True)]
-                yield Chunk(
-                    rows=pa.RecordBatch.from_arrays(columns, schema=arrow), bytes=sum(c.nbytes for c in columns)
+                parsed = rows_of.parse([row[1:] for row in rows])
+                bad = tuple(
+                    BadRecord(
+                        reason=one.reason,
+                        record=shown(str(dict(zip(schema.names, rows[one.at][1:], strict=True)))),
+                        position=f"{self.column} {rows[one.at][0]}",
+                    )
+                    for one in parsed.misfits
                 )
+                yield Chunk(rows=parsed.rows, bad=bad, bytes=parsed.rows.nbytes)
 
     def close(self) -> None:
         if "_engine" in self.__dict__:
@@ -132,9 +142,12 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     @cached_property
     def _engine(self) -> sa.Engine:
         try:
-            return sa.create_engine(self.url)
+            engine = sa.create_engine(self.url)
         except (SQLAlchemyError, ModuleNotFoundError) as error:
             raise InvalidArgument(f"The database cannot be reached: {error}", hint="Install its driver") from None
+        if engine.dialect.name == "sqlite":
+            sa.event.listen(engine, "connect", _read_any_text)
+        return engine
 
     @cached_property
     def _from(self) -> Any:
@@ -151,19 +164,100 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
             raise InvalidArgument(f"The table {self.table} has no column {self.column!r}", column=self.column)
         return found
 
-    def _lowest(self, column: Any) -> int:
-        with self._reading() as connection:
-            return int(connection.execute(sa.select(sa.func.min(column))).scalar_one())
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._engine.dialect.name == "sqlite"
 
-    def _bound(self, value: Any, column: Any) -> Any:
+    def _column(self, name: str) -> Any:
+        """SQLite's values are as they are stored: what SQLAlchemy makes of them by the declared type is something else
+        to the database, which compares texts as texts."""
+        found = self._from.c[name]
+        return sa.type_coerce(found, sa.types.NullType()).label(name) if self._is_sqlite else found
+
+    @property
+    def _cursor(self) -> Any:
+        found = self._from.c[self.column]
+        return sa.type_coerce(found, sa.types.NullType()) if self._is_sqlite else found
+
+    def _above(self, bound: Mapping[str, Any]) -> Any:
+        """A condition for rows above a watermark. The database compares, by the column's own type and collation."""
+        column, value = self._cursor, bound["value"]
+        kind = bound.get("kind")
+        if kind == _START and self._is_sqlite and isinstance(value, str) and self._is_of_times:
+            # What a person writes as a time is not the text that the column has for it.
+            moment = sa.func.julianday(value)
+            return sa.or_(
+                sa.func.julianday(column) > moment,
+                sa.and_(sa.func.julianday(column) == moment, column != sa.bindparam(None, value)),
+            )
+        if kind in (None, _START):
+            return column > self._typed(value)
+        return column > _literal(value, kind, self._from.c[self.column].type)
+
+    @property
+    def _is_of_times(self) -> bool:
+        field = self.row_schema().field(self.column)
+        return field is not None and field.type in (types.TIMESTAMP, types.TIMESTAMP_NTZ)
+
+    def _typed(self, value: Any) -> Any:
+        """A value as people write it, or as earlier releases kept it, by the column's declared type."""
+        declared = self._from.c[self.column].type
         try:
-            wanted = column.type.python_type
+            wanted = declared.python_type
         except NotImplementedError:
-            return value
+            return sa.bindparam(None, value)
         if wanted is dt.datetime and isinstance(value, str):
             moment = dt.datetime.fromisoformat(value)
-            return moment if getattr(column.type, "timezone", False) else moment.replace(tzinfo=None)
-        return dt.date.fromisoformat(value) if wanted is dt.date and isinstance(value, str) else value
+            aware = getattr(declared, "timezone", False)
+            return sa.bindparam(None, moment if aware else moment.replace(tzinfo=None), type_=declared)
+        if wanted is dt.date and isinstance(value, str):
+            return sa.bindparam(None, dt.date.fromisoformat(value), type_=declared)
+        return sa.bindparam(None, value)
+
+    def _settled(self, connection: sa.Connection, highest: Any) -> Any:
+        """A condition for rows that are older than the delay."""
+        then = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.delay_seconds)
+        column = self._cursor
+        if self._is_sqlite:
+            moment = sa.func.julianday(column)
+            strange = sa.select(sa.func.count()).select_from(self._from).where(column.is_not(None), moment.is_(None))
+            if connection.execute(strange).scalar_one():
+                raise self._no_times()
+            return moment <= sa.func.julianday(then.replace(tzinfo=None).isoformat(" "))
+        if isinstance(highest, dt.datetime):
+            then = then if highest.tzinfo is not None else then.replace(tzinfo=None)
+            return column <= _literal(then.isoformat(), "time", None)
+        if isinstance(highest, dt.date):
+            return column <= _literal(then.date().isoformat(), "date", None)
+        raise self._no_times()
+
+    def _no_times(self) -> InvalidArgument:
+        return InvalidArgument("delay_seconds is for a column of times", column=self.column, hint="Leave it out")
+
+    def _check_found(self, connection: sa.Connection, high: Mapping[str, Any]) -> None:
+        """The largest value must be found by what we keep of it: else its row would be passed over for ever."""
+        column = self._cursor
+        kept = _literal(high["value"], high["kind"], self._from.c[self.column].type)
+        found = sa.select(sa.func.count()).select_from(self._from).where(column == kept)
+        if not connection.execute(found).scalar_one():
+            raise InvalidArgument(
+                "The database does not find the column's largest value by that value",
+                column=self.column,
+                hint="Follow a column of whole numbers, texts or times; or cast it in a query",
+            )
+
+    def _cuts(self, connection: sa.Connection, low: Any, high: Mapping[str, Any]) -> list[Any]:
+        """Where to cut the range of a column of integers."""
+        last, first = high["value"], None if low is None else low["value"]
+        if self.units == 1 or not isinstance(last, int) or not isinstance(first, int | None):
+            return []
+        if first is None:
+            lowest = connection.execute(sa.select(sa.func.min(self._cursor))).scalar_one()
+            if not isinstance(lowest, int):
+                return []
+            first = lowest - 1
+        count = max(1, min(self.units, last - first))
+        return [{**high, "value": first + (last - first) * n // count} for n in range(1, count)]
 
     def _reading(self) -> Any:
         return _Reading(self._engine)
@@ -188,6 +282,11 @@ class _Reading:
             raise _unavailable(error) from error
 
 
+def _read_any_text(connection: Any, _: Any) -> None:
+    # One text that is not UTF-8 would otherwise fail all rows.
+    connection.text_factory = text_or_not
+
+
 def _absolute(text: str) -> str:
     """A database in a file is the same one in a task, whatever directory that runs in."""
     try:
@@ -205,7 +304,7 @@ def _unavailable(error: SQLAlchemyError) -> SourceUnavailable:
     return SourceUnavailable(f"The database does not answer the query: {cause}")
 
 
-def _field(column: Any) -> StructField:
+def _field(column: Any, *, is_sqlite: bool) -> StructField:
     try:
         kind = column.type.python_type
     except NotImplementedError:
@@ -219,38 +318,49 @@ def _field(column: Any) -> StructField:
             column=column.name,
             hint="Say which columns to read, and how, by a schema",
         )
-    if kind is dt.datetime and not getattr(column.type, "timezone", False):
+    # SQLite has texts for times, some with a zone.
+    if kind is dt.datetime and not is_sqlite and not getattr(column.type, "timezone", False):
         found = types.TIMESTAMP_NTZ
     return StructField(column.name, found)
 
 
-def _array(values: Any, field: pa.Field) -> pa.Array:
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaMismatch(
-            f"A database's column cannot be read as {field.type}: {error}",
-            column=field.name,
-            hint="Mend the source's schema",
-        ) from error
-
-
-def _json(value: Any) -> Any:
+def _mark(value: Any, column: str, *, is_raw: bool) -> dict[str, Any]:
+    """A value of the column as JSON that stands for it exactly."""
     match value:
+        case float() if not math.isfinite(value):
+            raise InvalidArgument(f"A column cannot be followed to {value}", column=column, hint="Leave such rows out")
         case bool() | int() | float() | str():
-            return value
-        case decimal.Decimal() if value == value.to_integral_value():
-            return int(value)
-        case dt.datetime() | dt.date():
-            return value.isoformat()
+            return {"value": value, "kind": "raw"}
+        case decimal.Decimal() if not is_raw and value.is_finite():
+            return {"value": str(value), "kind": "decimal"}
+        case dt.datetime() if not is_raw:
+            return {"value": value.isoformat(), "kind": "time"}
+        case dt.date() if not is_raw:
+            return {"value": value.isoformat(), "kind": "date"}
         case _:
             raise InvalidArgument(
-                f"A column of {type(value).__name__} cannot be followed", hint="Use numbers, texts, dates or times"
+                f"A column of {type(value).__name__} cannot be followed",
+                column=column,
+                hint="Use numbers, texts, dates or times",
             )
 
 
-def _native(low: Any, like: Any) -> Any:
-    """A watermark as the database gives such values."""
-    if isinstance(like, dt.datetime):
-        return dt.datetime.fromisoformat(low)
-    return dt.date.fromisoformat(low) if isinstance(like, dt.date) else low
+def _literal(value: Any, kind: str, declared: Any) -> Any:
+    match kind:
+        case "time":
+            moment = dt.datetime.fromisoformat(value)
+            return sa.bindparam(None, moment, type_=sa.DateTime(timezone=moment.tzinfo is not None))
+        case "date":
+            return sa.bindparam(None, dt.date.fromisoformat(value), type_=sa.Date())
+        case "decimal":
+            return sa.bindparam(None, decimal.Decimal(value), type_=sa.Numeric())
+        case _ if isinstance(value, float) and isinstance(declared, sa.Float):
+            # A number of single precision is another one than its digits in double precision.
+            return sa.cast(sa.bindparam(None, value), declared)
+        case _:
+            return sa.bindparam(None, value)
+
+
+def _bound_of(low: Any) -> Mapping[str, Any]:
+    """Units that an earlier release planned have the value alone."""
+    return low if isinstance(low, Mapping) else {"value": low}
