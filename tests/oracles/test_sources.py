@@ -108,7 +108,7 @@ def test_json_lines_are_rows_as_for_spark_or_set_aside(spark: Any, tmp_path: Pat
 
 
 def test_json_values_of_messages_are_rows_as_for_spark_or_set_aside(spark: Any) -> None:
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import from_json
 
     for seed in cases(1, 20):
         with case(seed) as chance, with_settings(spark, _UTC):
@@ -120,7 +120,7 @@ def test_json_values_of_messages_are_rows_as_for_spark_or_set_aside(spark: Any) 
             kept = range(len(values)) if done.kept is None else done.kept
             assert len(kept) + len(done.misfits) == len(values)
             texts = [(n, value.decode(errors="replace")) for n, value in enumerate(values)]
-            parsed = F.from_json("t", f"{schema}, _corrupt string", {"columnNameOfCorruptRecord": "_corrupt"})
+            parsed = from_json("t", f"{schema}, _corrupt string", {"columnNameOfCorruptRecord": "_corrupt"})
             frame = spark.createDataFrame(texts, "n int, t string").select("n", parsed.alias("r")).select("n", "r.*")
             table = frame.toArrow()
             right = {row.pop("n"): row for row in rows_of(table) if row["_corrupt"] is None}
