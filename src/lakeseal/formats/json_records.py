@@ -27,6 +27,9 @@ from lakeseal.formats import cells
 from lakeseal.formats.records import Misfit, Parsed, joined
 from lakeseal.protocol.arrow import to_arrow, to_arrow_type
 from lakeseal.protocol.schema import (
+    BOOLEAN,
+    DOUBLE,
+    LONG,
     STRING,
     ArrayType,
     DataType,
@@ -48,6 +51,9 @@ _ODD_NAMES = re.compile(rb"[\s:,\[][-+]?Inf(?!inity)")
 _WHOLE = re.compile(r"-?[0-9]+")
 
 Convert = Callable[[Any], Any]
+Kind = Any
+"""A type of a leaf, a dict of an object's fields, a list of what is in an array (one kind where all are alike), or None
+for null."""
 
 
 class _Number(str):
@@ -116,11 +122,7 @@ class JsonRecords:
         return Parsed(rows=batch, misfits=tuple(misfits), kept=kept if misfits else None)
 
     def _row(self, text: bytes) -> dict[str, Any]:
-        if _is_doubtful(text):
-            _check_extremes(text)
-        found = _DECODER.decode(text.decode())
-        if not isinstance(found, _Object):
-            raise _Unfit("It is not a JSON object")
+        found = _decoded(text)
         row: dict[str, Any] | None = None
         while row is None:
             try:
@@ -156,6 +158,49 @@ class JsonRecords:
         except (pa.ArrowException, ValueError):
             return None
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def kind_of(text: bytes) -> Kind:
+    """What one record's fields are; `ValueError` where it is none."""
+    found = _decoded(text)
+    try:
+        return _kind(found)
+    except _Unfit as error:
+        raise ValueError(str(error)) from None
+
+
+def _kind(value: Any) -> Kind:
+    match value:
+        case None:
+            return None
+        case bool():
+            return BOOLEAN
+        case _Number() if _WHOLE.fullmatch(value):
+            whole = int(value) if len(value) <= 40 else 10**40
+            return LONG if -(2**63) <= whole < 2**63 else DecimalType(38, 0) if abs(whole) < 10**38 else DOUBLE
+        case _Number() | _Constant():
+            return DOUBLE
+        case str():
+            return STRING
+        case _Object():
+            fields: dict[str, Kind] = {}
+            for name, one in value:
+                if name in fields:
+                    raise _Unfit(f"{name!r} is there twice")
+                fields[name] = _kind(one)
+            return fields
+        case _:
+            kinds = [_kind(one) for one in value]
+            return [None] if not kinds else kinds[:1] if all(one == kinds[0] for one in kinds) else kinds
+
+
+def _decoded(text: bytes) -> _Object:
+    if _is_doubtful(text):
+        _check_extremes(text)
+    found = _DECODER.decode(text.decode())
+    if not isinstance(found, _Object):
+        raise _Unfit("It is not a JSON object")
+    return found
 
 
 def _is_doubtful(text: bytes) -> bool:

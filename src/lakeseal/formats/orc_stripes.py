@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from lakeseal.errors import BrokenDataFile, InvalidInput
-from lakeseal.protocol.arrow import to_arrow_type
+from lakeseal.log.physical import Projection
 from lakeseal.protocol.schema import TIMESTAMP_NTZ, StructField
 
 _MARK = {b"spark.sql.catalyst.type": b"timestamp_ntz"}
@@ -48,37 +48,36 @@ def decoded(source: Any, fields: Sequence[StructField]) -> Iterator[pa.RecordBat
     """The rows of a file in the types of the fields; a column that the file lacks is null."""
     try:
         file = orc.ORCFile(source)
-        present = {name.lower(): name for name in file.schema.names}
-        wanted = [present[field.name.lower()] for field in fields if field.name.lower() in present]
+        marked = {field.name for field in file.schema if _is_local(field)}
+        names = {field.name.lower() for field in fields}
+        wanted = [name for name in file.schema.names if name.lower() in names]
+        projection: Projection | None = None
         for number in range(file.nstripes):
             stripe = file.read_stripe(number, columns=wanted)
-            arrays = [
-                _typed(stripe.column(present[field.name.lower()]), to_arrow_type(field.type))
-                if field.name.lower() in present
-                else pa.nulls(stripe.num_rows, to_arrow_type(field.type))
-                for field in fields
+            columns = [
+                column.cast(pa.timestamp("us")) if name in marked else column
+                for name, column in zip(stripe.schema.names, stripe.columns, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
+            found = pa.RecordBatch.from_arrays(columns, names=stripe.schema.names)
+            projection = projection or Projection.of(fields, found.schema, "none")
+            yield pa.RecordBatch.from_arrays(projection.apply(found), names=[field.name for field in fields])
     except pa.ArrowException as error:
         raise BrokenDataFile(f"The ORC file cannot be read: {error}") from error
 
 
+def _is_local(field: pa.Field) -> bool:
+    return (field.metadata or {}).get(b"spark.sql.catalyst.type") == b"timestamp_ntz"
+
+
 def file_schema(source: Any) -> pa.Schema:
     """What a file says of its columns, in types that Spark would give them."""
-    fields = []
-    for field in orc.ORCFile(source).schema:
-        is_local = (field.metadata or {}).get(b"spark.sql.catalyst.type") == b"timestamp_ntz"
-        fields.append(pa.field(field.name, pa.timestamp("us") if is_local else field.type))
-    return pa.schema(fields)
+    found = orc.ORCFile(source).schema
+    return pa.schema([pa.field(f.name, pa.timestamp("us") if _is_local(f) else f.type) for f in found])
 
 
 def _unsliced(column: pa.ChunkedArray) -> pa.ChunkedArray:
     # Arrow's ORC writer forgets where a slice of structs begins, and takes the nulls of others for its own.
     return pa.chunked_array([pa.concat_arrays(column.chunks)]) if pa.types.is_nested(column.type) else column
-
-
-def _typed(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return array if array.type.equals(arrow) else array.cast(arrow)
 
 
 def _check(array: pa.Array, column: str) -> None:

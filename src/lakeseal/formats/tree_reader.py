@@ -7,17 +7,16 @@ by the reader of tables; the others here, file by file in batches. Errors name t
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from io import BufferedReader, RawIOBase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.errors import BrokenDataFile, DataFileMissing, LakesealError, ObjectNotFound, StorageUnavailable
 from lakeseal.formats import csv_text, json_lines, orc_stripes
+from lakeseal.formats.compression import inflated
 from lakeseal.formats.shape import Shape
 from lakeseal.log.data import DataFile, DataReader, ReadSpec
 from lakeseal.log.decoded_size import DecodedSize
@@ -28,11 +27,7 @@ from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 _WORKERS = 4
-_GZIP = 31
 
 
 class TreeFile(Struct, frozen=True, kw_only=True, array_like=True):
@@ -86,7 +81,7 @@ class TreeReader:
         except LakesealError as error:
             error.file = file.path
             raise error.at(table=self._store.uri) from error.__cause__
-        except (pa.ArrowException, zlib.error, EOFError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, EOFError, UnicodeDecodeError) as error:
             raise self._broken(error, file) from error
         except OSError as error:
             if error.errno is None:
@@ -109,11 +104,8 @@ class TreeReader:
         }
         store, key = self._tables.locate(_located(file.address))
         with store.open_read(key) as opened:
-            source: Any = BufferedReader(_Inflated(opened)) if key.endswith(".gz") else opened
-            limit = self._spec.table.max_decoded_bytes
-            decoded = DecodedSize(limit, file.size)
-            for batch in _decoded(source, shape, stored, limit):
-                decoded.add(batch.nbytes)
+            source = opened if shape.format == "orc" else inflated(opened, file.path)
+            for batch in _decoded(source, shape, stored):
                 values = dict(
                     zip(
                         (field.name for field in wanted),
@@ -159,31 +151,3 @@ def _opener(spec: StoreSpec) -> Callable[[str], Store]:
 
 def _located(address: str) -> str:
     return address if "://" in address else encode_path(address)
-
-
-class _Inflated(RawIOBase):
-    """A gzip file's content; several members one behind the other are one, as gzip has it."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self._inflate = zlib.decompressobj(wbits=_GZIP)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        while view:
-            if self._inflate.eof:
-                self._rest = self._inflate.unused_data
-                self._inflate = zlib.decompressobj(wbits=_GZIP)
-            compressed = self._rest or self._source.read(2**18)
-            if not compressed:
-                return 0
-            data = self._inflate.decompress(compressed, len(view))
-            self._rest = self._inflate.unconsumed_tail
-            if data:
-                view[: len(data)] = data
-                return len(data)
-        return 0

@@ -2,27 +2,29 @@
 
 A ref is looked up once, so that a scan reads one commit however long it takes. Hidden files (`_…`, `.…`) are passed
 over. Files that a job of ours wrote say by their shape what is in them. For others, the format is told by their names,
-the columns by the first of them (or by the caller, who may say all of it with a schema), and the partition columns by
-the directories: whole numbers are longs, everything else is text.
+the columns by all of them together (or by the caller, who may say all of it with a schema), and the partition columns
+by the directories: whole numbers are longs, everything else is text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 from msgspec import Struct
 
 from lakeseal.branches.store import BranchStore, Entry, entries_of
 from lakeseal.errors import BrokenDataFile, InvalidArgument, ObjectNotFound, located
 from lakeseal.formats import orc_stripes
+from lakeseal.formats.compression import inflated
 from lakeseal.formats.file_format import FileFormat, format_of
+from lakeseal.formats.inference import csv_columns, json_columns
 from lakeseal.formats.shape import DIRECTORY, Shape, is_hidden, shape_path, united
 from lakeseal.formats.tree_reader import TreeFile, TreeSpec
 from lakeseal.protocol.arrow import from_arrow
@@ -30,6 +32,7 @@ from lakeseal.protocol.partitions import parse_partition_directory
 from lakeseal.protocol.schema import LONG, STRING, StructField, StructType
 from lakeseal.storage import StoreSpec
 
+_THREADS = 8
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _SHAPE = re.compile(rf"{DIRECTORY}/shape-[0-9a-f]{{16}}\.json")
 
@@ -149,35 +152,30 @@ class _Scan:
         partitions = [_partition(name, [one.get(name) for one in values]) for name in names]
         if self._schema is not None:
             return Shape.of(format, self._schema, names)
-        first = next((entry for entry in files if entry.size), files[0])
-        with located(file=first.path):
-            own = self._columns(first, format)
+        own = self._columns([entry for entry in files if entry.size] or files[:1], format)
         known = {field.name.lower() for field in partitions}
         fields = (*(field for field in own.fields if field.name.lower() not in known), *partitions)
         return Shape.of(format, StructType(fields), names)
 
-    def _columns(self, entry: Entry, format: FileFormat) -> StructType:
-        try:
-            with self._store.open_entry(entry) as source:
-                return from_arrow(_arrow_schema(source, format))
-        except pa.ArrowException as error:
-            raise BrokenDataFile(f"A file does not say which columns it has: {error}") from error
+    def _columns(self, files: Sequence[Entry], format: FileFormat) -> StructType:
+        """What all of the files have, as far as they say it."""
+        if format.describes_itself:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-footers") as pool:
+                footers = list(pool.map(lambda entry: self._footer(entry, format), files))
+            return united([Shape.of(format, columns) for columns in footers])
+        opened = ((entry.path, partial(self._opened, entry)) for entry in files)
+        return csv_columns(opened, header=format.header) if format.name == "csv" else json_columns(opened)
 
+    def _opened(self, entry: Entry) -> Any:
+        return inflated(self._store.open_entry(entry), entry.path)
 
-def _arrow_schema(source: Any, format: FileFormat) -> pa.Schema:
-    match format.name:
-        case "parquet":
-            return pq.read_schema(source)
-        case "orc":
-            return orc_stripes.file_schema(source)
-        case "json":
-            return pa_json.read_json(source).schema
-        case _:
-            options = pa_csv.ReadOptions(autogenerate_column_names=not format.header)
-            quoting = pa_csv.ParseOptions(escape_char="\\", double_quote=False, newlines_in_values=True)
-            found = pa_csv.open_csv(source, read_options=options, parse_options=quoting).schema
-            # As Spark calls columns without names.
-            return found if format.header else pa.schema([pa.field(f"_c{n}", f.type) for n, f in enumerate(found)])
+    def _footer(self, entry: Entry, format: FileFormat) -> StructType:
+        with located(file=entry.path), self._store.open_entry(entry) as source:
+            try:
+                found = pq.read_schema(source) if format.name == "parquet" else orc_stripes.file_schema(source)
+                return from_arrow(found)
+            except pa.ArrowException as error:
+                raise BrokenDataFile(f"A file does not say which columns it has: {error}") from error
 
 
 def _partition(name: str, texts: Iterable[str | None]) -> StructField:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +22,6 @@ from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.trust import Trust
 
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _BATCH_ROWS = 65_536
 
 
@@ -43,11 +41,6 @@ class CsvOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def dialect(self) -> CsvDialect:
         return CsvDialect(delimiter=self.delimiter, quote=self.quote, escape=self.escape, null=self.null)
-
-
-def opened(file: pa.NativeFile, key: str) -> Any:
-    compression = _COMPRESSIONS.get(PurePosixPath(key).suffix.lower())
-    return file if compression is None else pa.CompressedInputStream(file, compression)
 
 
 def json_rows(stream: Any, schema: StructType) -> Iterator[Chunk]:

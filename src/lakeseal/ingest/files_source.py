@@ -25,6 +25,7 @@ from lakeseal.errors import (
     SourceNotFound,
     located,
 )
+from lakeseal.formats.compression import inflated
 from lakeseal.ingest import file_formats
 from lakeseal.ingest.file_formats import CsvOptions
 from lakeseal.ingest.schema_text import parse_schema
@@ -148,7 +149,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             self._check(unit)
 
     def _opened(self, key: str) -> Any:
-        return file_formats.opened(self._store.open_read(key), key)
+        return inflated(self._store.open_read(key), key)
 
     def _check(self, unit: WorkUnit) -> None:
         try:
