@@ -3,13 +3,17 @@
 The manifest `_manifest.json` is written last: it names the commit and every file with its size and checksum, so whoever
 reads by it sees one commit and nothing else. What the manifest before it names and this one does not is deleted after
 that; what neither names is not ours and stays. Files that are there already with the same content are not copied again.
-A run that was interrupted is simply run again.
+
+Before anything is copied, `_manifest.copying.json` says what is going to be. An export that fails takes its files away
+again, so that whoever reads the directory without the manifest finds the commit before it; where it could not (it was
+killed), the next export does, whichever commit it is of. A file that it was to replace is copied again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -17,11 +21,12 @@ from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.branches.store import BranchStore, Entry, entries_of
-from lakeseal.errors import BrokenDataFile, CorruptTable, InvalidArgument, ObjectNotFound, located
+from lakeseal.errors import BrokenDataFile, CorruptTable, InvalidArgument, LakesealError, ObjectNotFound, located
 from lakeseal.formats.shape import DIRECTORY
 from lakeseal.storage import Store
 
 MANIFEST = "_manifest.json"
+COPYING = "_manifest.copying.json"
 _THREADS = 8
 _BLOCK = 4 * 2**20
 
@@ -63,30 +68,65 @@ def export(store: BranchStore, ref: str, path: str, target: Store) -> ExportRepo
         entries = {entry.path[len(place) :]: entry for entry in _entries(store, commit, path)}
         if not entries:
             raise ObjectNotFound("There are no files to export", file=path or "/", hint="Check the path and the ref")
-        before = _manifest(target)
+        before = _manifest(target, MANIFEST)
+        left = _manifest(target, COPYING)
         known = {file.path: file for file in before.files} if before is not None else {}
+        # Whatever an export that did not end was to write may be half of it, or of another commit than the manifest's.
+        doubtful = {file.path for file in left.files} if left is not None else set()
         present = {meta.key: meta.size for meta in target.list(recursive=True)}
         missing = {
-            name: entry for name, entry in entries.items() if not _is_there(entry, known.get(name), present.get(name))
+            name: entry
+            for name, entry in entries.items()
+            if name in doubtful or not _is_there(entry, known.get(name), present.get(name))
         }
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-export") as pool:
-            for done in pool.map(lambda item: _copy(store, item[1], target, item[0]), missing.items()):
-                assert done is None
-        files = tuple(
-            ExportedFile(path=name, size=entry.size, checksum=entry.checksum) for name, entry in entries.items()
+        manifest = Manifest(
+            repository=store.uri, ref=ref, commit=commit, path=path.strip("/"), files=tuple(map(_told, entries.items()))
         )
-        manifest = Manifest(repository=store.uri, ref=ref, commit=commit, path=path.strip("/"), files=files)
-        target.put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        gone = [name for name in known if name not in entries and name in present]
+        if missing:
+            ours = {**dict.fromkeys(doubtful), **missing}
+            copying = tuple(
+                ExportedFile(path=name, size=0, checksum="") if entry is None else _told((name, entry))
+                for name, entry in ours.items()
+            )
+            target.put(COPYING, _encoded(msgspec.structs.replace(manifest, files=copying)))
+            try:
+                _copy_all(store, missing, target)
+            except BaseException:
+                _take_away(target, [name for name in ours if name not in known])
+                raise
+        target.put(MANIFEST, _encoded(manifest))
+        gone = [name for name in {**known, **dict.fromkeys(doubtful)} if name not in entries and name in present]
         target.delete(gone)
+        target.delete([COPYING])
     return ExportReport(
         commit=commit,
-        files=len(files),
+        files=len(entries),
         copied=len(missing),
         copied_bytes=sum(entry.size for entry in missing.values()),
-        kept=len(files) - len(missing),
+        kept=len(entries) - len(missing),
         deleted=len(gone),
     )
+
+
+def _told(named: tuple[str, Entry]) -> ExportedFile:
+    name, entry = named
+    return ExportedFile(path=name, size=entry.size, checksum=entry.checksum)
+
+
+def _encoded(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+
+
+def _copy_all(store: BranchStore, missing: Mapping[str, Entry], target: Store) -> None:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-export") as pool:
+        for done in pool.map(lambda item: _copy(store, item[1], target, item[0]), missing.items()):
+            assert done is None
+
+
+def _take_away(target: Store, names: list[str]) -> None:
+    # What cannot be done now is told by the file that stays, and done by the next export.
+    with contextlib.suppress(LakesealError, OSError):
+        target.delete(names)
 
 
 def _entries(store: BranchStore, commit: str, path: str) -> Iterator[Entry]:
@@ -100,16 +140,16 @@ def _is_there(entry: Entry, known: ExportedFile | None, size: int | None) -> boo
     return known is not None and (known.size, known.checksum) == entry.identity and size == entry.size
 
 
-def _manifest(target: Store) -> Manifest | None:
+def _manifest(target: Store, name: str) -> Manifest | None:
     try:
-        return typed_json.decode(target.get(MANIFEST), Manifest)
+        return typed_json.decode(target.get(name), Manifest)
     except ObjectNotFound:
         return None
     except msgspec.MsgspecError as error:
         raise CorruptTable(
             f"The manifest of an earlier export is malformed: {error}",
             table=target.uri,
-            file=MANIFEST,
+            file=name,
             hint="Delete it, or export to another directory",
         ) from error
 

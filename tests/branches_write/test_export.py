@@ -9,7 +9,7 @@ import pytest
 
 from lakeseal import Repository
 from lakeseal.errors import CorruptTable, InvalidArgument, ObjectNotFound
-from lakeseal.repository_export import MANIFEST, Manifest
+from lakeseal.repository_export import COPYING, MANIFEST, Manifest, export
 from lakeseal.storage import open_store
 from lakeseal.testing.faults import Fault, FaultyStore
 
@@ -67,8 +67,6 @@ def test_a_file_that_was_damaged_or_lost_in_between_is_copied_again(repo: Reposi
 
 
 def test_an_export_that_fails_leaves_the_manifest_before_it(repo: Repository, tmp_path: Path) -> None:
-    from lakeseal.repository_export import export
-
     out = tmp_path / "plain"
     repo.write(ROWS, "main", "orders", partition_by="p")
     repo.export("main", "orders", out)
@@ -81,6 +79,59 @@ def test_an_export_that_fails_leaves_the_manifest_before_it(repo: Repository, tm
     assert rows(out) == [1, 2, 3]
     repo.export("main", "orders", out)
     assert manifest(out).commit == repo.store.head("main")
+
+
+def plain(directory: Path) -> list[int]:
+    """What somebody reads who knows of no manifest."""
+    found: list[int] = sorted(ds.dataset(directory, format="parquet").to_table()["n"].to_pylist())
+    return found
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_an_export_that_fails_midway_leaves_no_rows_twice(repo: Repository, tmp_path: Path, nth: int) -> None:
+    out = tmp_path / "plain"
+    repo.write(ROWS, "main", "orders", partition_by="p")
+    repo.export("main", "orders", out)
+    repo.write(ROWS, "main", "orders", mode="overwrite", partition_by="p")
+    failing = FaultyStore(open_store(out), [Fault("close", "*", nth=nth)])
+    with pytest.raises(Exception, match="injected"):
+        export(repo.store, "main", "orders", failing)
+    assert plain(out) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_what_an_export_that_was_killed_left_is_removed_by_the_next_one(
+    repo: Repository, tmp_path: Path, back: bool
+) -> None:
+    out = tmp_path / "plain"
+    repo.write(ROWS, "main", "orders", partition_by="p")
+    repo.export("main", "orders", out)
+    repo.write(ROWS, "main", "orders", mode="overwrite", partition_by="p")
+    # Nothing can be deleted any more: as little as after a kill.
+    killed = FaultyStore(open_store(out), [Fault("close", "*", nth=3), Fault("delete", "*", times=99)])
+    with pytest.raises(Exception, match="injected"):
+        export(repo.store, "main", "orders", killed)
+    assert len(plain(out)) > 3
+    repo.write(ROWS.slice(0, 2), "main", "orders", mode="overwrite", partition_by="p")
+    report = repo.export("main~2" if back else "main", "orders", out)
+    assert plain(out) == rows(out) == ([1, 2, 3] if back else [1, 2])
+    assert report.files == len(list(out.rglob("*.parquet")))
+    assert not (out / COPYING).exists()
+
+
+def test_a_file_that_a_failed_export_replaced_is_copied_again(repo: Repository, tmp_path: Path) -> None:
+    out = tmp_path / "plain"
+    for n, texts in enumerate(((b"old", b"old"), (b"new", b"new"))):
+        for name, text in zip("ab", texts, strict=True):
+            repo.put("main", f"notes/{name}.txt", text)
+        if n == 0:
+            repo.tag("before", "main")
+            repo.export("main", "notes", out)
+    failing = FaultyStore(open_store(out), [Fault("close", "*b.txt")])
+    with pytest.raises(Exception, match="injected"):
+        export(repo.store, "main", "notes", failing)
+    repo.export("before", "notes", out)
+    assert [(out / f"{name}.txt").read_bytes() for name in "ab"] == [b"old", b"old"]
 
 
 def test_bad_exports_are_refused(repo: Repository, tmp_path: Path) -> None:
