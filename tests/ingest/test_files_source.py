@@ -170,3 +170,138 @@ def test_a_directory_that_is_not_there_and_a_schema_that_is_missing_are_mistakes
         FilesSource(path=str(tmp_path / "nowhere"), format="json", schema="id long").plan({})
     with pytest.raises(InvalidArgument, match="schema"):
         FilesSource(path=str(tmp_path), format="csv")
+
+
+NOT_UTF_8 = [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"]
+
+
+@pytest.mark.parametrize("wrong", NOT_UTF_8)
+@pytest.mark.parametrize("schema", ["id long, name string", "id long, name string, m map<string, int>", "id long"])
+def test_json_that_is_not_utf_8_is_set_aside(tmp_path: Path, wrong: bytes, schema: str) -> None:
+    (tmp_path / "a.json").write_bytes(b'{"id": 1, "name": "a"}\n{"id": 2, "name": "' + wrong + b'"}\n{"id": 3}')
+    rows, bad = read(FilesSource(path=str(tmp_path), format="json", schema=schema))
+    assert [row["id"] for row in rows] == [1, 3]
+    assert [(one.position, "UTF-8" in one.reason) for one in bad] == [("line 2", True)]
+
+
+@pytest.mark.parametrize("wrong", NOT_UTF_8)
+@pytest.mark.parametrize("count", [3, 5000])
+def test_csv_that_is_not_utf_8_is_set_aside(tmp_path: Path, wrong: bytes, count: int) -> None:
+    lines = [b"id,name", *(b"%d,x" % n for n in range(count)), b"-1," + wrong, b"-2,y", b""]
+    (tmp_path / "a.csv").write_bytes(b"\n".join(lines))
+    rows, bad = read(FilesSource(path=str(tmp_path), format="csv", schema="id long, name string"))
+    assert (len(rows), rows[-1]["id"]) == (count + 1, -2)
+    assert [(one.position, "UTF-8" in one.reason) for one in bad] == [(f"row {count + 1}", True)]
+
+
+def test_parquet_texts_that_are_not_utf_8_are_set_aside(tmp_path: Path) -> None:
+    texts = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    nested = pa.StructArray.from_arrays([texts], ["s"])
+    for column in (texts, nested):
+        pq.write_table(pa.table({"id": [1, 2, 3], "t": column}), tmp_path / "a.parquet")
+        kind = "string" if column is texts else "struct<s: string>"
+        rows, bad = read(FilesSource(path=str(tmp_path), format="parquet", schema=f"id long, t {kind}"))
+        assert [row["id"] for row in rows] == [1, 3]
+        assert [one.position for one in bad] == ["row 2"]
+
+
+def test_a_map_among_the_columns_changes_nothing_about_the_others(lake: Any) -> None:
+    schema = "a long, b decimal(20,10), c string, d date, t timestamp, m map<string, string>"
+    good = '{"a": 1, "b": 1234567890.0123456789, "c": true, "d": "2026-01-02", "t": "2026-01-02", "m": {"k": 1.50}}'
+    bad = [
+        '{"a": 1.7}',
+        '{"b": 0.12345678901}',
+        '{"a": 1, "a": 2}',
+        '{"m": {"k": 1, "k": 2}}',
+        '{"t": 5}',
+        '{"d": "x"}',
+    ]
+    lake.land("a.json", [good, *bad])
+    rows, refused = read(lake.files(schema=schema))
+    assert len(refused) == len(bad)
+    without = lake.files(schema=schema.partition(", m ")[0])
+    again, _ = read(without)
+    assert str(rows[0]["b"]) == "1234567890.0123456789"
+    assert (rows[0]["c"], str(rows[0]["d"]), rows[0]["m"]) == ("true", "2026-01-02", [("k", "1.50")])
+    assert again[0] == {name: value for name, value in rows[0].items() if name != "m"}
+
+
+CASTS = [
+    ("boolean", "1"),
+    ("boolean", "yes"),
+    ("timestamp", "1704103200"),
+    ("decimal(5,2)", "1.239"),
+    ("decimal(5,2)", "12345"),
+    ("float", "1e300"),
+    ("double", "1e400"),
+    ("long", "0x1F"),
+    ("long", "1.0"),
+    ("int", " 1"),
+    ("date", "2026-02-30"),
+    ("double", "inf"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), CASTS)
+def test_a_csv_value_that_spark_reads_otherwise_is_set_aside(tmp_path: Path, kind: str, text: str) -> None:
+    (tmp_path / "a.csv").write_text(f"id,v\n1,{text}\n2,\n")
+    rows, bad = read(FilesSource(path=str(tmp_path), format="csv", schema=f"id long, v {kind}"))
+    assert rows == [{"id": 2, "v": None}]
+    assert [one.record for one in bad] == [f"1,{text}"]
+
+
+def test_a_quote_that_is_never_closed_is_one_record_with_the_rest_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id,v\n1,"a"\n2,"b\n3,c\n')
+    rows, bad = read(FilesSource(path=str(tmp_path), format="csv", schema="id long, v string"))
+    assert rows == [{"id": 1, "v": "a"}]
+    assert [(one.position, one.record, one.reason) for one in bad] == [
+        ("row 2", '2,"b\n3,c', "A quote is never closed")
+    ]
+    (tmp_path / "a.csv").write_text('id,v\n1,"a"b\n2,c\n')
+    rows, bad = read(FilesSource(path=str(tmp_path), format="csv", schema="id long, v string"))
+    assert ([row["id"] for row in rows], len(bad)) == ([2], 1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind"),
+    [
+        (pa.array([1]), "boolean"),
+        (pa.array([1]), "timestamp"),
+        (pa.array([1]), "date"),
+        (pa.array([1.239]), "decimal(5,2)"),
+        (pa.array([1e300]), "float"),
+        (pa.array(["1"]), "long"),
+        (pa.array([1.0]), "long"),
+    ],
+)
+def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path, stored: pa.Array, kind: str) -> None:
+    pq.write_table(pa.table({"v": stored}), tmp_path / "a.parquet")
+    with pytest.raises(SchemaMismatch, match=r"a\.parquet"):
+        read(FilesSource(path=str(tmp_path), format="parquet", schema=f"v {kind}"))
+
+
+def test_a_parquet_value_that_does_not_fit_is_set_aside(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "v": [2**40, 5]}), tmp_path / "a.parquet")
+    rows, bad = read(FilesSource(path=str(tmp_path), format="parquet", schema="id long, v int"))
+    assert rows == [{"id": 2, "v": 5}]
+    assert [one.position for one in bad] == ["row 1"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("count", [2, 3000])
+def test_lines_end_as_they_do_for_spark(tmp_path: Path, end: str, count: int) -> None:
+    texts = [f'{{"id": {n}, "name": "a"}}' for n in range(count)]
+    (tmp_path / "a.json").write_bytes(("\ufeff" + end.join(texts)).encode())
+    rows, bad = read(FilesSource(path=str(tmp_path), format="json", schema="id long, name string"))
+    assert ([row["id"] for row in rows], bad) == ([*range(count)], [])
+    (tmp_path / "a.json").unlink()
+    (tmp_path / "a.csv").write_bytes(("\ufeff" + end.join(["id,name", *(f"{n},a" for n in range(count))])).encode())
+    rows, bad = read(FilesSource(path=str(tmp_path), format="csv", schema="id long, name string"))
+    assert ([row["id"] for row in rows], bad) == ([*range(count)], [])
+
+
+def test_a_compressed_file_that_was_cut_off_is_a_mistake_and_not_the_end(tmp_path: Path) -> None:
+    whole = gzip.compress(b'{"id": 1}\n' * 1000)
+    (tmp_path / "a.json.gz").write_bytes(whole[: len(whole) - 6])
+    with pytest.raises(Exception, match=r"a\.json\.gz|[Tt]runcated"):
+        read(FilesSource(path=str(tmp_path), format="json", schema="id long"))

@@ -143,7 +143,7 @@ def tame_text(chance: random.Random, kind: str) -> str:
         case "binary":
             return base64.b64encode(chance.randbytes(chance.randint(1, 9))).decode()
         case _:
-            return chance.choice([text for text in _TEXTS if text and "\ufeff" not in text])
+            return chance.choice([text for text in _TEXTS if text and text not in ("\ufeff", "\x00")])
 
 
 def json_file(chance: random.Random, schema: list[tuple[str, Any]], name: str) -> Landed:

@@ -6,9 +6,9 @@ has it; with a backslash, `\"` and `\\`, as Spark has it by itself. A field with
 and quotes in its midst included. A field of nothing, and the text that stands for null, are null; in quotes they are
 not.
 
-What is none of this is no record: something behind a closing quote, a quote that is never closed (all of the rest is
-then one record, as nobody can tell where it was to end), another number of fields than expected, bytes that are not
-UTF-8. Fields are found by a regular expression; where quotes and escapes are as they should be, which a second one
+What is none of this is no record: something behind a closing quote, a quote that is never closed, another number of
+fields than expected, bytes that are not UTF-8, and NUL, which Spark drops. Where a quote was not closed, or some lines
+later than it was meant to be, nobody can tell where the record was to end: all of the rest is one then. Fields are found by a regular expression; where quotes and escapes are as they should be, which a second one
 tells, Arrow reads thousands of records at once, and gives the same.
 """
 
@@ -43,6 +43,8 @@ class CsvDialect(Struct, frozen=True, kw_only=True):
     quote: str = '"'
     escape: str = '"'
     null: str = ""
+    takes_nul: bool = False
+    """Whether a text may have NUL in it, which Spark writes but drops when it reads."""
 
     def __post_init__(self) -> None:
         for what, sign in (("delimiter", self.delimiter), ("quote", self.quote), ("escape", self.escape)):
@@ -52,7 +54,7 @@ class CsvDialect(Struct, frozen=True, kw_only=True):
             raise InvalidArgument("The delimiter of CSV is another sign than quote and escape")
 
 
-SPARK = CsvDialect(escape="\\")
+SPARK = CsvDialect(escape="\\", takes_nul=True)
 
 
 class Torn(Struct, frozen=True, kw_only=True):
@@ -181,7 +183,7 @@ class CsvRecords:
                 looked_to = _match(self._signs.plain, self._buffer, at).end()
                 if looked_to == len(self._buffer) and not self._is_whole and self._buffer[-1:] == b"\r":
                     looked_to = at  # what follows may be the other half of the line's end
-                if looked_to - at > _WORTHWHILE and _is_text(self._buffer[at:looked_to]):
+                if looked_to - at > _WORTHWHILE and self._is_text(self._buffer[at:looked_to]):
                     loose.flush(pieces)
                     self._by_arrow(self._buffer[at:looked_to], pieces, torn)
                     at = looked_to
@@ -220,6 +222,8 @@ class CsvRecords:
                     return fields, size, "A quote is never closed"
                 text, at = found[0][1:-1], found.end()
                 if buffer[at : at + 1] not in (delimiter, b"\r", b"\n", b""):
+                    if b"\n" in text or b"\r" in text:
+                        return (fields, size, "A quote is not closed where it should be") if self._is_whole else None
                     reason = reason or "There is something behind a closing quote"
                     at = _match(signs.bare, buffer, at).end()
             else:
@@ -229,6 +233,8 @@ class CsvRecords:
                 fields.append(self._value(text, is_quoted))
             except UnicodeDecodeError as error:
                 reason = reason or f"It is not UTF-8: {error.reason}"
+            if b"\0" in text and not self._dialect.takes_nul:
+                reason = reason or "It has a NUL"
             if buffer[at : at + 1] == delimiter:
                 at += 1
                 continue
@@ -243,6 +249,14 @@ class CsvRecords:
                     return [], ended.end(), None
                 at = ended.end()
             return fields, at, reason
+
+    def _is_text(self, data: bytes) -> bool:
+        if b"\0" in data and not self._dialect.takes_nul:
+            return False
+        try:
+            return data.isascii() or bool(data.decode())
+        except UnicodeDecodeError:
+            return False
 
     def _value(self, text: bytes, is_quoted: bool) -> str | None:
         if not is_quoted:
@@ -379,13 +393,6 @@ def _match(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> re.Match[bytes
     found = pattern.match(buffer, at)
     assert found is not None
     return found
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        return data.isascii() or bool(data.decode())
-    except UnicodeDecodeError:
-        return False
 
 
 def _counted(found: int, expected: int) -> str:
