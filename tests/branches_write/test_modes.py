@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import datetime
+import gzip
+import io
 from decimal import Decimal
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakeseal import Repository
 from lakeseal.branches.store import Changes, Commit, Entry
 from lakeseal.errors import (
     AlreadyExists,
+    BrokenDataFile,
     InvalidArgument,
     InvalidPath,
+    LakesealError,
     ObjectNotFound,
     RefNotFound,
     SchemaMismatch,
@@ -163,6 +168,58 @@ def test_files_that_others_put_are_read_by_their_names(repo: Repository) -> None
     repo.put("main", "lines/a.json", b'{"n":1,"l":[1]}\n{"l":[]}\n')
     assert repo.to_arrow("main", "lines").to_pydict() == {"n": [1, None], "l": [[1], []]}
     assert repo.to_arrow("main", "lines/a.json").num_rows == 2
+
+
+def test_columns_of_files_that_others_put_are_those_of_all_files(repo: Repository) -> None:
+    texts = [b'{"n": 1}\n', b'{"n": 1.5, "s": "x"}\n{"n": 12345678901234567890}\n', b'{"o": {"a": 1}}\n']
+    for n, text in enumerate(texts):
+        repo.put("main", f"lines/{n}.json", text)
+    repo.put("main", "lines/3.json.gz", gzip.compress(b'{"o": {"b": [1, "x"]}}\n{"s": 7}'))
+    found = repo.to_arrow("main", "lines")
+    assert found.to_pydict() == {
+        "n": [1.0, 1.5, 12345678901234567890.0, None, None, None],
+        "s": [None, "x", None, None, None, "7"],
+        "o": [None, None, None, {"a": 1, "b": None}, {"a": None, "b": ["1", "x"]}, None],
+    }
+    texts = [b"1,2026-01-01,\n", b"2,2026-01-01 10:00:00,\nx,2026-01-02,true\n", b"12345678901234567890,,\n"]
+    for n, text in enumerate(texts):
+        repo.put("main", f"plain/{n}.csv", text)
+    found = repo.to_arrow("main", "plain")
+    assert found["_c0"].to_pylist() == ["1", "2", "x", "12345678901234567890"]
+    assert (str(found.schema.field("_c1").type), found["_c1"].null_count) == ("timestamp[us, tz=UTC]", 1)
+    assert found["_c2"].to_pylist() == [None, None, True, None]
+
+
+def test_files_that_cannot_be_read_together_are_refused_by_name(repo: Repository) -> None:
+    repo.put("main", "a/1.csv", b"x,y\n1,2\n")
+    repo.put("main", "a/2.csv", b"x,z\n1,2\n")
+    with pytest.raises(SchemaMismatch, match=r"2\.csv"):
+        repo.to_arrow("main", "a", header=True)
+    repo.put("main", "b/1.csv", b"1,2\n")
+    repo.put("main", "b/2.csv", b"1,2,3\n")
+    with pytest.raises(LakesealError, match=r"2\.csv"):
+        repo.to_arrow("main", "b")
+    repo.put("main", "c/1.json", b'{"a": 1}\n')
+    repo.put("main", "c/2.json", b'{"a": 1\n')
+    with pytest.raises(BrokenDataFile, match=r"2\.json"):
+        repo.to_arrow("main", "c")
+    with pytest.raises(BrokenDataFile, match="line 1: a: 1 is no timestamp"):
+        repo.to_arrow("main", "c/1.json", schema=pa.schema({"a": pa.timestamp("us", "UTC")}))
+    for n, column in enumerate((pa.array([1]), pa.array(["x"]))):
+        out = io.BytesIO()
+        pq.write_table(pa.table({"v": column}), out)
+        repo.put("main", f"d/{n}.parquet", out.getvalue())
+    with pytest.raises(SchemaMismatch, match="disagree"):
+        repo.to_arrow("main", "d")
+
+
+def test_a_compressed_file_that_was_cut_off_is_broken_and_not_shorter(repo: Repository) -> None:
+    whole = gzip.compress(b'{"a": 1}\n' * 1000)
+    repo.put("main", "out/a.json.gz", whole[: len(whole) - 6])
+    with pytest.raises(BrokenDataFile, match=r"a\.json\.gz"):
+        repo.to_arrow("main", "out", schema=pa.schema({"a": pa.int64()}))
+    with pytest.raises(BrokenDataFile, match=r"a\.json\.gz"):
+        repo.to_arrow("main", "out")
 
 
 @pytest.mark.parametrize(

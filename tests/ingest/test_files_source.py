@@ -303,5 +303,5 @@ def test_lines_end_as_they_do_for_spark(tmp_path: Path, end: str, count: int) ->
 def test_a_compressed_file_that_was_cut_off_is_a_mistake_and_not_the_end(tmp_path: Path) -> None:
     whole = gzip.compress(b'{"id": 1}\n' * 1000)
     (tmp_path / "a.json.gz").write_bytes(whole[: len(whole) - 6])
-    with pytest.raises(Exception, match=r"a\.json\.gz|[Tt]runcated"):
+    with pytest.raises(BadRecord, match=r"a\.json\.gz"):
         read(FilesSource(path=str(tmp_path), format="json", schema="id long"))

@@ -8,8 +8,10 @@ not.
 
 What is none of this is no record: something behind a closing quote, a quote that is never closed, another number of
 fields than expected, bytes that are not UTF-8, and NUL, which Spark drops. Where a quote was not closed, or some lines
-later than it was meant to be, nobody can tell where the record was to end: all of the rest is one then. Fields are found by a regular expression; where quotes and escapes are as they should be, which a second one
-tells, Arrow reads thousands of records at once, and gives the same.
+later than it was meant to be, nobody can tell where the record was to end: all of the rest is one then.
+
+Fields are found by a regular expression. Where quotes and escapes are as they should be, which a second one tells,
+Arrow reads thousands of records at once, and gives the same.
 """
 
 from __future__ import annotations
@@ -222,10 +224,11 @@ class CsvRecords:
                     return fields, size, "A quote is never closed"
                 text, at = found[0][1:-1], found.end()
                 if buffer[at : at + 1] not in (delimiter, b"\r", b"\n", b""):
-                    if b"\n" in text or b"\r" in text:
+                    behind = _match(signs.bare, buffer, at)
+                    if b"\n" in text or b"\r" in text or self._has_escape(behind[0]):
                         return (fields, size, "A quote is not closed where it should be") if self._is_whole else None
                     reason = reason or "There is something behind a closing quote"
-                    at = _match(signs.bare, buffer, at).end()
+                    at = behind.end()
             else:
                 found = _match(signs.bare, buffer, at)
                 text, at = found[0], found.end()
@@ -249,6 +252,9 @@ class CsvRecords:
                     return [], ended.end(), None
                 at = ended.end()
             return fields, at, reason
+
+    def _has_escape(self, text: bytes) -> bool:
+        return self._dialect.escape != self._dialect.quote and self._dialect.escape.encode() in text
 
     def _is_text(self, data: bytes) -> bool:
         if b"\0" in data and not self._dialect.takes_nul:

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeseal.errors import (
+    BadRecord,
+    BrokenDataFile,
     InvalidArgument,
     ObjectNotFound,
     SourceChanged,
@@ -137,16 +139,21 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         key = unit.partition
         with located(file=key):
             self._check(unit)
-            schema = self.row_schema()
-            match self.format:
-                case "json":
-                    yield from file_formats.json_rows(self._opened(key), schema)
-                case "csv":
-                    yield from file_formats.csv_rows(self._opened(key), schema, self.csv)
-                case "parquet":
-                    yield from file_formats.parquet_rows(self._store.open_read(key), schema)
+            try:
+                yield from self._chunks(key, self.row_schema())
+            except BrokenDataFile as error:
+                raise BadRecord(error.message, hint="Mend or remove it") from error
             # Whoever rewrote it meanwhile may have mixed old bytes with new ones.
             self._check(unit)
+
+    def _chunks(self, key: str, schema: StructType) -> Iterator[Chunk]:
+        match self.format:
+            case "json":
+                return file_formats.json_rows(self._opened(key), schema)
+            case "csv":
+                return file_formats.csv_rows(self._opened(key), schema, self.csv)
+            case "parquet":
+                return file_formats.parquet_rows(self._store.open_read(key), schema)
 
     def _opened(self, key: str) -> Any:
         return inflated(self._store.open_read(key), key)
