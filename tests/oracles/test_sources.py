@@ -6,14 +6,21 @@ not among the others are wrong. A record that is tame must be a row, and no reco
 
 from __future__ import annotations
 
+import decimal
+import math
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
+from lakeseal.errors import SchemaMismatch
 from lakeseal.formats.json_records import JsonRecords
 from lakeseal.ingest import FilesSource
 from lakeseal.ingest.file_formats import CsvOptions
@@ -21,7 +28,7 @@ from lakeseal.ingest.schema_text import parse_schema
 from oracles.rows import plain
 from oracles.seeds import case, cases
 from oracles.sessions import with_settings
-from oracles.source_files import LEAVES, Landed, csv_file, ddl, json_file, json_record, schema_of
+from oracles.source_files import LEAVES, TEXTS, Landed, csv_file, ddl, json_file, json_record, schema_of
 
 pytestmark = pytest.mark.spark
 
@@ -163,3 +170,99 @@ def as_spark_shows(rows: Counter[Any]) -> Counter[Any]:
         )
         found[tag, frozenset(shown)] += count
     return found
+
+
+TYPES = (
+    pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.float32(), pa.float64(), pa.bool_(),
+    pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.binary(), pa.binary(3), pa.date32(),
+    pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), pa.timestamp("us"), pa.timestamp("ms"), pa.decimal128(5, 2),
+    pa.decimal128(20, 0), pa.decimal128(38, 18),
+)  # fmt: skip
+
+
+def some_values(chance: random.Random, kind: pa.DataType, count: int) -> pa.Array:
+    t = pa.types
+    if t.is_dictionary(kind):
+        return some_values(chance, kind.value_type, count).dictionary_encode()
+    if t.is_string(kind) or t.is_large_string(kind):
+        data = [chance.choice(TEXTS).encode() for _ in range(count)]
+        if chance.random() < 0.1:
+            data[chance.randrange(count)] = b"a\xff"
+        made = pa.array([None if chance.random() < 0.1 else one for one in data], pa.binary()).view(pa.string())
+        return made if t.is_string(kind) else pa.LargeStringArray.from_buffers(*_large(made))
+    return pa.array([None if chance.random() < 0.1 else _value(chance, kind) for _ in range(count)], kind)
+
+
+def _large(texts: pa.Array) -> tuple[Any, ...]:
+    validity, offsets, data = texts.buffers()
+    wide = pa.array(np.frombuffer(offsets, np.int32).astype(np.int64))
+    return len(texts), wide.buffers()[1], data or pa.py_buffer(b""), validity, texts.null_count
+
+
+def _value(chance: random.Random, kind: pa.DataType) -> Any:
+    t = pa.types
+    if t.is_integer(kind):
+        low, high = (0, 2**kind.bit_width - 1) if t.is_unsigned_integer(kind) else (-(2 ** (kind.bit_width - 1)), 0)
+        high = high or -low - 1
+        return chance.choice((low, high, 0, 1, chance.randint(low, high), chance.randint(-min(-low, 100), 100) % 100))
+    if t.is_float32(kind):
+        return chance.choice((0.5, -0.0, math.nan, math.inf, 3.4028234663852886e38, 1.5e-45))
+    if t.is_floating(kind):
+        return chance.choice((0.1, -0.0, math.nan, -math.inf, 1e300, 5e-324, 16777217.0))
+    if t.is_boolean(kind):
+        return chance.random() < 0.5
+    if t.is_fixed_size_binary(kind):
+        return chance.randbytes(3)
+    if t.is_binary(kind):
+        return chance.randbytes(chance.randint(0, 5))
+    if t.is_date(kind):
+        return chance.randint(-100_000, 100_000)
+    if t.is_timestamp(kind):
+        return chance.randint(-(10**12), 10**12) * (1000 if kind.unit == "us" else 1)
+    whole = chance.randint(-(10**kind.precision) + 1, 10**kind.precision - 1)
+    return decimal.Decimal(whole).scaleb(-kind.scale, decimal.Context(prec=50))
+
+
+def test_parquet_columns_are_read_as_by_spark_or_refused(spark: Any, tmp_path: Path) -> None:
+    """One column in a file, read as a type that may be another. What we do not refuse Spark reads alike; where Spark
+    refuses it, our values are the file's."""
+    for seed in cases(1, 1000 // FILES):
+        with case(seed) as chance, with_settings(spark, _UTC):
+            wanted = chance.choice(LEAVES)
+            folder = tmp_path / str(seed)
+            folder.mkdir()
+            for n in range(FILES):
+                kind = chance.choice(TYPES)
+                column = some_values(chance, kind, chance.randint(1, 12))
+                written = pa.table({"id": range(len(column)), "c": column})
+                one = folder / str(n)
+                one.mkdir()
+                pq.write_table(
+                    written, one / "a.parquet", compression=chance.choice(("snappy", "zstd", "gzip", "none"))
+                )
+                schema = f"id long, c {wanted}"
+                try:
+                    ((rows, bad),) = by_us(FilesSource(path=str(one), format="parquet", schema=schema)).values()
+                except SchemaMismatch:
+                    continue
+                assert rows.total() + len(bad) == len(column)
+                try:
+                    right = counted(spark.read.schema(schema).parquet(str(one)).toArrow())
+                except PySparkException:
+                    right = counted(micros(written))
+                wrong = rows - right
+                assert not wrong, f"{kind} as {wanted}: {some(wrong)}, not {some(right)}"
+
+
+def counted(table: pa.Table) -> Counter[Any]:
+    return Counter(plain(row) for row in rows_of(table))
+
+
+def micros(table: pa.Table) -> pa.Table:
+    column = table["c"]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string())
+    texts = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return table.set_column(1, "c", column.cast(pa.large_binary()) if texts else column)

@@ -30,7 +30,6 @@ _LOGICAL: dict[str, DataType] = {
     "timestamp-micros": types.TIMESTAMP,
     "local-timestamp-millis": types.TIMESTAMP_NTZ,
     "local-timestamp-micros": types.TIMESTAMP_NTZ,
-    "uuid": types.STRING,
 }
 
 
@@ -82,6 +81,21 @@ def _unsupported(schema: Any) -> InvalidArgument:
     return InvalidArgument(f"No column can hold the Avro type {text}", hint="Read the value as bytes and decode it")
 
 
+def _as_stored(schema: Any) -> Any:
+    """Without the meanings that no column has (uuid, time, duration): the values are then what is stored."""
+    if isinstance(schema, list):
+        return [_as_stored(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    is_known = schema.get("logicalType") in (*_LOGICAL, "decimal")
+    nested = ("type", "items", "values", "fields")
+    return {
+        name: _as_stored(value) if name in nested else value
+        for name, value in schema.items()
+        if is_known or name != "logicalType"
+    }
+
+
 def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | None], Any]:
     """Decodes one value: by a writer's schema, given as text, or by the reader's own."""
     try:
@@ -91,13 +105,13 @@ def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | Non
             "fastavro is not installed", hint="pip install 'lakeseal[kafka]', on executors too"
         ) from error
     try:
-        reader = fastavro.parse_schema(dict(reader_schema))
+        reader = fastavro.parse_schema(_as_stored(reader_schema))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
         raise InvalidArgument(f"This is no Avro schema: {error}") from None
 
     @lru_cache(maxsize=100)
     def written_by(text: str) -> Any:
-        return fastavro.parse_schema(msgspec.json.decode(text))
+        return fastavro.parse_schema(_as_stored(msgspec.json.decode(text)))
 
     def decode(value: bytes, writer: str | None) -> Any:
         stream = io.BytesIO(value)
