@@ -144,9 +144,8 @@ def _is_same(value: Any, stored: Any) -> bool:
         case bool(), _:
             return stored in (int(value), str(value).lower(), str(value), str(value).upper())
         case float(), str():
-            return math.isnan(value) or str(value) == str(
-                float(stored.replace("Infinity", "inf").replace("Inf", "inf"))
-            )
+            told = float(re.sub("Inf(inity)?", "inf", stored))
+            return math.isnan(value) if math.isnan(told) else math.isclose(value, told, rel_tol=1e-6, abs_tol=1e-44)
         case float(), _:
             return abs(value - stored) <= 1e-6 * abs(stored)
         case int() | decimal.Decimal(), _:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from lakeseal.errors import BadRecord as BadRecordError
-from lakeseal.errors import BrokenDataFile, SchemaMismatch
+from lakeseal.errors import BrokenDataFile, InvalidInput, SchemaMismatch
 from lakeseal.formats.csv_records import CsvDialect, CsvRows, line
 from lakeseal.formats.json_lines import lines
 from lakeseal.formats.json_records import JsonRecords
@@ -80,7 +80,7 @@ def parquet_rows(file: pa.NativeFile, schema: StructType) -> Iterator[Chunk]:
                 check_texts(piece)
                 return piece
 
-            parsed = judged(batch.num_rows, part, (BrokenDataFile, pa.ArrowInvalid))
+            parsed = judged(batch.num_rows, part, (BrokenDataFile, InvalidInput))
             bad = tuple(
                 BadRecord(reason=one.reason, record=shown(str(_values(batch, one.at))), position=f"row {row + one.at}")
                 for one in parsed.misfits

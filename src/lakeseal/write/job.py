@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, OutOfSpace, StorageError
 from lakeseal.formats.file_format import PARQUET, FileFormat
-from lakeseal.protocol.file_stats import STRING_PREFIX
+from lakeseal.formats.records import check_texts
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.protocol.stats import DEFAULT_INDEXED_COLUMNS, indexed_columns
 from lakeseal.storage import StoreSpec
@@ -176,6 +176,7 @@ class TaskRows:
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = self._normalizer.apply(batch)
+        check_texts(rows)
         self._constraints.check(_of_table(rows) if self._cdc else rows)
         return _with_inserts(rows) if self._insert_changes else rows
 
