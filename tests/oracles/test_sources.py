@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from lakeseal.errors import SchemaMismatch
+from lakeseal import Repository
+from lakeseal.errors import LakesealError, SchemaMismatch
 from lakeseal.formats.json_records import JsonRecords
 from lakeseal.ingest import FilesSource
 from lakeseal.ingest.file_formats import CsvOptions
@@ -28,7 +29,7 @@ from lakeseal.ingest.schema_text import parse_schema
 from oracles.rows import plain
 from oracles.seeds import case, cases
 from oracles.sessions import with_settings
-from oracles.source_files import LEAVES, TEXTS, Landed, csv_file, ddl, json_file, json_record, schema_of
+from oracles.source_files import LEAVES, TEXTS, Landed, csv_file, ddl, json_file, json_record, schema_of, tame_text
 
 pytestmark = pytest.mark.spark
 
@@ -266,3 +267,69 @@ def micros(table: pa.Table) -> pa.Table:
         column = column.cast(pa.string())
     texts = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return table.set_column(1, "c", column.cast(pa.large_binary()) if texts else column)
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_columns_that_nobody_stated_are_learnt_from_all_files_as_by_spark(
+    spark: Any, tmp_path: Path, format: str
+) -> None:
+    """Where we read a directory, the values are those of Spark's inference over all of its files."""
+    read = 0
+    for seed in cases(2, 60):
+        with case(seed) as chance, with_settings(spark, _UTC):
+            repo = Repository.create(tmp_path / f"repo-{format}-{seed}")
+            folder = tmp_path / f"{format}-{seed}"
+            leaves = ("long", "double", "boolean", "string", "date", "timestamp", "decimal(20,0)")
+            files = []
+            for n in range(chance.randint(2, 5)):
+                # Each file has its own idea of what the columns are.
+                columns = [("id", "long"), *((f"c{k}", chance.choice(leaves)) for k in range(3))]
+                name = f"{n}.{format}{chance.choice(('', '.gz'))}"
+                count = chance.randint(1, 6)
+                if format == "json":
+                    lines = [json_record(chance, columns, k, is_tame=True) for k in range(count)]
+                else:
+                    cells = [[str(k), *(tame_text(chance, kind) for _, kind in columns[1:])] for k in range(count)]
+                    lines = [",".join(csv_quoted(cell) for cell in row).encode() for row in cells]
+                files.append(Landed(name, b"\n".join(lines) + b"\n", count, count))
+            for file in land(folder, files):
+                repo.put("main", f"out/{file.name}", file.stored)
+            try:
+                ours = repo.to_arrow("main", "out")
+            except LakesealError:
+                continue
+            read += 1
+            options = {"inferSchema": True, "escape": "\\"} if format == "csv" else {}
+            theirs = getattr(spark.read.options(**options), format)(str(folder)).toArrow()
+            assert sorted(ours.schema.names) == sorted(theirs.schema.names)
+            found = Counter(plain(row) for row in rows_of(ours))
+            assert found == Counter(plain(row) for row in rows_of(theirs)), f"{ours.schema} {theirs.schema}"
+            assert repo.to_spark(spark, "main", "out").count() == ours.num_rows
+    assert read
+
+
+def csv_quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if any(sign in text for sign in '",\\') or text != text.strip() else text
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "UTC", "+05:30"])
+def test_moments_without_a_zone_are_in_the_sessions(spark: Any, tmp_path: Path, zone: str) -> None:
+    repo = Repository.create(tmp_path / "repo")
+    texts = ["2024-01-01 10:00:00", "2024-07-01T10:00:00.5", "2024-03-10 02:30:00", "2024-11-03 01:30:00", "2024-01-01"]
+    texts += [f"{text}+02:00" for text in texts[:4]]
+    land(tmp_path / "csv", [Landed("a.csv", "\n".join(texts).encode(), None, 0)])
+    land(tmp_path / "json", [Landed("a.json", "\n".join(f'{{"t": "{text}"}}' for text in texts).encode(), None, 0)])
+    for kind in ("csv", "json"):
+        repo.put("main", f"{kind}/a.{kind}", (tmp_path / kind / f"a.{kind}").read_bytes())
+        with with_settings(spark, {"spark.sql.session.timeZone": zone}):
+            right = getattr(spark.read.schema("t timestamp"), kind)(str(tmp_path / kind)).toArrow()
+            schema = from_ddl("t timestamp")
+            found = repo.to_spark(spark, "main", kind, schema=schema).toArrow()
+            assert sorted(found["t"].cast(pa.int64()).to_pylist()) == sorted(right["t"].cast(pa.int64()).to_pylist())
+
+
+def from_ddl(text: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(text)

@@ -8,7 +8,8 @@ none. Of Spark's spellings only those are taken that every reader of Spark takes
 - fractions with or without an exponent, `NaN` and `Infinity`
 - `true` and `false`, in any case
 - `2026-01-31`; and `2026-01-31 10:00:00.123456+01:00` with `T` or a blank, where the parts from the time on may be left
-  out, digits beyond microseconds are cut as Spark cuts them, and a moment without a zone is in UTC
+  out, digits beyond microseconds are cut as Spark cuts them, and a moment without a zone is in the reader's, which is
+  UTC unless a session has another
 """
 
 from __future__ import annotations
@@ -65,19 +66,21 @@ JSON_NAMES: Mapping[str, float] = {
 }
 
 
-def parse(texts: pa.Array, data_type: DataType, names: Mapping[str, float] = CSV_NAMES) -> pa.Array:
+def parse(
+    texts: pa.Array, data_type: DataType, names: Mapping[str, float] = CSV_NAMES, *, zone: str = "UTC"
+) -> pa.Array:
     """The values of texts; null where a text is null or stands for none. `names` are numbers that have no digits."""
     arrow = to_arrow_type(data_type)
     if pa.types.is_string(arrow):
         return texts.cast(arrow)
-    found = _quickly(texts, arrow)
+    found = _quickly(texts, arrow, zone)
     if found is not None:
         return found
-    one = scalar(data_type, names)
+    one = scalar(data_type, names, zone=zone)
     return pa.array([None if text is None else one(text) for text in texts.to_pylist()], arrow)
 
 
-def scalar(data_type: DataType, names: Mapping[str, float] = CSV_NAMES) -> Parse:
+def scalar(data_type: DataType, names: Mapping[str, float] = CSV_NAMES, *, zone: str = "UTC") -> Parse:
     """The same for one text. Moments are microseconds, and days are days, since 1970."""
     match data_type:
         case PrimitiveType(name="string"):
@@ -95,7 +98,7 @@ def scalar(data_type: DataType, names: Mapping[str, float] = CSV_NAMES) -> Parse
         case PrimitiveType(name="date"):
             return lambda text: parse_day(text) if _DAY.fullmatch(text) else None
         case PrimitiveType(name="timestamp"):
-            return lambda text: parse_micros(text, zoned=True) if _MOMENT.fullmatch(text) else None
+            return _moment(zone)
         case PrimitiveType(name="timestamp_ntz"):
             return lambda text: parse_micros(text, zoned=False) if _LOCAL.fullmatch(text) else None
         case PrimitiveType(name="binary"):
@@ -131,7 +134,7 @@ def unfit(text: Any, data_type: DataType) -> str:
     return f"{shown!r} is no {data_type}"
 
 
-def _quickly(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
+def _quickly(texts: pa.Array, arrow: pa.DataType, zone: str) -> pa.Array | None:
     """By Arrow, where all texts are of a kind that it reads as Spark does; None where that is not so."""
     t = pa.types
     try:
@@ -147,9 +150,10 @@ def _quickly(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
         if t.is_date(arrow):
             return texts.cast(arrow) if _all_match(texts, _PLAIN_DAY) else None
         if t.is_timestamp(arrow):
-            if _all_match(texts, _PLAIN_LOCAL):
+            if arrow.tz is not None and _all_match(texts, _PLAIN_MOMENT):
+                return texts.cast(arrow)
+            if (arrow.tz is None or zone == "UTC") and _all_match(texts, _PLAIN_LOCAL):
                 return texts.cast(pa.timestamp("us")).cast(pa.int64()).cast(arrow)
-            return texts.cast(arrow) if arrow.tz is not None and _all_match(texts, _PLAIN_MOMENT) else None
     except pa.ArrowInvalid:
         pass
     return None
@@ -157,6 +161,15 @@ def _quickly(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
 
 def _all_match(texts: pa.Array, pattern: str) -> bool:
     return pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not False
+
+
+def _moment(zone: str) -> Parse:
+    def parse(text: str) -> int | None:
+        if _LOCAL.fullmatch(text):
+            return parse_micros(f"{text} {zone}", zoned=True)
+        return parse_micros(text, zoned=True) if _MOMENT.fullmatch(text) else None
+
+    return parse
 
 
 def _whole(bits: int) -> Parse:

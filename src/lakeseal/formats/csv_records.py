@@ -342,8 +342,12 @@ class _Loose:
 class CsvRows:
     """The rows of one file by the columns that are wanted of it, found by their names."""
 
-    def __init__(self, source: Any, fields: Sequence[StructField], dialect: CsvDialect, *, header: bool) -> None:
+    def __init__(
+        self, source: Any, fields: Sequence[StructField], dialect: CsvDialect, *, header: bool, zone: str = "UTC"
+    ) -> None:
+        """`zone` is that of moments without one."""
         self._fields = fields
+        self._zone = zone
         self._schema = to_arrow(StructType(tuple(fields)))
         self._records = CsvRecords(source, dialect, None if header else [field.name for field in fields])
         self._places = [self._place(field.name) for field in fields] if self._records.names else []
@@ -371,7 +375,7 @@ class CsvRows:
         wrong: dict[int, str] = {}
         for place, field in zip(self._places, self._fields, strict=True):
             texts = block.columns[place] if field.type == STRING else _without_empty(block.columns[place])
-            values = cells.parse(texts, field.type)
+            values = cells.parse(texts, field.type, zone=self._zone)
             columns.append(values)
             if values.null_count > texts.null_count:
                 for n, (text, valid) in enumerate(zip(texts.to_pylist(), values.is_valid().to_pylist(), strict=True)):

@@ -46,9 +46,11 @@ def header(fields: Sequence[StructField]) -> bytes:
     return ",".join(_quoted(names).to_pylist()).encode() + b"\n"
 
 
-def decoded(source: Any, fields: Sequence[StructField], *, has_header: bool) -> Iterator[pa.RecordBatch]:
+def decoded(
+    source: Any, fields: Sequence[StructField], *, has_header: bool, zone: str = "UTC"
+) -> Iterator[pa.RecordBatch]:
     """The rows of a file in the types of the fields; `BrokenDataFile` names the first record that is no such row."""
-    for block, parsed in CsvRows(source, fields, SPARK, header=has_header).read():
+    for block, parsed in CsvRows(source, fields, SPARK, header=has_header, zone=zone).read():
         for torn in block.torn:
             raise unreadable(f"row {torn.row}", torn.reason)
         for misfit in parsed.misfits:

@@ -48,9 +48,9 @@ def encoded(rows: pa.Table, fields: Sequence[StructField]) -> Iterator[bytes]:
         yield _ENCODER.encode_lines(list(_objects(names, columns, batch.num_rows)))
 
 
-def decoded(source: BinaryIO, fields: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
+def decoded(source: BinaryIO, fields: Sequence[StructField], *, zone: str = "UTC") -> Iterator[pa.RecordBatch]:
     """The rows of a file in the types of the fields; `BrokenDataFile` names the first line that is no such row."""
-    records = JsonRecords(StructType(tuple(fields)))
+    records = JsonRecords(StructType(tuple(fields)), zone=zone)
     for block in lines(source):
         parsed = records.parse(block.texts)
         for misfit in parsed.misfits:

@@ -40,7 +40,7 @@ from lakeseal.protocol.schema import (
     StructType,
 )
 
-_AT_ONCE = 8192
+_AT_ONCE = 16_384
 _DEEPEST = 500
 _MOST_DIGITS = 1000
 _BLANKS = b" \t\r\n"
@@ -88,12 +88,14 @@ _RAW_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class JsonRecords:
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, *, zone: str = "UTC") -> None:
+        """`zone` is that of moments without one."""
         self.schema = to_arrow(schema)
+        self._zone = zone
         self._fields = schema.fields
         for field in schema.fields:
             _check(field.type, field.name)
-        self._convert = _struct(schema.fields)
+        self._convert = _struct(schema.fields, zone)
         self._is_quick = not any(_contains_map(field.type) for field in schema.fields)
         self._wire = pa.schema([pa.field(f.name, _wire(f.type)) for f in schema.fields])
         self._options = pj.ParseOptions(
@@ -140,7 +142,9 @@ class JsonRecords:
             if not all(text[:1] == b"{" and text[-1:] == b"}" for text in texts):
                 return None
         together = b"\n".join(texts)
-        if any(map(_is_doubtful, texts)) or (b"Inf" in together and _ODD_NAMES.search(together)):
+        if max(map(len, texts)) > _DEEPEST and any(map(_is_doubtful, texts)):
+            return None
+        if b"Inf" in together and _ODD_NAMES.search(together):
             return None
         try:
             if not together.isascii():
@@ -154,7 +158,7 @@ class JsonRecords:
             if table.num_rows != len(texts):
                 return None
             rows = table.combine_chunks().to_batches()[0]
-            columns = [_typed(rows[field.name], field.type) for field in self._fields]
+            columns = [_typed(rows[field.name], field.type, self._zone) for field in self._fields]
         except (pa.ArrowException, ValueError):
             return None
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -270,15 +274,15 @@ def _wire(data_type: DataType) -> pa.DataType:
             return to_arrow_type(data_type)
 
 
-def _typed(array: pa.Array, data_type: DataType) -> pa.Array:
+def _typed(array: pa.Array, data_type: DataType, zone: str) -> pa.Array:
     """What Arrow's parser gave in the type that was asked for; `ValueError` where a value is doubtful."""
     arrow = to_arrow_type(data_type)
     match data_type:
         case StructType(fields=fields):
-            parts = [_typed(array.field(n), field.type) for n, field in enumerate(fields)]
+            parts = [_typed(array.field(n), field.type, zone) for n, field in enumerate(fields)]
             return pa.StructArray.from_arrays(parts, fields=list(arrow), mask=pc.is_null(array))
         case ArrayType(element=element):
-            inner = _typed(array.values, element)
+            inner = _typed(array.values, element, zone)
             made = pa.ListArray.from_arrays(array.offsets, inner, mask=pc.is_null(array))
             return made.cast(arrow)
         case PrimitiveType(name="float" | "double"):
@@ -290,7 +294,7 @@ def _typed(array: pa.Array, data_type: DataType) -> pa.Array:
             array.validate(full=True)
             return array
         case PrimitiveType(name="date" | "timestamp" | "timestamp_ntz" | "binary"):
-            made = cells.parse(array, data_type)
+            made = cells.parse(array, data_type, zone=zone)
             if made.null_count > array.null_count:
                 raise ValueError
             return made
@@ -298,14 +302,14 @@ def _typed(array: pa.Array, data_type: DataType) -> pa.Array:
             return array
 
 
-def _converter(data_type: DataType) -> Convert:
+def _converter(data_type: DataType, zone: str) -> Convert:
     match data_type:
         case StructType(fields=fields):
-            return _struct(fields)
+            return _struct(fields, zone)
         case ArrayType(element=element):
-            return _array(element)
+            return _array(element, zone)
         case MapType(value=value):
-            return _map(value)
+            return _map(value, zone)
         case PrimitiveType(name="string"):
             return _string
         case PrimitiveType(name="boolean"):
@@ -320,12 +324,12 @@ def _converter(data_type: DataType) -> Convert:
         case DecimalType():
             return _leaf(data_type, lambda value: not isinstance(value, _Constant))
         case _:
-            return _leaf(data_type, lambda value: not isinstance(value, _Number | _Constant))
+            return _leaf(data_type, lambda value: not isinstance(value, _Number | _Constant), zone)
 
 
-def _leaf(data_type: DataType, is_kind: Callable[[str], bool]) -> Convert:
+def _leaf(data_type: DataType, is_kind: Callable[[str], bool], zone: str = "UTC") -> Convert:
     """A type whose values are texts or numbers; `is_kind` says which of them."""
-    parse = cells.scalar(data_type, cells.JSON_NAMES)
+    parse = cells.scalar(data_type, cells.JSON_NAMES, zone=zone)
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -364,8 +368,8 @@ def _whole_text(value: str) -> str:
     return str(value)
 
 
-def _struct(fields: Sequence[StructField]) -> Convert:
-    converts = {field.name: _converter(field.type) for field in fields}
+def _struct(fields: Sequence[StructField], zone: str) -> Convert:
+    converts = {field.name: _converter(field.type, zone) for field in fields}
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -386,8 +390,8 @@ def _struct(fields: Sequence[StructField]) -> Convert:
     return convert
 
 
-def _array(element: DataType) -> Convert:
-    inner = _converter(element)
+def _array(element: DataType, zone: str) -> Convert:
+    inner = _converter(element, zone)
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -399,8 +403,8 @@ def _array(element: DataType) -> Convert:
     return convert
 
 
-def _map(item: DataType) -> Convert:
-    inner = _converter(item)
+def _map(item: DataType, zone: str) -> Convert:
+    inner = _converter(item, zone)
 
     def convert(value: Any) -> Any:
         if value is None:

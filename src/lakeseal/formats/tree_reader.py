@@ -49,6 +49,8 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
     shapes: tuple[Shape, ...] = ()
     columns: tuple[str, ...] | None = None
     """In this order; None for all."""
+    zone: str = "UTC"
+    """Of moments in texts that name none."""
 
     @property
     def table(self) -> ReadSpec:
@@ -105,7 +107,7 @@ class TreeReader:
         store, key = self._tables.locate(_located(file.address))
         with store.open_read(key) as opened:
             source = opened if shape.format == "orc" else inflated(opened, file.path)
-            for batch in _decoded(source, shape, stored):
+            for batch in _decoded(source, shape, stored, self._spec.zone):
                 values = dict(
                     zip(
                         (field.name for field in wanted),
@@ -123,12 +125,12 @@ class TreeReader:
         return BrokenDataFile(f"A file cannot be read: {error}", table=self._store.uri, file=file.path)
 
 
-def _decoded(source: Any, shape: Shape, stored: Sequence[StructField], limit: int) -> Iterator[pa.RecordBatch]:
+def _decoded(source: Any, shape: Shape, stored: Sequence[StructField], zone: str) -> Iterator[pa.RecordBatch]:
     match shape.format:
         case "csv":
-            return csv_text.decoded(source, stored, has_header=shape.header)
+            return csv_text.decoded(source, stored, has_header=shape.header, zone=zone)
         case "json":
-            return json_lines.decoded(source, stored, limit)
+            return json_lines.decoded(source, stored, zone=zone)
         case _:
             return orc_stripes.decoded(source, stored)
 

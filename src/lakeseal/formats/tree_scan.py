@@ -52,6 +52,10 @@ class TreeScan(Struct, frozen=True, kw_only=True):
         spec.table.wanted()
         return msgspec.structs.replace(self, spec=spec)
 
+    def at_zone(self, zone: str) -> TreeScan:
+        """With this as the zone of moments in texts that name none."""
+        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, zone=zone))
+
 
 def scan(
     store: BranchStore,

@@ -25,7 +25,7 @@ from lakeseal.write.branch_write import BranchWriteCommand
 _LAKEFS = "lakefs://"
 _LEDGER = "LAKESEAL_LEDGER"
 _PLACE = ("path", "ledger", "directory", "fileFormat", "header")
-_READ = (*_PLACE, "ref")
+_READ = (*_PLACE, "ref", "timeZone")
 _WRITE = (
     *_PLACE,
     "branch",
@@ -70,6 +70,8 @@ class TreeReadOptions(Struct, frozen=True, kw_only=True):
     directory: str = ""
     format: str | None = None
     header: bool = False
+    zone: str = "UTC"
+    """Of moments in texts that name none. A source of Spark is not told the session's."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> TreeReadOptions:
@@ -83,11 +85,13 @@ class TreeReadOptions(Struct, frozen=True, kw_only=True):
             directory=given.text("directory") or "",
             format=lowered(given.text("fileFormat")),
             header=given.flag("header"),
+            zone=given.text("timeZone") or "UTC",
         )
 
     def scan(self, schema: StructType | None = None) -> TreeScan:
         store = self.place.open()
-        return scan(store, self.ref, self.directory, schema=schema, format=self.format, header=self.header)
+        found = scan(store, self.ref, self.directory, schema=schema, format=self.format, header=self.header)
+        return found.at_zone(self.zone)
 
 
 class TreeSinkOptions(Struct, frozen=True, kw_only=True):

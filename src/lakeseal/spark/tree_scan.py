@@ -51,5 +51,5 @@ def tree_splits(files: Sequence[TreeFile], *, max_bytes: int = MAX_SPLIT_BYTES) 
 
 
 def to_spark(spark: SparkSession, scan: TreeScan) -> DataFrame:
-    task = TreeTask.of(scan)
+    task = TreeTask.of(scan.at_zone(str(spark.conf.get("spark.sql.session.timeZone", "UTC"))))
     return run_in_tasks(spark, task, tree_splits(scan.files), f"read of {scan.path} in {scan.store.uri}")
