@@ -82,7 +82,11 @@ def lines(source: Any) -> Iterator[Lines]:
         split = text[:end].splitlines()
         kept = [n for n, line in enumerate(split) if line.strip(_BLANKS)]
         if kept:
-            yield Lines(texts=[split[n] for n in kept], numbers=[number + n for n in kept], size=end)
+            yield Lines(
+                texts=[split[n] for n in kept],
+                numbers=[number + n for n in kept],
+                size=sum(len(split[n]) for n in kept),
+            )
         number += len(split)
         if not block:
             return

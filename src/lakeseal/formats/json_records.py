@@ -41,6 +41,7 @@ from lakeseal.protocol.schema import (
 )
 
 _AT_ONCE = 16_384
+_DOUBTFUL = 256
 _DEEPEST = 500
 _MOST_DIGITS = 1000
 _BLANKS = b" \t\r\n"
@@ -104,12 +105,20 @@ class JsonRecords:
 
     def parse(self, texts: Sequence[bytes]) -> Parsed:
         """One JSON object per text."""
-        parts = [(first, self._part(texts[first : first + _AT_ONCE])) for first in range(0, len(texts), _AT_ONCE)]
+        return self._parts(texts, _AT_ONCE)
+
+    def _parts(self, texts: Sequence[bytes], size: int) -> Parsed:
+        parts = [(first, self._part(texts[first : first + size])) for first in range(0, len(texts), size)]
         return joined(parts, self.schema)
 
     def _part(self, texts: Sequence[bytes]) -> Parsed:
         rows = self._by_arrow(texts) if self._is_quick else None
-        return self._strictly(texts) if rows is None else Parsed(rows=rows)
+        if rows is not None:
+            return Parsed(rows=rows)
+        # Most of the neighbours of a doubtful record are not.
+        if self._is_quick and len(texts) > _DOUBTFUL:
+            return self._parts(texts, _DOUBTFUL)
+        return self._strictly(texts)
 
     def _strictly(self, texts: Sequence[bytes]) -> Parsed:
         rows, misfits, kept = [], [], []
