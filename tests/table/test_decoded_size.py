@@ -15,7 +15,8 @@ import pytest
 
 import lakeseal
 from lakeseal import Table, Trust, errors
-from lakeseal.ingest.file_formats import json_lines, opened, parquet_rows
+from lakeseal.formats.compression import inflated
+from lakeseal.ingest.file_formats import json_rows, parquet_rows
 from lakeseal.protocol.schema import LONG, STRING, StructField, StructType
 
 MEGABYTE = 2**20
@@ -150,7 +151,7 @@ def test_one_long_line_of_a_compressed_json_file_is_refused_when_it_is_ingested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = long_line(tmp_path / "a.json.gz", 8 * MEGABYTE)
-    read = lambda: list(json_lines(opened(pa.OSFile(str(file)), file.name), SCHEMA))  # noqa: E731
+    read = lambda: list(json_rows(inflated(pa.OSFile(str(file)), file.name), SCHEMA))  # noqa: E731
     assert sum(chunk.rows.num_rows for chunk in read()) == 2
     monkeypatch.setenv("LAKESEAL_MAX_DECODED_BYTES", str(4 * MEGABYTE))
     with pytest.raises(errors.DecodedTooLarge, match="line"):
@@ -179,6 +180,7 @@ MEASURED = """
 import resource, sys
 import pyarrow as pa
 import lakeseal, lakeseal.table, lakeseal.ingest.file_formats as formats
+from lakeseal.formats.compression import inflated
 from lakeseal.protocol.schema import STRING, StructField, StructType
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
@@ -186,7 +188,7 @@ try:
         lakeseal.Table(sys.argv[2]).to_arrow()
     else:
         schema = StructType((StructField("x", STRING),))
-        list(formats.json_lines(formats.opened(pa.OSFile(sys.argv[2]), sys.argv[2]), schema))
+        list(formats.json_rows(inflated(pa.OSFile(sys.argv[2]), sys.argv[2]), schema))
     print("read")
 except lakeseal.LakesealError as error:
     print(error.kind)

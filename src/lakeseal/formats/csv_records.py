@@ -30,13 +30,14 @@ from msgspec import Struct
 from lakeseal.errors import InvalidArgument, SchemaMismatch
 from lakeseal.formats import cells
 from lakeseal.formats.records import Misfit, Parsed
+from lakeseal.log.decoded_size import too_large
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import STRING, StructField, StructType
+from lakeseal.trust import Trust
 
 _BLOCK = 4 * 2**20
 # A run of plain records that is shorter is read faster without Arrow.
 _WORTHWHILE = 4096
-_LONGEST = 2**28
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -120,6 +121,7 @@ class CsvRecords:
         self._signs = _patterns(dialect)
         self._buffer = b""
         self._is_whole = False
+        self._limit = Trust().max_decoded_bytes
         self._row = 0
         self._more()
         self._buffer = self._buffer.removeprefix(_BOM)
@@ -146,12 +148,9 @@ class CsvRecords:
         """Reads on; what is held already counts, so that a long record is not looked at again for every block."""
         if self._is_whole:
             return False
-        if len(self._buffer) > _LONGEST:
-            raise SchemaMismatch(
-                f"A record of a CSV file is longer than {_LONGEST >> 20} MB",
-                hint="Probably a quote in it is never closed: mend the file",
-            )
-        wanted = max(_BLOCK, len(self._buffer))
+        if len(self._buffer) > self._limit:
+            raise too_large(f"A record has more than {self._limit:,} bytes, or a quote in it is never closed")
+        wanted = min(max(_BLOCK, len(self._buffer)), self._limit - len(self._buffer) + 1)
         parts = []
         while wanted > 0 and (part := self._source.read(wanted)):
             parts.append(part)

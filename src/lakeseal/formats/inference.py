@@ -36,6 +36,7 @@ from lakeseal.protocol.schema import (
     StructType,
     duplicate_name,
 )
+from lakeseal.trust import Trust
 
 Open = Callable[[], Any]
 
@@ -95,7 +96,7 @@ class _Texts:
 def json_columns(files: Iterable[tuple[str, Open]]) -> StructType:
     found: Kind = {}
     for file, opened in files:
-        for block in lines(opened()):
+        for block in lines(opened(), Trust().max_decoded_bytes):
             for number, text in zip(block.numbers, block.texts, strict=True):
                 try:
                     found = _merged(found, kind_of(text))

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from lakeseal.formats.json_records import JsonRecords
 from lakeseal.formats.records import unreadable
+from lakeseal.log.decoded_size import too_large
 from lakeseal.protocol.schema import (
     DATE,
     DOUBLE,
@@ -31,6 +32,7 @@ from lakeseal.protocol.schema import (
     StructType,
 )
 from lakeseal.protocol.text_values import format_text
+from lakeseal.trust import DEFAULT_MAX_DECODED_BYTES
 
 _LINES = 16_384
 _BLOCK = 2**22
@@ -48,10 +50,13 @@ def encoded(rows: pa.Table, fields: Sequence[StructField]) -> Iterator[bytes]:
         yield _ENCODER.encode_lines(list(_objects(names, columns, batch.num_rows)))
 
 
-def decoded(source: BinaryIO, fields: Sequence[StructField], *, zone: str = "UTC") -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the types of the fields; `BrokenDataFile` names the first line that is no such row."""
+def decoded(
+    source: BinaryIO, fields: Sequence[StructField], limit: int = DEFAULT_MAX_DECODED_BYTES, *, zone: str = "UTC"
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in the types of the fields; `BrokenDataFile` names the first line that is no such row. No line
+    may have more bytes than `limit`."""
     records = JsonRecords(StructType(tuple(fields)), zone=zone)
-    for block in lines(source):
+    for block in lines(source, limit):
         parsed = records.parse(block.texts)
         for misfit in parsed.misfits:
             raise unreadable(f"line {block.numbers[misfit.at]}", misfit.reason)
@@ -67,18 +72,20 @@ class Lines(Struct, frozen=True, kw_only=True):
     size: int
 
 
-def lines(source: Any) -> Iterator[Lines]:
-    r"""A line ends as for Spark, by `\n`, `\r\n` or `\r`."""
+def lines(source: Any, limit: int) -> Iterator[Lines]:
+    r"""A line ends as for Spark, by `\n`, `\r\n` or `\r`. One that is longer than `limit` is refused."""
     rest, number = b"", 1
     is_first = True
     while True:
         # A long line is not looked at again for every block.
-        block = source.read(max(_BLOCK, len(rest)))
+        block = source.read(min(max(_BLOCK, len(rest)), max(1, limit - len(rest) + 1)))
         text = rest + block
         if is_first:
             text, is_first = text.removeprefix(_BOM), False
         end = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1 if block else len(text)
         rest = text[end:]
+        if len(rest) > limit:
+            raise too_large(f"A line has more than {limit:,} bytes")
         split = text[:end].splitlines()
         kept = [n for n, line in enumerate(split) if line.strip(_BLANKS)]
         if kept:

@@ -107,7 +107,10 @@ class TreeReader:
         store, key = self._tables.locate(_located(file.address))
         with store.open_read(key) as opened:
             source = opened if shape.format == "orc" else inflated(opened, file.path)
-            for batch in _decoded(source, shape, stored, self._spec.zone):
+            limit = self._spec.table.max_decoded_bytes
+            decoded = DecodedSize(limit, file.size)
+            for batch in _decoded(source, shape, stored, limit, self._spec.zone):
+                decoded.add(batch.nbytes)
                 values = dict(
                     zip(
                         (field.name for field in wanted),
@@ -125,12 +128,14 @@ class TreeReader:
         return BrokenDataFile(f"A file cannot be read: {error}", table=self._store.uri, file=file.path)
 
 
-def _decoded(source: Any, shape: Shape, stored: Sequence[StructField], zone: str) -> Iterator[pa.RecordBatch]:
+def _decoded(
+    source: Any, shape: Shape, stored: Sequence[StructField], limit: int, zone: str
+) -> Iterator[pa.RecordBatch]:
     match shape.format:
         case "csv":
             return csv_text.decoded(source, stored, has_header=shape.header, zone=zone)
         case "json":
-            return json_lines.decoded(source, stored, zone=zone)
+            return json_lines.decoded(source, stored, limit, zone=zone)
         case _:
             return orc_stripes.decoded(source, stored)
 

@@ -17,6 +17,7 @@ from lakeseal.formats.json_records import JsonRecords
 from lakeseal.formats.records import check_texts, judged
 from lakeseal.ingest.records import bad_records, shown
 from lakeseal.ingest.source import BadRecord, Chunk
+from lakeseal.log.decoded_size import fitting_batches
 from lakeseal.log.physical import Projection
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import StructType
@@ -45,7 +46,7 @@ class CsvOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def json_rows(stream: Any, schema: StructType) -> Iterator[Chunk]:
     records = JsonRecords(schema)
-    for block in lines(stream):
+    for block in lines(stream, Trust().max_decoded_bytes):
         parsed = records.parse(block.texts)
         bad = bad_records(parsed, block.texts, lambda at, of=block: f"line {of.numbers[at]}")  # type: ignore[misc]
         yield Chunk(rows=parsed.rows, bad=bad, bytes=block.size)
@@ -73,7 +74,8 @@ def parquet_rows(file: pa.NativeFile, schema: StructType) -> Iterator[Chunk]:
         parquet = pq.ParquetFile(file)
         projection = _projection(parquet.schema_arrow, schema)
         row = 1
-        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=projection.columns):
+        limit = Trust().max_decoded_bytes
+        for batch in fitting_batches(parquet, file, projection.columns, rows=_BATCH_ROWS, limit=limit):
 
             def part(start: int, end: int, of: pa.RecordBatch = batch) -> pa.RecordBatch:
                 piece = pa.RecordBatch.from_arrays(projection.apply(of.slice(start, end - start)), schema=wanted)

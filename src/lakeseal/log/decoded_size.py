@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,24 +48,6 @@ class DecodedSize:
 
 def too_large(what: str) -> DecodedTooLarge:
     return DecodedTooLarge(what, hint=f"If whoever wrote it is to be trusted, raise the limit: {MAX_DECODED_BYTES}")
-
-
-def whole_lines(stream: BinaryIO, limit: int, block_bytes: int) -> Iterator[bytes]:
-    """Many lines at a time, without the last line break; a line that is longer than `limit` is refused."""
-    rest: list[bytes] = []
-    held = 0
-    while block := stream.read(block_bytes):
-        whole, newline, tail = block.rpartition(b"\n")
-        if newline:
-            yield b"".join([*rest, whole])
-            rest, held = [tail], len(tail)
-        else:
-            rest.append(block)
-            held += len(block)
-        if held > limit:
-            raise too_large(f"A line has more than {limit:,} bytes")
-    if held:
-        yield b"".join(rest)
 
 
 def leaves_below(metadata: pq.FileMetaData, columns: Iterable[str]) -> list[int]:

@@ -24,6 +24,7 @@ from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, OutOfSpace, StorageError
 from lakeseal.formats.file_format import PARQUET, FileFormat
 from lakeseal.formats.records import check_texts
+from lakeseal.protocol.file_stats import STRING_PREFIX
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.protocol.stats import DEFAULT_INDEXED_COLUMNS, indexed_columns
 from lakeseal.storage import StoreSpec
