@@ -68,7 +68,6 @@ from lakeseal.write.merge_builder import MergeBuilder
 from lakeseal.write.merge_clauses import MergeCommand
 from lakeseal.write.optimize_command import OptimizeCommand
 from lakeseal.write.restore_command import RestoreCommand, difference
-from lakeseal.write.runner import InProcessRunner, WriteRunner
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.update_command import UpdateCommand
 from lakeseal.write.vacuum import VacuumCommand, VacuumReport
@@ -226,10 +225,10 @@ class Table:
                 target_file_size=target_file_size,
             ),
         )
-        runner = runner_for(data)
+        engine = engine_for(data)
 
         def write(route: Route) -> CommitResult | NothingToDo:
-            return write_command.run(command, _begin(route, isolation_level), data, runner=runner, store=self.spec)
+            return write_command.run(command, _begin(route, isolation_level), data, engine=engine, store=self.spec)
 
         # What can be read only once cannot be written again to where the table went.
         return self._router.run(write) if _can_be_read_again(data) else write(self._router.route())
@@ -364,8 +363,9 @@ class Table:
             {"properties": dict(properties)},
         )
 
-    def add_constraint(self, name: str, condition: str) -> CommitResult:
-        """A CHECK constraint, which the rows that are there must keep too: those of the version right before it."""
+    def add_constraint(self, name: str, condition: str, *, spark: SparkSession | None = None) -> CommitResult:
+        """A CHECK constraint, which the rows that are there must keep too: those of the version right before it. They
+        are judged by Spark, if a session is given, and otherwise as with ANSI mode on, in UTC."""
         looked_at: Snapshot | None = None
 
         def check(txn: OptimisticTransaction) -> None:
@@ -376,7 +376,7 @@ class Table:
             files = snapshot.files
             if looked_at is not None and looked_at.metadata == snapshot.metadata:
                 files = difference(files, looked_at.files)
-            broken = self._broken_row(snapshot, files, condition)
+            broken = self._broken_row(snapshot, files, condition, spark)
             if broken is not None:
                 raise ConstraintViolation(
                     f"A row that is there breaks the constraint {name} ({condition}): {broken}",
@@ -392,9 +392,15 @@ class Table:
             check=check,
         )
 
-    def _broken_row(self, snapshot: Snapshot, files: pa.Table, condition: str) -> dict[str, Any] | None:
-        """One of the files' rows for which the condition is not true."""
+    def _broken_row(
+        self, snapshot: Snapshot, files: pa.Table, condition: str, spark: SparkSession | None
+    ) -> dict[str, Any] | None:
+        """One of the files' rows for which the condition is not true; Spark looks at all that the snapshot has."""
         where = f"NOT coalesce(({condition}), false)"
+        if spark is not None:
+            from lakeseal.spark.scan import first_row  # pyspark is an extra
+
+            return first_row(spark, snapshot, self.spec, where)
         scan = Scan(snapshot, self._store, where=where, files=files, outside=self._outside)
         return next((batch.slice(0, 1).to_pylist()[0] for batch in scan.batches() if batch.num_rows), None)
 
@@ -548,12 +554,9 @@ def _can_be_read_again(data: Any) -> bool:
     return _is_spark(data) or isinstance(data, pa.Table | pa.RecordBatch) or hasattr(data, "scanner")
 
 
-def runner_for(data: Any) -> WriteRunner:
-    if not _is_spark(data):
-        return InProcessRunner()
-    from lakeseal.spark.runner import SparkRunner  # pyspark is an extra
-
-    return SparkRunner(data.sparkSession)
+def engine_for(data: Any) -> Engine:
+    """Who writes such data: for a DataFrame its own session, which decides what its values become."""
+    return _engine(data.sparkSession if _is_spark(data) else None)
 
 
 def _engine(spark: SparkSession | None) -> Engine:

@@ -32,7 +32,7 @@ from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.snapshots import snapshots as snapshots_of
 from lakeseal.owner.transaction import JoinedTransaction, Transaction, TransactionResult
 from lakeseal.storage import StoreSpec
-from lakeseal.table import HOOKS, Owner, Table, outside_of, runner_for
+from lakeseal.table import HOOKS, Owner, Table, engine_for, outside_of
 from lakeseal.write import write_command
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.write_command import NothingToDo, WriteCommand
@@ -81,7 +81,7 @@ class TablePart:
             user_metadata=user_metadata,
             options=WriteOptions(merge_schema=merge_schema),
         )
-        return write_command.run(command, self._txn, data, runner=runner_for(data), store=self._spec)
+        return write_command.run(command, self._txn, data, engine=engine_for(data), store=self._spec)
 
     def _seen(self) -> Snapshot:
         assert self._txn.snapshot is not None, "a part of a transaction is of a table that is there"

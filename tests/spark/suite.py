@@ -56,6 +56,7 @@ from lakeseal.ingest import Check, Dataset, DirectoryTarget, FilesSource, Pipeli
 from lakeseal.ingest.spark_jobs import SparkJobs
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.spark.arrow_batches import cut_by_rows
+from lakeseal.spark.engine import SparkEngine
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.runner import SparkRunner
 from lakeseal.spark.schema import data_schema
@@ -547,7 +548,7 @@ def write_small_files(spark: SparkSession, uri: Path, data: DataFrame) -> None:
     opened = store.open()
     txn = OptimisticTransaction.begin(DeltaLog(opened), FilesystemOwner(opened))
     options = WriteOptions(buffer_bytes=2**12, max_records_per_file=100)
-    write_command.run(WriteCommand(options=options), txn, data, runner=SparkRunner(spark), store=store)
+    write_command.run(WriteCommand(options=options), txn, data, engine=SparkEngine(spark), store=store)
 
 
 @on_a_cluster

@@ -27,6 +27,7 @@ from lakeseal.protocol.schema import StructType
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
+from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
 
@@ -59,7 +60,7 @@ class SparkJobs:
         in_plan = target.stage.in_plan
         if in_plan.checks:
             raise in_plan.checks[0].reason
-        whole = planned(frame, schema, target.stage.spec, in_plan)
+        whole = planned(frame, schema, target.stage.spec, in_plan, Settings.of(self._spark))
         with cut_by_rows(self._spark, schema):
             told = _told(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
         return [OrderReport.from_json(text) for text in told]

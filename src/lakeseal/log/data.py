@@ -64,6 +64,8 @@ class DataFile(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     partition_values: dict[str, str | None] = {}
     deletion_vector: DeletionVectorDescriptor | None = None
     size: int | None = None
+    chosen: DeletionVectorDescriptor | None = None
+    """Rows that whoever sends the file speaks of, by their positions, written inline; readers do not look at it."""
 
 
 def data_files(files: pa.Table) -> Iterator[DataFile]:

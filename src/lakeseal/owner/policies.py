@@ -23,7 +23,6 @@ from lakeseal.owner.enablement import Content
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile
 from lakeseal.protocol.codec import decode
 from lakeseal.protocol.schema import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
-from lakeseal.storage import real_uri
 
 Doing = Literal["commit", "create", "take over", "release"]
 
@@ -185,9 +184,8 @@ def from_json(configured: Iterable[Mapping[str, Any]]) -> tuple[Policy, ...]:
 
 
 def is_below(table: str, prefix: str) -> bool:
-    """Whichever path leads to the prefix: tables are known by their places."""
     stem = prefix.rstrip("/")
-    return not stem or any(table == one or table.startswith(one + "/") for one in (stem, real_uri(stem)))
+    return not stem or table == stem or table.startswith(stem + "/")
 
 
 def check_commit(policies: Sequence[Policy], commit: ProposedCommit) -> None:

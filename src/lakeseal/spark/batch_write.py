@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lakeseal.spark.failures import noted
-from lakeseal.spark.planned_write import PlannedWrite
+from lakeseal.spark.planned_write import PlannedWrite, in_session
 from lakeseal.spark.schema import data_schema
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.tasks import task_context
@@ -39,7 +39,7 @@ class BatchWriter(DataSourceArrowWriter):
             drain(iterator)
             return Reported("")
         with noted():
-            return Reported(report_task(spec, task_context(spec.job_id), iterator))
+            return Reported(report_task(spec, task_context(spec.job_id), in_session(iterator, self._plan)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._plan.spec is None:

@@ -2,7 +2,8 @@
 
 Spark turns what is raised in one of its Python processes into text. `noted` writes the error's parts under that text,
 and `recovered` finds them again in whatever Spark raises on the driver, so that the caller catches what was raised.
-Errors that are not ours (a user's function that raised, a lost executor) stay Spark's.
+What Spark itself says of values (an overflow, a cast, a division by zero, `raise_error`) becomes an `EvaluationError`
+with Spark's words in it. Other errors (a user's function that raised, a lost executor) stay Spark's.
 
 `Table.write` does both. Around `df.write.format("lakeseal")` it is for the user to say `with recovered():`, as there it
 is Spark who is called; without it the error's text is still in Spark's.
@@ -10,15 +11,22 @@ is Spark who is called; without it the error's text is still in Spark's.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
-from lakeseal.errors import LakesealError
+from lakeseal.errors import EvaluationError, InvalidExpression, LakesealError
 from lakeseal.write.task_report import error_from_json
 
 _MARK = "lakeseal-error: "
+# `[CONDITION] text SQLSTATE: 22012`. 22 are a value's faults, 21 a subquery of too many rows, P0 is `raise_error`.
+_OF_VALUES = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\0]*?)\s*SQLSTATE: ((?:22|21|P0)[0-9A-Z]{3})")
 
 
 @contextmanager
@@ -38,7 +46,7 @@ def recovered() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = find(str(error))
+        found = find(str(error)) or evaluation(error)
         if found is None:
             raise
         raise found from error
@@ -51,6 +59,39 @@ def find(text: str) -> LakesealError | None:
         return None
     line = text[at + len(_MARK) :].partition("\n")[0]
     try:
-        return error_from_json(msgspec.json.decode(line, type=dict))
-    except msgspec.MsgspecError:
+        # Spark may go on in the same line.
+        value, _ = json.JSONDecoder().raw_decode(line)
+    except ValueError:
         return None
+    return error_from_json(value) if isinstance(value, dict) else None
+
+
+def raised(kind: str, message: Column, column: str | None) -> Column:
+    """In a plan: fails with an error of ours, which `recovered` finds."""
+    parts = [F.lit(kind).alias("kind"), message.alias("message"), F.lit(column).alias("column")]
+    return F.raise_error(F.concat(F.lit(_MARK), F.to_json(F.struct(*parts))))
+
+
+def evaluation(error: Exception) -> EvaluationError | None:
+    """The fault of a value that stopped Spark, wherever in its text it stands."""
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        return None
+    found = _OF_VALUES.search(str(error))
+    if found is None:
+        return None
+    name, text, _ = found.groups()
+    first = text.partition("\n")[0].rstrip()
+    return EvaluationError(f"Spark could not evaluate it: [{name}] {first}")
+
+
+@contextmanager
+def analysed(what: str) -> Iterator[None]:
+    """Around what makes Spark analyse an expression of a user: one that means nothing is an `InvalidExpression`."""
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        raise InvalidExpression(f"Spark cannot {what}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

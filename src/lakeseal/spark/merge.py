@@ -8,19 +8,16 @@ source is kept by Spark while the merge runs, so it is evaluated once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
-from lakeseal.errors import AmbiguousMerge, InvalidExpression, located
+from lakeseal.errors import AmbiguousMerge, UnsupportedExpression, located
 from lakeseal.expr import syntax as sql
 from lakeseal.expr.expression import Expression, literal
 from lakeseal.expr.render import quote_name, render
@@ -28,7 +25,7 @@ from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import Action, AddFile
 from lakeseal.protocol.schema import BYTE, DATE, INTEGER, LONG, SHORT, STRING, StructField, StructType
-from lakeseal.spark.failures import recovered
+from lakeseal.spark.failures import analysed, recovered
 from lakeseal.spark.merge_columns import MergeColumns
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
 from lakeseal.spark.predicates import Settings, understood
@@ -36,11 +33,11 @@ from lakeseal.spark.read_task import opener
 from lakeseal.spark.runner import SparkRunner
 from lakeseal.spark.schema import data_schema, spark_type
 from lakeseal.storage import StoreSpec
-from lakeseal.write.change_metrics import Metrics, Stopwatch
+from lakeseal.write.change_metrics import Stopwatch
 from lakeseal.write.file_changes import live_rows, removal, with_vector
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import MergeCommand
-from lakeseal.write.merge_metrics import change_metrics, change_operation, merge_metrics, merge_operation
+from lakeseal.write.merge_metrics import merge_metrics, merge_operation
 from lakeseal.write.merge_names import SOURCE, TARGET, Names, columns_of, own_names, sides
 from lakeseal.write.progress import Progress, progress
 from lakeseal.write.schema_merge import merge_schema
@@ -59,25 +56,8 @@ _RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
 def run(
     command: MergeCommand, txn: OptimisticTransaction, source: DataFrame, *, store: StoreSpec
 ) -> CommitResult | NothingToDo:
-    with located(table=txn.table), recovered(), _typed(), progress("merge") as bar:
+    with located(table=txn.table), recovered(), analysed("do this merge"), progress("merge") as bar:
         return _SparkMerge(command, txn, source, store).run(bar)
-
-
-def run_change(
-    session: SparkSession, command: MergeCommand, txn: OptimisticTransaction, *, store: StoreSpec, bar: Progress
-) -> CommitResult | NothingToDo:
-    """A DELETE or an UPDATE, as a merge with nothing, of which no row of the table has a match."""
-    with located(table=txn.table), recovered(), _typed():
-        nothing = session.createDataFrame([], "nothing int")
-        return _SparkMerge(command, txn, nothing, store, change_metrics, change_operation).run(bar)
-
-
-@contextmanager
-def _typed() -> Iterator[None]:
-    try:
-        yield
-    except (AnalysisException, ParseException) as error:
-        raise InvalidExpression(f"Spark cannot do this merge: {str(error).partition(chr(10))[0]}") from error
 
 
 class _Touched(Struct, frozen=True, kw_only=True):
@@ -94,20 +74,18 @@ class _SparkMerge:
         txn: OptimisticTransaction,
         source: DataFrame,
         store: StoreSpec,
-        metrics: Callable[[Sequence[Action], Counter[str], int], Metrics] = merge_metrics,
-        operation: Callable[[MergeCommand, Metrics], Operation] = merge_operation,
     ) -> None:
-        self._metrics = metrics
-        self._operation = operation
         self._command = command
         self._txn = txn
         self._store = store
         self._spark = source.sparkSession
+        self._settings = Settings.of(self._spark)
+        _check_quotes(command, self._settings)
         self._snapshot = changeable(txn)
         schema = data_schema(source.schema)
         self._table = self._evolved(schema)
         self._names = Names(self._table, schema, target_names=command.target_names, source_names=command.source_names)
-        self._columns = MergeColumns(command, self._table, schema, self._names)
+        self._columns = MergeColumns(command, self._table, schema, self._names, self._settings)
         flat = [F.col(quote_name(name)).alias(SOURCE + name) for name in source.columns]
         self._source = source.select(*flat).withColumn(_SOURCE_ROW, F.monotonically_increasing_id()).persist()
         properties = self._snapshot.properties
@@ -136,7 +114,7 @@ class _SparkMerge:
             files: list[Action] = [*changed, *old]
             copied = None if self._by_vectors else self._copied(touched)
             counts["copied"] = copied or 0
-            metrics = self._metrics(files, counts, self._sources) | {
+            metrics = merge_metrics(files, counts, self._sources) | {
                 "scanTimeMs": scan_time,
                 "rewriteTimeMs": watch.lap(),
                 "executionTimeMs": watch.total,
@@ -144,7 +122,7 @@ class _SparkMerge:
             if not files and self._txn.metadata == self._snapshot.metadata:
                 return NothingToDo(version=self._snapshot.version, reason="no row changes", metrics=metrics)
             bar.stage("committing")
-            return self._txn.commit(files, self._operation(self._command, metrics))
+            return self._txn.commit(files, merge_operation(self._command, metrics))
         finally:
             for frame in self._kept:
                 frame.unpersist()
@@ -165,7 +143,7 @@ class _SparkMerge:
         if not parts:
             return None
         whole = " AND ".join(f"({part})" for part in parts)
-        return understood(whole, self._snapshot.schema, Settings.of(self._spark))
+        return understood(whole, self._snapshot.schema, self._settings)
 
     def _key_ranges(self, on: Expression) -> list[str]:
         """Between which values of the source a column must be that is to equal one of them."""
@@ -264,7 +242,7 @@ class _SparkMerge:
         if not parts:
             return []
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        write = TransactionalWrite(self._txn, SparkRunner(self._spark), store=self._store)
+        write = TransactionalWrite(self._txn, SparkRunner(self._spark, self._settings), store=self._store)
         return [*write.write_files(frame)]
 
     def _inserted(self, pairs: DataFrame) -> DataFrame | None:
@@ -316,6 +294,20 @@ class _SparkMerge:
     def _live(self, one: _Touched) -> int:
         known = live_rows(one.add)
         return known if known is not None else self._rows([(one.number, one.file)], []).count()
+
+
+def _check_quotes(command: MergeCommand, settings: Settings) -> None:
+    """Names of both sides are told apart by reading the texts, which is done in the usual dialect only."""
+    texts = [command.on]
+    for clause in command.clauses:
+        texts += [text for text in (clause.condition, *(clause.values or {}).values()) if isinstance(text, str)]
+    for text in texts:
+        if settings.other_quotes and ('"' in text or "\\" in text):
+            raise UnsupportedExpression(
+                f"The session reads quotes or backslashes otherwise than a merge does, in {text[:100]!r}",
+                hint="Use single quotes and backticks, or switch spark.sql.ansi.doubleQuotedIdentifiers and "
+                "spark.sql.parser.escapedStringLiterals off",
+            )
 
 
 def _plain_key(part: Expression, table: StructType) -> tuple[StructField, sql.Node] | None:

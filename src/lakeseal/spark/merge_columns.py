@@ -7,18 +7,19 @@ works here. A value goes into its column by store assignment, as everywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from lakeseal import expr
-from lakeseal.errors import InvalidArgument, InvalidExpression, SchemaMismatch, UnsupportedExpression
+from lakeseal.errors import InvalidArgument, InvalidExpression, SchemaMismatch
 from lakeseal.expr.bound import Path
 from lakeseal.expr.expression import Expression
 from lakeseal.expr.render import quote_name, render
 from lakeseal.protocol.schema import DataType, StructType
+from lakeseal.spark import store_assignment
+from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema, spark_type
 from lakeseal.write.assignments import column_path, value_sql
 from lakeseal.write.constraints import generation_expression
@@ -26,14 +27,17 @@ from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import Clause, MergeCommand
 from lakeseal.write.merge_names import BOTH, SOURCE, TARGET, Names
 from lakeseal.write.normalize import sql_when_missing
-from lakeseal.write.store_assignment import check_assignable, check_omittable
+from lakeseal.write.store_assignment import check_omittable
 
 _SEES = {"matched": BOTH, "not_matched": (SOURCE,), "not_matched_by_source": (TARGET,)}
 _OLD = "__lakeseal_old"
 
 
 class MergeColumns:
-    def __init__(self, command: MergeCommand, table: StructType, source: StructType, names: Names) -> None:
+    def __init__(
+        self, command: MergeCommand, table: StructType, source: StructType, names: Names, settings: Settings
+    ) -> None:
+        self._settings = settings
         self._command = command
         self._table = table
         self._source = source
@@ -123,9 +127,8 @@ class MergeColumns:
         target = self._type_at(path)
         column = F.expr(render(value.root))
         (given,) = data_schema(frame.select(column.alias("it")).schema).fields
-        with suppress(UnsupportedExpression):  # outside of Spark, that is
-            check_assignable(given.type, target, path)
-        return column.cast(spark_type(target))
+        store_assignment.check(given.type, target, path, self._settings)
+        return store_assignment.assigned(column, given.type, target, self._settings, path)
 
     def _type_at(self, path: Path) -> DataType:
         current: DataType = self._table

@@ -8,28 +8,43 @@ in between is a conflict or is not, by the same rules as ever.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.owner import CommitOwner
 from lakeseal.commit.post_commit import flush
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
-from lakeseal.errors import ConcurrentTransactionException, InvalidArgument, UnsupportedExpression
+from lakeseal.errors import ConcurrentTransactionException, InvalidArgument, LakesealError, UnsupportedExpression
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.routing import Route
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Metadata
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.schema import (
+    STRING,
+    TIMESTAMP,
+    VOID,
+    DataType,
+    DecimalType,
+    StructType,
+    dotted,
+)
+from lakeseal.spark.predicates import check_portable, depends_on_zone, has_timestamps, is_utc
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.write import write_command
+from lakeseal.write.engine import InProcessEngine
+from lakeseal.write.expressions import IN_TASK, Expressions
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.job import WriteJobSpec
+from lakeseal.write.progress import Progress
 from lakeseal.write.rewrite import Rewrite
 from lakeseal.write.runner import InPlan, InProcessRunner, WriteInput, WriteRunner
+from lakeseal.write.search import Found, Search
+from lakeseal.write.store_assignment import Path, check_assignable, check_parts
 from lakeseal.write.write_command import NothingToDo, WriteCommand
 
 _MAINTENANCE_TIMEOUT_S = 60.0
@@ -42,6 +57,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The metadata that the commit sets, as the log's line; None if it changes none."""
     spec: WriteJobSpec | None = None
     """None if there is nothing to do."""
+    in_utc: str | None = None
+    """An expression that tasks evaluate as a session in UTC would, so that no other session's rows may pass."""
 
 
 class PlannedWrite:
@@ -69,12 +86,13 @@ class PlannedWrite:
     def _plan(self, route: Route, command: WriteCommand) -> Plan:
         txn = OptimisticTransaction.begin(route.log, route.owner)
         version = None if txn.snapshot is None else txn.snapshot.version
+        session = _SomeSession(self._data)
         try:
-            write_command.run(command, txn, _Deciding(self._data), runner=_Opened(), store=self._store)
+            write_command.run(command, txn, _Deciding(self._data, session), engine=session, store=self._store)
         except _Decided as decided:
             changed = txn.snapshot is None or txn.metadata != txn.snapshot.metadata
             line = codec.encode([txn.metadata]).decode() if changed else None
-            return Plan(version=version, metadata=line, spec=decided.spec)
+            return Plan(version=version, metadata=line, spec=decided.spec, in_utc=session.in_utc)
         return Plan(version=version)
 
     def _commit(
@@ -86,7 +104,7 @@ class PlannedWrite:
         snapshot = None if plan.version is None else route.log.snapshot(plan.version)
         txn = _Resumed(route.log, route.owner, snapshot, planned=_metadata(plan))
         done = _Done(self._data, plan, messages)
-        result = write_command.run(command, txn, done, runner=_Opened(), store=self._store)
+        result = write_command.run(command, txn, done, engine=_SomeSession(self._data), store=self._store)
         # The process that Spark runs this in may end at any moment.
         flush(timeout=_MAINTENANCE_TIMEOUT_S)
         return result
@@ -133,6 +151,83 @@ class _Opened(WriteRunner):
         return opened
 
 
+class _SomeSession:
+    """An engine that cannot ask its session: what every session means alike is evaluated here, the rest refused.
+
+    Of the zone, tasks see a little: timestamps come to them in it. So where the data has some, what depends on the zone
+    is evaluated in UTC, and tasks make sure that this is the session's.
+    """
+
+    def __init__(self, data: StructType) -> None:
+        self._sees_zone = has_timestamps(data)
+        self.in_utc: str | None = None
+
+    def runner(self, progress: Progress) -> WriteRunner:
+        return _Opened()
+
+    def judged(self, where: str, schema: StructType) -> str | None:
+        self.check(where, schema)
+        return where
+
+    def understood(self, where: str, schema: StructType) -> str | None:
+        return self.judged(where, schema)
+
+    def evaluates(self, text: str, schema: StructType, target: DataType | None = None) -> bool:
+        self.check(text, schema)
+        return True
+
+    def search(self, search: Search, progress: Progress) -> list[Found]:
+        return InProcessEngine().search(search, progress)
+
+    def check(self, sql: str, schema: StructType) -> None:
+        try:
+            check_portable(sql, schema, zone_known=self._sees_zone)
+        except UnsupportedExpression as error:
+            raise _elsewhere(error) from error
+        if depends_on_zone(sql, schema):
+            self.in_utc = sql
+
+    def check_cast(self, source: DataType, target: DataType, path: Path) -> None:
+        check_assignable(source, target, path)
+        check_parts(source, target, path, self._check_simple)
+
+    def _check_simple(self, source: DataType, target: DataType, path: Path) -> None:
+        what = f"{source} as {target}"
+        if isinstance(source, DecimalType) and target == STRING:
+            raise _elsewhere(UnsupportedExpression(f"{what} depends on the session's ANSI mode", column=dotted(path)))
+        if TIMESTAMP in (source, target) and source not in (target, VOID):
+            if not self._sees_zone:
+                raise _elsewhere(UnsupportedExpression(f"{what} depends on the session's zone", column=dotted(path)))
+            self.in_utc = f"{what}, of column {dotted(path)}"
+
+
+def _elsewhere(error: LakesealError) -> UnsupportedExpression:
+    return UnsupportedExpression(
+        error.message,
+        column=error.column,
+        hint='Write with Table.write(df), in a stream by foreachBatch: format("lakeseal") is not told of the session',
+    )
+
+
+def in_session(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """The batches as they are; raises if they are of a session in another zone than the plan was made for."""
+    for batch in batches:
+        zones = {zone for column in batch.schema.types for zone in _zones(column)} if plan.in_utc is not None else ()
+        for zone in zones:
+            if not is_utc(zone):
+                raise _elsewhere(
+                    UnsupportedExpression(f"What {plan.in_utc} is depends on the session's zone, which is {zone}")
+                )
+        yield batch
+
+
+def _zones(arrow: pa.DataType) -> Iterator[str]:
+    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        yield arrow.tz
+    for place in range(arrow.num_fields):
+        yield from _zones(arrow.field(place).type)
+
+
 class _Decided(Exception):
     def __init__(self, spec: WriteJobSpec) -> None:
         super().__init__()
@@ -142,12 +237,17 @@ class _Decided(Exception):
 class _Deciding(WriteInput):
     """Stops where tasks would start."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, expressions: Expressions) -> None:
         self._schema = schema
+        self._expressions = expressions
 
     @property
     def schema(self) -> StructType:
         return self._schema
+
+    @property
+    def expressions(self) -> Expressions:
+        return self._expressions
 
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
         for reason in (*(c.reason for c in in_plan.columns), *(c.reason for c in in_plan.checks)):
@@ -168,6 +268,10 @@ class _Done(WriteInput):
     @property
     def schema(self) -> StructType:
         return self._schema
+
+    @property
+    def expressions(self) -> Expressions:
+        return IN_TASK
 
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
         ran = self._plan.spec

@@ -21,9 +21,12 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.protocol.schema import StructType
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import recovered
-from lakeseal.spark.in_plan import planned
+from lakeseal.spark.in_plan import SessionExpressions, planned
+from lakeseal.spark.predicates import Settings
+from lakeseal.spark.rewrite_plan import rewritten
 from lakeseal.spark.schema import data_schema
 from lakeseal.spark.tasks import REPORT, RewriteTask, WriteTask, split_to_json
+from lakeseal.write.expressions import IN_TASK
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.job import WriteJobSpec
 from lakeseal.write.rewrite import Rewrite
@@ -34,15 +37,18 @@ ArrowTask = WriteTask | RewriteTask
 
 
 class SparkRunner:
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings | None = None) -> None:
         self._spark = spark
+        self._settings = Settings.of(spark) if settings is None else settings
 
     def open(self, data: Any) -> WriteInput:
         match data:
             case _FrameInput() | _RewriteInput():
                 return data
             case DataFrame():
-                return _FrameInput(self._spark, data)
+                return _FrameInput(self._spark, data, self._settings)
+            case Rewrite(in_plan=True):
+                return _FrameInput(self._spark, rewritten(self._spark, data, self._settings), self._settings)
             case Rewrite():
                 return _RewriteInput(self._spark, data)
             case _:
@@ -52,7 +58,7 @@ class SparkRunner:
 
 
 class _FrameInput:
-    def __init__(self, spark: SparkSession, frame: DataFrame) -> None:
+    def __init__(self, spark: SparkSession, frame: DataFrame, settings: Settings) -> None:
         if frame.isStreaming:
             raise InvalidArgument(
                 "A stream cannot be written at once",
@@ -60,17 +66,27 @@ class _FrameInput:
             )
         self._spark = spark
         self._frame = frame
+        self._settings = settings
         self.schema: StructType = data_schema(frame.schema)
+        self.expressions = SessionExpressions(settings)
 
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
         name = f"write to {spec.store.uri}"
-        frame = planned(self._frame, self.schema, spec, in_plan)
-        task = WriteTask(name, spec, [refused.check for refused in in_plan.checks])
+        frame = planned(self._frame, self.schema, spec, in_plan, self._settings)
+        # Spark looks columns up by these names, without quoting them.
+        names = frame.columns if any("." in column or "`" in column for column in frame.columns) else None
+        if names is not None:
+            frame = frame.toDF(*(f"c{number}" for number in range(len(names))))
+        task = WriteTask(name, spec, [refused.check for refused in in_plan.checks], names)
         with cut_by_rows(self._spark, self.schema):
             return _run(self._spark, frame, task, name)
 
 
 class _RewriteInput:
+    """Its expressions were judged before."""
+
+    expressions = IN_TASK
+
     def __init__(self, spark: SparkSession, rewrite: Rewrite) -> None:
         self._spark = spark
         self._rewrite = rewrite

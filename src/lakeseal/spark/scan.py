@@ -24,7 +24,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp
-from lakeseal.spark.failures import noted
+from lakeseal.spark.failures import analysed, noted, recovered
 from lakeseal.spark.parquet_scan import ParquetScan
 from lakeseal.spark.predicates import Settings, columns_of, understood
 from lakeseal.spark.read_task import MAX_SPLIT_BYTES, ChangeTask, ReadTask, ScanTask, change_splits, file_splits
@@ -47,7 +47,7 @@ def to_spark(
         early = None if where is None else understood(where, snapshot.schema, settings)
         files = snapshot.files if early is None else snapshot.files.filter(snapshot.match(early).may)
         names = [field.name for field in wanted.wanted()]
-        spec = wanted if where is None else _with_columns(wanted, names, columns_of(where, snapshot.schema))
+        spec = wanted if where is None else _with_columns(wanted, names, columns_of(where, snapshot.schema, settings))
         scan = None if in_tasks else ParquetScan.of(snapshot, files, spec.wanted(), settings)
     if scan is not None:
         frame = scan.frame(spark)
@@ -56,6 +56,13 @@ def to_spark(
         frame = run_in_tasks(spark, task, file_splits(files, max_bytes=_max_split(spark)), f"read of {store.uri}")
     exact = frame if where is None else frame.where(where)
     return exact.select(*(F.col(quote_name(name)) for name in names))
+
+
+def first_row(spark: SparkSession, snapshot: Snapshot, store: StoreSpec, where: str) -> dict[str, Any] | None:
+    """One of the rows that a condition holds for, in Spark's judgement; None if there is none."""
+    with located(table=snapshot.table), recovered(), analysed("judge this condition"):
+        rows = to_spark(spark, snapshot, store, where=where).limit(1).collect()
+        return rows[0].asDict() if rows else None
 
 
 def changes_spark(

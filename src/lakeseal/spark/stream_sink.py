@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
 from lakeseal.spark.failures import noted
-from lakeseal.spark.planned_write import Plan, PlannedWrite
+from lakeseal.spark.planned_write import Plan, PlannedWrite, in_session
 from lakeseal.spark.schema import data_schema
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.tasks import task_context
@@ -67,7 +67,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         task = task_context(spec.job_id)
         with noted():
             told = _Told(
-                report=report_task(spec, task, iterator),
+                report=report_task(spec, task, in_session(iterator, self._plan)),
                 query_id=here.getLocalProperty(_QUERY_ID),
                 plan=self._plan if task.split == 0 else None,
             )

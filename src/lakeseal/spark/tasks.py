@@ -6,7 +6,7 @@ the driver's version, and nothing else. `name` is how Spark's web pages call the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -42,15 +42,20 @@ def task_context(job_id: str) -> TaskContext:
 class WriteTask:
     """Writes the rows that it is given."""
 
-    def __init__(self, name: str, spec: WriteJobSpec, checks: Iterable[Check] = ()) -> None:
-        """`checks` are those that the column `VIOLATED` speaks of."""
+    def __init__(
+        self, name: str, spec: WriteJobSpec, checks: Iterable[Check] = (), names: Sequence[str] | None = None
+    ) -> None:
+        """`checks` are those that the column `VIOLATED` speaks of; `names` are the columns', if they come under
+        others."""
+        self._names = None if names is None else list(names)
         self.__name__ = name
         self._spec = spec.to_json()
         self._checks = tuple(checks)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spec = WriteJobSpec.from_json(self._spec)
-        rows = _unviolated(batches, self._checks) if self._checks else batches
+        named = batches if self._names is None else (batch.rename_columns(self._names) for batch in batches)
+        rows = _unviolated(named, self._checks) if self._checks else named
         with noted():
             yield _reported(report_task(spec, task_context(spec.job_id), rows))
 

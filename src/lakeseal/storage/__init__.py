@@ -6,7 +6,7 @@ from lakeseal.storage.base import HasDirectories, LinksObjects, MovesObjects, Ob
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
-from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, real_uri, resolve
+from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, resolve
 
 __all__ = [
     "HasDirectories",
@@ -22,6 +22,5 @@ __all__ = [
     "identity",
     "key_in",
     "open_store",
-    "real_uri",
     "resolve",
 ]

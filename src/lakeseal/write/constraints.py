@@ -30,6 +30,7 @@ from lakeseal.errors import (
 from lakeseal.expr import BoundExpression, bind_predicate, evaluate, parse
 from lakeseal.expr.render import quote_name
 from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, dotted
+from lakeseal.write.expressions import IN_TASK, Expressions
 
 GENERATION_EXPRESSION = "delta.generationExpression"
 INVARIANTS = "delta.invariants"
@@ -75,7 +76,12 @@ class ConstraintPlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_constraints(
-    schema: StructType, checks: Mapping[str, str], *, given: Collection[str], extra: Iterable[Check] = ()
+    schema: StructType,
+    checks: Mapping[str, str],
+    *,
+    given: Collection[str],
+    extra: Iterable[Check] = (),
+    expressions: Expressions = IN_TASK,
 ) -> ConstraintPlan:
     """`checks` are the table's CHECK constraints, SQL by name; `given` are the columns that the data has; `extra`
     are checks of this write alone."""
@@ -83,6 +89,7 @@ def plan_constraints(
     in_plan: list[Refused] = []
     for check in (*_checks(schema, checks, {name.lower() for name in given}), *extra):
         try:
+            expressions.check(check.sql, schema)
             bind_predicate(parse(check.sql), schema)
         except (UnsupportedExpression, InvalidExpression) as error:
             in_plan.append(Refused(check=check, reason=error))

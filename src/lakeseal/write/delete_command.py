@@ -20,12 +20,11 @@ from lakeseal.errors import located
 from lakeseal.protocol.actions import Action
 from lakeseal.storage import StoreSpec
 from lakeseal.write.change_metrics import Stopwatch, file_metrics, known
-from lakeseal.write.engine import Engine, PlansChanges
+from lakeseal.write.engine import Engine
 from lakeseal.write.file_changes import removals
-from lakeseal.write.merge_clauses import Clause
 from lakeseal.write.progress import progress
-from lakeseal.write.rewrite import Rewrite
-from lakeseal.write.touched_files import TouchedFiles, changeable, find, is_understood
+from lakeseal.write.rewrite import Rewrite, Rows
+from lakeseal.write.touched_files import TouchedFiles, changeable, find
 from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions
 from lakeseal.write.write_command import NothingToDo
 
@@ -43,14 +42,18 @@ def run(
     with located(table=txn.table), progress("delete") as bar:
         watch = Stopwatch()
         snapshot = changeable(txn)
-        if isinstance(engine, PlansChanges) and not is_understood(command.where, snapshot.schema):
-            clause = Clause(kind="not_matched_by_source", action="delete", condition=command.where)
-            return engine.change_in_plan(
-                clause, txn, store=store, user_metadata=command.user_metadata, now=command.now, progress=bar
-            )
-        touched = find(txn, snapshot, command.where, engine=engine, store=store, now=command.now, progress=bar)
-        scan_time = watch.lap()
         by_vectors = snapshot.properties.deletion_vectors
+        touched = find(
+            txn,
+            snapshot,
+            command.where,
+            engine=engine,
+            store=store,
+            now=command.now,
+            progress=bar,
+            by_vectors=by_vectors,
+        )
+        scan_time = watch.lap()
         changes = snapshot.properties.change_data_feed and not by_vectors and touched.partly.num_rows > 0
         actions: list[Action] = [*removals(touched.whole, now_ms=now_ms())]
         if by_vectors:
@@ -58,7 +61,8 @@ def run(
         elif touched.partly.num_rows:
             files = touched.all if changes else touched.partly
             bar.stage("rewriting", files.num_rows)
-            rewrite = Rewrite.of(snapshot, store, files, delete_where=command.where, changes=changes, now=command.now)
+            where = Rows(judged=touched.judged)
+            rewrite = Rewrite.of(snapshot, store, touched.chosen(files), delete=where, changes=changes, now=command.now)
             written = TransactionalWrite(txn, engine.runner(bar), store=store)
             actions += written.write_files(rewrite, WriteOptions(own_rows=True))
             actions += removals(touched.partly, now_ms=now_ms())

@@ -41,27 +41,6 @@ def merge_metrics(actions: Sequence[Action], counts: Counter[str], sources: int)
     }
 
 
-def change_metrics(actions: Sequence[Action], counts: Counter[str], sources: int) -> Metrics:
-    """The same for a DELETE or an UPDATE that was done as a merge with nothing."""
-    return {
-        "numDeletedRows": counts["when_not_matched_by_source_delete"],
-        "numUpdatedRows": counts["when_not_matched_by_source_update"],
-        "numCopiedRows": counts["copied"],
-        **file_metrics(actions),
-    }
-
-
-def change_operation(command: MergeCommand, metrics: Metrics) -> Operation:
-    (clause,) = command.clauses
-    other = "numDeletedRows" if clause.action == "update" else "numUpdatedRows"
-    return Operation(
-        name=clause.action.upper(),
-        parameters={"predicate": [] if clause.condition is None else [clause.condition]},
-        metrics={name: value for name, value in metrics.items() if name != other},
-        user_metadata=command.user_metadata,
-    )
-
-
 def merge_operation(command: MergeCommand, metrics: Metrics) -> Operation:
     shown = {f"{name}Predicates": [clause.to_json() for clause in command.of(kind)] for kind, name in _SHOWN.items()}
     return Operation(

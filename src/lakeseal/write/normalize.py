@@ -24,6 +24,7 @@ from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import BINARY, STRING, DataType, StructField, StructType
 from lakeseal.write.char_varchar import fit, limits
 from lakeseal.write.constraints import generation_expression
+from lakeseal.write.expressions import IN_TASK, Expressions
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.store_assignment import assign, canonical, check_assignable, check_omittable, stored_type
 
@@ -44,7 +45,9 @@ class ColumnPlan(Struct, frozen=True, kw_only=True):
     in_plan: tuple[PlannedColumn, ...] = ()
 
 
-def plan_columns(data: StructType, table: StructType, *, cdc: bool = False) -> ColumnPlan:
+def plan_columns(
+    data: StructType, table: StructType, *, cdc: bool = False, expressions: Expressions = IN_TASK
+) -> ColumnPlan:
     """Raises `SchemaMismatch` if such data cannot go into such a table."""
     for field in data.fields:
         if table.field(field.name) is None and not (cdc and field.name == CHANGE_TYPE):
@@ -60,10 +63,11 @@ def plan_columns(data: StructType, table: StructType, *, cdc: bool = False) -> C
             given = data.field(field.name)
             if given is not None:
                 sql = f"CAST({quote_name(given.name)} AS {field.type})"
-                check_assignable(given.type, field.type, (field.name,))
+                expressions.check_cast(given.type, field.type, (field.name,))
             else:
                 sql = sql_when_missing(field) or ""
                 if sql:
+                    expressions.check(sql, table)
                     _bind_to(sql, field, table)
                 else:
                     check_omittable(field, (field.name,))

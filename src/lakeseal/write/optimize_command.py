@@ -19,7 +19,7 @@ from msgspec import Struct
 from lakeseal.commit.clustering import refuse_layout
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
-from lakeseal.errors import InvalidArgument, TableNotFound, located
+from lakeseal.errors import InvalidArgument, TableNotFound, UnsupportedExpression, located
 from lakeseal.expr.coercion import is_atomic
 from lakeseal.log.data import DataFile, data_files
 from lakeseal.log.snapshot import Snapshot
@@ -64,7 +64,7 @@ def run(
             raise TableNotFound("There is no table here")
         check_writable(snapshot.protocol, snapshot.metadata)
         zorder_by = _columns(snapshot, command.zorder_by)
-        files = snapshot.files.filter(snapshot.match(command.where).may)
+        files = snapshot.files.filter(snapshot.match(_chosen_by(command.where, engine, snapshot)).may)
         refuse_layout(snapshot, files, zorder=bool(zorder_by))
         target = command.target_file_size or snapshot.properties.target_file_size or DEFAULT_TARGET_FILE_SIZE
         splits = _splits(plan_bins(data_files(files), target=target, all_files=bool(zorder_by)))
@@ -93,6 +93,17 @@ def run(
             user_metadata=command.user_metadata,
         )
         return txn.commit(actions, operation)
+
+
+def _chosen_by(where: str | None, engine: Engine, snapshot: Snapshot) -> str | None:
+    """The condition that chooses files, if it can be judged by what the log says of them."""
+    judged = None if where is None else engine.judged(where, snapshot.schema)
+    if where is not None and judged is None:
+        raise UnsupportedExpression(
+            f"Files cannot be chosen by {where[:200]!r}, which only Spark can judge, row by row",
+            hint="Compare columns with constants",
+        )
+    return judged
 
 
 def plan_bins(files: Iterable[DataFile], *, target: int, all_files: bool = False) -> list[Bin]:

@@ -1,9 +1,12 @@
 """Rewrite: rows of files that are in the table, read again in the task that writes them.
 
-Rows never cross into an engine: a task is told files, not rows. What happens to a row on the way is said in SQL that
-`expr` evaluates. Rows of `delete_where` go away; rows of `update_where` get new values; all others are written again as
-they are. With `changes`, what became of a row goes to the change feed too. With `zorder_by`, rows that are near each
-other in these columns are written near each other.
+Rows never cross into an engine: a task is told files, not rows. Rows of `delete` go away; rows of `update` get new
+values; all others are written again as they are. Which rows that are is said by a condition that `expr` judges, or,
+where an engine has judged, by the files themselves (`DataFile.chosen`). With `changes`, what became of a row goes to
+the change feed too. With `zorder_by`, rows that are near each other in these columns are written near each other.
+
+New values are `expr`'s, unless the rewrite is `in_plan`: then only an engine can run it, which evaluates them as they
+were written.
 
 A `Rewrite` is JSON, as a `WriteJobSpec` is, and may be given to a runner wherever data may. One split is one task.
 """
@@ -12,10 +15,13 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from lakeseal import expr
 from lakeseal.expr.values import truths
@@ -26,6 +32,7 @@ from lakeseal.protocol.schema import STRING, StructField, StructType
 from lakeseal.storage import StoreSpec
 from lakeseal.write.assignments import Assigner, Assignment, only_where
 from lakeseal.write.file_schema import CHANGE_TYPE
+from lakeseal.write.search import is_chosen
 from lakeseal.write.table_files import SPLIT_BYTES, TableFiles, described, splits
 from lakeseal.write.zorder import ordered
 
@@ -37,14 +44,26 @@ _GROUP_FILES = 64
 _TASKS = 8
 _LEAST_SPLIT_BYTES = 16 * 2**20
 
-Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
+_POSITION = "lakeseal.position"
+
+Transform = Callable[[DataFile, pa.RecordBatch], pa.RecordBatch]
+Mask = npt.NDArray[np.bool_]
+
+
+class Rows(Struct, frozen=True, kw_only=True):
+    """Which rows a rewrite is about."""
+
+    judged: str | None = None
+    """A condition that `expr` judges; None for those that each file's `chosen` names."""
 
 
 class Rewrite(TableFiles, frozen=True, kw_only=True):
-    delete_where: str | None = None
-    update_where: str | None = None
+    delete: Rows | None = None
+    update: Rows | None = None
     assignments: tuple[Assignment, ...] = ()
-    """What rows of `update_where` are set to."""
+    """What rows of `update` are set to."""
+    in_plan: bool = False
+    """Whether only the engine can evaluate the assignments."""
     only_updated: bool = False
     """Other rows are not written again: their files stay."""
     changes: bool = False
@@ -56,11 +75,12 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
         cls,
         snapshot: Snapshot,
         store: StoreSpec,
-        files: pa.Table,
+        files: Sequence[DataFile],
         *,
-        delete_where: str | None = None,
-        update_where: str | None = None,
+        delete: Rows | None = None,
+        update: Rows | None = None,
         assignments: tuple[Assignment, ...] = (),
+        in_plan: bool = False,
         only_updated: bool = False,
         changes: bool = False,
         now: datetime.datetime | None = None,
@@ -68,9 +88,10 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
         return cls(
             **described(snapshot, store),
             splits=splits(files, _split_bytes(snapshot, files)),
-            delete_where=delete_where,
-            update_where=update_where,
+            delete=delete,
+            update=update,
             assignments=assignments,
+            in_plan=in_plan,
             only_updated=only_updated,
             changes=changes,
             now=now,
@@ -90,40 +111,54 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
 
     def batches(self, split: int, *, tasks: int = 1) -> Iterator[pa.RecordBatch]:
         """The rows that a split's task writes; `tasks` is how many share this process."""
-        reader, transform = self.reader(), self._transform()
+        rows_of = self.delete or self.update
+        by_place = rows_of is not None and rows_of.judged is None
+        reader, transform = self.reader(position_column=_POSITION if by_place else None), self._transform()
         # A file that is open takes memory. It is worth that where it takes a core, or waits for a network.
         workers = min(DEFAULT_WORKERS, os.cpu_count() or 1) if reader.is_local else DEFAULT_WORKERS
 
         def rows(files: list[DataFile]) -> Iterator[pa.RecordBatch]:
-            read = (batch for file in files for batch in reader.read_file(file))
-            return coalesced(read if transform is None else map(transform, read))
+            read = ((file, batch) for file in files for batch in reader.read_file(file))
+            return coalesced(batch if transform is None else transform(file, batch) for file, batch in read)
 
         groups = grouped(self.splits[split], most=_GROUP_FILES)
         batches = coalesced(in_order(groups, rows, workers=max(1, workers // tasks)))
         return ordered(batches, self.zorder_by) if self.zorder_by else batches
 
     def _transform(self) -> Transform | None:
-        if self.delete_where is not None:
-            return self._deleting(self.delete_where)
-        return None if self.update_where is None else self._updating(self.update_where)
+        if self.delete is not None:
+            return self._deleting(self.delete)
+        return None if self.update is None else self._updating(self.update)
 
-    def _deleting(self, where: str) -> Transform:
-        bound = expr.bind_predicate(expr.parse(where), self.table)
+    def _of(self, rows: Rows) -> Callable[[DataFile, pa.RecordBatch], tuple[pa.RecordBatch, Mask]]:
+        """A batch of a file, and which of its rows are meant."""
+        if rows.judged is None:
 
-        def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
-            gone = pc.fill_null(expr.evaluate(bound, batch, now=self.now), False)
+            def chosen(file: DataFile, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Mask]:
+                return batch.drop_columns(_POSITION), is_chosen(file, batch.column(_POSITION).to_numpy())
+
+            return chosen
+        bound = expr.bind_predicate(expr.parse(rows.judged), self.table)
+        return lambda _, batch: (batch, truths(expr.evaluate(bound, batch, now=self.now), batch.num_rows))
+
+    def _deleting(self, rows: Rows) -> Transform:
+        meant = self._of(rows)
+
+        def transform(file: DataFile, read: pa.RecordBatch) -> pa.RecordBatch:
+            batch, gone = meant(file, read)
             if self.changes:
-                return batch.append_column(CHANGE_TYPE, pc.if_else(gone, "delete", pa.scalar(None, pa.string())))
-            return batch.filter(pc.invert(gone))
+                kinds = pc.if_else(pa.array(gone), "delete", pa.scalar(None, pa.string()))
+                return batch.append_column(CHANGE_TYPE, kinds)
+            return batch.filter(pa.array(~gone))
 
         return transform
 
-    def _updating(self, where: str) -> Transform:
-        bound = expr.bind_predicate(expr.parse(where), self.table)
+    def _updating(self, rows: Rows) -> Transform:
+        meant = self._of(rows)
         assigner = Assigner(self.table, [(a.column, expr.parse(a.sql)) for a in self.assignments], now=self.now)
 
-        def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
-            mask = truths(expr.evaluate(bound, batch, now=self.now), batch.num_rows)
+        def transform(file: DataFile, read: pa.RecordBatch) -> pa.RecordBatch:
+            batch, mask = meant(file, read)
             before = batch if mask.all() else batch.filter(pa.array(mask))
             after = assigner.apply(before).cast(batch.schema) if before.num_rows else before
             rows = after if self.only_updated else only_where(batch, mask, after, assigner.columns)
@@ -135,11 +170,11 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
         return transform
 
 
-def _split_bytes(snapshot: Snapshot, files: pa.Table) -> int:
+def _split_bytes(snapshot: Snapshot, files: Sequence[DataFile]) -> int:
     if snapshot.partition_columns:
         # Each task has a file for each of its partitions.
         return SPLIT_BYTES
-    return min(SPLIT_BYTES, max(_LEAST_SPLIT_BYTES, (pc.sum(files["size"]).as_py() or 0) // _TASKS))
+    return min(SPLIT_BYTES, max(_LEAST_SPLIT_BYTES, sum(file.size or 0 for file in files) // _TASKS))
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.write.constraints import Refused
+from lakeseal.write.expressions import IN_TASK, Expressions
 from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext
 from lakeseal.write.job import WriteJobSpec, run_task
 from lakeseal.write.normalize import PlannedColumn
@@ -43,6 +44,10 @@ class InPlan(Struct, frozen=True, kw_only=True):
 class WriteInput(Protocol):
     @property
     def schema(self) -> StructType: ...
+
+    @property
+    def expressions(self) -> Expressions:
+        """Who evaluates what the table makes of such data."""
 
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]: ...
 
@@ -71,6 +76,8 @@ class InProcessRunner:
 
 
 class _RewriteInput:
+    expressions = IN_TASK
+
     def __init__(self, rewrite: Rewrite, threads: int, progress: Progress) -> None:
         self._rewrite = rewrite
         self._threads = threads
@@ -104,6 +111,8 @@ class _RewriteInput:
 
 
 class _ArrowInput:
+    expressions = IN_TASK
+
     def __init__(self, reader: pa.RecordBatchReader, threads: int) -> None:
         self._reader = reader
         self._threads = threads

@@ -3,14 +3,19 @@
 The first half of a delete or an update. A task reads only the columns of the condition. Where the table hides rows by
 deletion vectors instead of rewriting files, the task writes the new vectors too: all of its own into one file, small
 ones into the log itself. A `Search` is JSON, and so is what it finds.
+
+Where only an engine can judge the condition (`in_plan`), the engine looks instead, and what it found names the rows:
+asked a second time, it might choose others.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 from uuid import uuid4
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
@@ -27,6 +32,7 @@ from lakeseal.protocol.deletion_vectors import (
     encode,
     frame,
     inline_descriptor,
+    inline_positions,
     relative_descriptor,
     relative_path,
 )
@@ -49,6 +55,8 @@ class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rows that were hidden before."""
     vector: DeletionVectorDescriptor | None = None
     """Hides the rows that matched too; none where all do."""
+    chosen: DeletionVectorDescriptor | None = None
+    """The rows that matched, where nobody can ask again; none where all do."""
 
     @property
     def is_whole(self) -> bool:
@@ -60,10 +68,26 @@ class Search(TableFiles, frozen=True, kw_only=True):
     vectors: bool = False
     """Whether to write the deletion vectors that hide the rows that match."""
     vector_prefix_length: int = 0
+    in_plan: bool = False
+    """Whether only the engine can judge the condition."""
+    names_rows: bool = False
+    """Whether what is found says which rows they are."""
+    rows: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """How many rows readers see in a file, by path, where the log says so; for who cannot count them on the way."""
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, store: StoreSpec, files: pa.Table, where: str, *, vectors: bool, now: object = None
+        cls,
+        snapshot: Snapshot,
+        store: StoreSpec,
+        files: pa.Table,
+        where: str,
+        *,
+        vectors: bool,
+        now: object = None,
+        in_plan: bool = False,
+        names_rows: bool = False,
+        rows: dict[str, int] | None = None,
     ) -> Search:
         properties = snapshot.properties
         return cls(
@@ -73,6 +97,9 @@ class Search(TableFiles, frozen=True, kw_only=True):
             vectors=vectors,
             vector_prefix_length=properties.random_prefix_length if properties.randomize_file_prefixes else 0,
             now=now,  # type: ignore[arg-type]
+            in_plan=in_plan,
+            names_rows=names_rows,
+            rows=rows or {},
         )
 
     def run(self, split: int, on_file: Callable[[], None] = lambda: None) -> list[Found]:
@@ -92,15 +119,38 @@ class Search(TableFiles, frozen=True, kw_only=True):
             if matching:
                 yield file, rows, np.concatenate(matching).astype(np.uint64)
 
-        found = list(in_order(self.splits[split], look, workers=_WORKERS))
-        if not self.vectors:
-            return [_found(file, rows, positions, None) for file, rows, positions in found]
+        return self.told(list(in_order(self.splits[split], look, workers=_WORKERS)))
+
+    def told(self, found: list[tuple[DataFile, int, Positions]]) -> list[Found]:
+        """What is to be said of files, given how many rows each has and where those that match are."""
         partly = [(file, positions) for file, rows, positions in found if len(positions) < rows]
-        written = iter(write_vectors(reader, self.store.open(), partly, self.vector_prefix_length))
+        vectors: list[DeletionVectorDescriptor] = []
+        if self.vectors:
+            vectors = write_vectors(self.reader([]), self.store.open(), partly, self.vector_prefix_length)
+        by_path = dict(zip((file.path for file, _ in partly), vectors, strict=False))
         return [
-            _found(file, rows, positions, next(written) if len(positions) < rows else None)
+            Found(
+                path=file.path,
+                rows=rows,
+                matched=len(positions),
+                hidden=0 if file.deletion_vector is None else file.deletion_vector.cardinality,
+                vector=by_path.get(file.path),
+                chosen=chosen_rows(positions) if self.names_rows and len(positions) < rows else None,
+            )
             for file, rows, positions in found
         ]
+
+
+def chosen_rows(positions: Positions) -> DeletionVectorDescriptor:
+    """Positions, ascending, as `DataFile.chosen` has them."""
+    return inline_descriptor(encode(positions), len(positions))
+
+
+def is_chosen(file: DataFile, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Which of these positions the file's `chosen` names; all of them where it has none."""
+    if file.chosen is None:
+        return np.ones(len(positions), np.bool_)
+    return np.isin(positions.astype(np.uint64), inline_positions(file.chosen), assume_unique=True)
 
 
 def write_vectors(
@@ -127,8 +177,3 @@ def write_vectors(
         key = relative_path(relative_descriptor(uuid, prefix=prefix, offset=1, size=0, cardinality=0))
         store.put(key, framed)
     return made
-
-
-def _found(file: DataFile, rows: int, positions: Positions, vector: DeletionVectorDescriptor | None) -> Found:
-    hidden = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
-    return Found(path=file.path, rows=rows, matched=len(positions), hidden=hidden, vector=vector)

@@ -1,4 +1,4 @@
-"""Values into columns of another type: Spark's store assignment with ANSI on.
+"""Values into columns of another type where there is no session: Spark's store assignment with ANSI on, in UTC.
 
 Allowed is what can lose a value only loudly: any number into any numeric column, anything simple into a string, dates
 and timestamps into each other, null into everything; arrays, maps and structs part by part, structs by name. Strings
@@ -7,6 +7,8 @@ outside Spark (its digits are Java's). A value that its column cannot hold raise
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,28 +25,43 @@ Path = tuple[str, ...]
 
 def check_assignable(source: DataType, target: DataType, path: Path) -> None:
     """Raises `SchemaMismatch` if no value of `source` may go into the column at `path`, or not outside Spark."""
+
+    def simple(given: DataType, wanted: DataType, at: Path) -> None:
+        check_simple(given, wanted, at)
+        why = casts.refusal(given, wanted)
+        if why is not None:
+            raise UnsupportedExpression(
+                f"{given} as {wanted} is not done outside Spark: {why}",
+                hint="Cast the column before writing, or write through Spark",
+                column=dotted(at),
+            )
+
+    check_parts(source, target, path, simple)
+
+
+def check_parts(
+    source: DataType, target: DataType, path: Path, simple: Callable[[DataType, DataType, Path], None]
+) -> None:
+    """Asks `simple` of every pair of types that are no structs, arrays or maps both; names of structs must agree."""
     match source, target:
         case StructType(), StructType():
-            _check_struct(source, target, path)
+            _check_struct(source, target, path, simple)
         case ArrayType(), ArrayType():
-            check_assignable(source.element, target.element, (*path, "element"))
+            check_parts(source.element, target.element, (*path, "element"), simple)
         case MapType(), MapType():
-            check_assignable(source.key, target.key, (*path, "key"))
-            check_assignable(source.value, target.value, (*path, "value"))
-        case _ if not _simple_assignable(source, target):
-            raise SchemaMismatch(
-                f"A value of type {source} cannot go into a column of type {target}",
-                hint="Cast the column explicitly before writing",
-                column=dotted(path),
-            )
+            check_parts(source.key, target.key, (*path, "key"), simple)
+            check_parts(source.value, target.value, (*path, "value"), simple)
         case _:
-            why = casts.refusal(source, target)
-            if why is not None:
-                raise UnsupportedExpression(
-                    f"{source} as {target} is not done outside Spark: {why}",
-                    hint="Cast the column before writing, or write through Spark",
-                    column=dotted(path),
-                )
+            simple(source, target, path)
+
+
+def check_simple(source: DataType, target: DataType, path: Path) -> None:
+    if not _simple_assignable(source, target):
+        raise SchemaMismatch(
+            f"A value of type {source} cannot go into a column of type {target}",
+            hint="Cast the column explicitly before writing",
+            column=dotted(path),
+        )
 
 
 def _simple_assignable(source: DataType, target: DataType) -> bool:
@@ -55,7 +72,9 @@ def _simple_assignable(source: DataType, target: DataType) -> bool:
     return (target == STRING and is_atomic(source)) or (source in MOMENTS and target in MOMENTS)
 
 
-def _check_struct(source: StructType, target: StructType, path: Path) -> None:
+def _check_struct(
+    source: StructType, target: StructType, path: Path, simple: Callable[[DataType, DataType, Path], None]
+) -> None:
     for extra in (f for f in source.fields if target.field(f.name) is None):
         raise SchemaMismatch(
             "The data has a column that the table does not have",
@@ -67,7 +86,7 @@ def _check_struct(source: StructType, target: StructType, path: Path) -> None:
         if given is None:
             check_omittable(field, (*path, field.name))
         else:
-            check_assignable(given.type, field.type, (*path, field.name))
+            check_parts(given.type, field.type, (*path, field.name), simple)
 
 
 def check_omittable(field: StructField, path: Path) -> None:

@@ -1,7 +1,8 @@
 """Which files a condition touches, found before anything is rewritten: the first half of delete and update.
 
 Files that cannot match are never opened, files whose rows all match are known by their statistics; of the others the
-columns of the condition are read. What is found is noted as read by the transaction.
+columns of the condition are read. What is found is noted as read by the transaction. Where only the engine can judge
+the condition, what `expr` understands of it leaves out files, and the engine looks at all others.
 """
 
 from __future__ import annotations
@@ -9,21 +10,21 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from lakeseal import expr
 from lakeseal.commit.transaction import OptimisticTransaction
-from lakeseal.errors import AppendOnlyTable, InvalidInput, TableNotFound, UnsupportedExpression
+from lakeseal.errors import AppendOnlyTable, TableNotFound
+from lakeseal.log.data import DataFile, data_files
 from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddFile, RemoveFile
 from lakeseal.protocol.features import check_writable
-from lakeseal.protocol.schema import StructType
 from lakeseal.storage import StoreSpec
 from lakeseal.write.engine import Engine
-from lakeseal.write.file_changes import removal, total_rows, with_vector
+from lakeseal.write.file_changes import live_rows, removal, total_rows, with_vector
 from lakeseal.write.progress import Progress
 from lakeseal.write.search import Found, Search
 
@@ -34,6 +35,8 @@ class TouchedFiles(Struct, frozen=True, kw_only=True):
     partly: pa.Table
     found: Mapping[str, Found]
     """What was found in files of both kinds that were read, by path."""
+    judged: str | None = None
+    """The condition as `expr` judges it; None where rows were chosen by the engine."""
 
     @property
     def all(self) -> pa.Table:
@@ -44,6 +47,13 @@ class TouchedFiles(Struct, frozen=True, kw_only=True):
         """Rows that match; None where the log does not say how many rows a file has."""
         unread = total_rows(add for add in add_actions(self.whole) if add.path not in self.found)
         return None if unread is None else unread + sum(found.matched for found in self.found.values())
+
+    def chosen(self, files: pa.Table) -> list[DataFile]:
+        """Files of these, each with the rows in it that the engine chose."""
+        return [
+            msgspec.structs.replace(file, chosen=self.found[file.path].chosen if file.path in self.found else None)
+            for file in data_files(files)
+        ]
 
     @property
     def unmatched(self) -> int:
@@ -71,18 +81,6 @@ def changeable(txn: OptimisticTransaction) -> Snapshot:
     return snapshot
 
 
-def is_understood(where: str | None, schema: StructType, *values: str) -> bool:
-    """Whether all of it can be evaluated here; what is wrong anywhere is left for others to say."""
-    try:
-        for text in (*(() if where is None else (where,)), *values):
-            expr.bind(expr.parse(text), schema)
-    except UnsupportedExpression:
-        return False
-    except InvalidInput:
-        return True
-    return True
-
-
 def find(
     txn: OptimisticTransaction,
     snapshot: Snapshot,
@@ -92,23 +90,44 @@ def find(
     store: StoreSpec,
     now: datetime.datetime,
     progress: Progress,
+    by_vectors: bool,
+    chosen: bool = False,
 ) -> TouchedFiles:
+    """`by_vectors`: rows that match are to be hidden, so vectors that do are written. `chosen`: what is done to rows is
+    the engine's, so it is told which rows they are, whoever found them."""
     if where is None:
         files = txn.filter_files()
-        return TouchedFiles(whole=files, partly=files.slice(0, 0), found={})
-    expr.bind_predicate(expr.parse(where), snapshot.schema)
-    files = txn.filter_files(where)
-    every = snapshot.match(where, files).all
-    whole, unsure = files.filter(every), files.filter(pc.invert(every))
+        judged = None if chosen else "true"
+        return TouchedFiles(whole=files, partly=files.slice(0, 0), found={}, judged=judged)
+    judged = engine.judged(where, snapshot.schema)
+    files = txn.filter_files(engine.understood(where, snapshot.schema) if judged is None else judged)
+    whole, unsure = files.slice(0, 0), files
+    if judged is not None:
+        every = snapshot.match(judged, files).all
+        whole, unsure = files.filter(every), files.filter(pc.invert(every))
     progress.stage("searching", unsure.num_rows)
-    vectors = snapshot.properties.deletion_vectors
-    search = Search.of(snapshot, store, unsure, where, vectors=vectors, now=now)
+    search = Search.of(
+        snapshot,
+        store,
+        unsure,
+        judged or where,
+        vectors=by_vectors,
+        now=now,
+        in_plan=judged is None,
+        names_rows=chosen or judged is None,
+        rows=_known_rows(unsure) if judged is None else None,
+    )
     found = {one.path: one for one in engine.search(search, progress)} if unsure.num_rows else {}
     return TouchedFiles(
         whole=pa.concat_tables([whole, _named(unsure, [f.path for f in found.values() if f.is_whole])]),
         partly=_named(unsure, [f.path for f in found.values() if not f.is_whole]),
         found=found,
+        judged=None if chosen else judged,
     )
+
+
+def _known_rows(files: pa.Table) -> dict[str, int]:
+    return {add.path: rows for add in add_actions(files) if (rows := live_rows(add)) is not None}
 
 
 def _named(files: pa.Table, paths: list[str]) -> pa.Table:

@@ -23,6 +23,7 @@ from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import StoreSpec
 from lakeseal.write.constraints import Check, ConstraintPlan, plan_constraints
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
+from lakeseal.write.expressions import IN_TASK, Expressions
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
 from lakeseal.write.job import CommitProtocolSpec, StatsConfig, WriteJobSpec, new_protocol, partition_fields
@@ -116,23 +117,29 @@ class TransactionalWrite:
 
     def _write_files(self, data: Any, options: WriteOptions, is_optimize: bool) -> list[AddFile | AddCDCFile]:
         source = self._runner.open(data)
-        planned = self.plan(source.schema, options, is_optimize)
+        planned = self.plan(source.schema, options, is_optimize, source.expressions)
         try:
             return planned.collect(source.run(planned.spec, planned.in_plan))
         except BaseException:
             planned.abort()
             raise
 
-    def plan(self, data: StructType, options: WriteOptions | None = None, is_optimize: bool = False) -> PlannedWrite:
+    def plan(
+        self,
+        data: StructType,
+        options: WriteOptions | None = None,
+        is_optimize: bool = False,
+        expressions: Expressions = IN_TASK,
+    ) -> PlannedWrite:
         """The job that writes such data, for whoever runs its tasks: `write_files` is both of them."""
         options = options or WriteOptions()
         if options.merge_schema:
             self._merge_schema(data)
         check_writable(self._txn.protocol, self._txn.metadata)
         self._txn.mark_written()
-        columns = self.normalize_data(data)
+        columns = self.normalize_data(data, expressions)
         is_own = is_optimize or options.own_rows
-        constraints = ConstraintPlan() if is_own else self._constraints(columns, options.must_match)
+        constraints = ConstraintPlan() if is_own else self._constraints(columns, options.must_match, expressions)
         has_changes = options.insert_changes or self._has_changes(data)
         spec = self._job_spec(options, constraints, cdc=has_changes)
         committer = self.get_committer(spec)
@@ -149,9 +156,9 @@ class TransactionalWrite:
         assert isinstance(committer, DelayedCommitProtocol)
         return committer
 
-    def normalize_data(self, data: StructType) -> ColumnPlan:
+    def normalize_data(self, data: StructType, expressions: Expressions = IN_TASK) -> ColumnPlan:
         """Which columns of the table the data brings, and that all of them can be written."""
-        return plan_columns(data, self._schema, cdc=self._has_changes(data))
+        return plan_columns(data, self._schema, cdc=self._has_changes(data), expressions=expressions)
 
     def get_partitioning_columns(self) -> list[StructField]:
         """The columns to split by; at least one column must be left for the files."""
@@ -181,9 +188,11 @@ class TransactionalWrite:
         if merged != self._txn.metadata:
             self._txn.update_metadata(merged)
 
-    def _constraints(self, columns: ColumnPlan, must_match: str | None) -> ConstraintPlan:
+    def _constraints(self, columns: ColumnPlan, must_match: str | None, expressions: Expressions) -> ConstraintPlan:
         extra = [] if must_match is None else [Check(what="Predicate", name="replace_where", sql=must_match)]
-        return plan_constraints(self._schema, self._properties.constraints, given=columns.given, extra=extra)
+        return plan_constraints(
+            self._schema, self._properties.constraints, given=columns.given, extra=extra, expressions=expressions
+        )
 
     def _job_spec(self, options: WriteOptions, constraints: ConstraintPlan, *, cdc: bool) -> WriteJobSpec:
         metadata, properties = self._txn.metadata, self._properties

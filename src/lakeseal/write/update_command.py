@@ -8,7 +8,7 @@ columns follow what they are made of. The change feed gets each row as it was an
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,16 +18,18 @@ from lakeseal import expr
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import located
+from lakeseal.expr.render import quote_name
 from lakeseal.protocol.actions import Action
+from lakeseal.protocol.schema import DataType, StructType
 from lakeseal.storage import StoreSpec
-from lakeseal.write.assignments import Assigner, assignments
+from lakeseal.write.assignments import Assigner, Assignment, assignments
 from lakeseal.write.change_metrics import Stopwatch, file_metrics, known
-from lakeseal.write.engine import Engine, PlansChanges
+from lakeseal.write.constraints import generation_expression
+from lakeseal.write.engine import Engine
 from lakeseal.write.file_changes import removals
-from lakeseal.write.merge_clauses import Clause
 from lakeseal.write.progress import progress
-from lakeseal.write.rewrite import Rewrite
-from lakeseal.write.touched_files import changeable, find, is_understood
+from lakeseal.write.rewrite import Rewrite, Rows
+from lakeseal.write.touched_files import changeable, find
 from lakeseal.write.transactional_write import TransactionalWrite
 from lakeseal.write.write_command import NothingToDo
 
@@ -47,18 +49,25 @@ def run(
         watch = Stopwatch()
         snapshot = changeable(txn)
         values = assignments(command.values)
-        texts = [value.sql for value in values]
-        if isinstance(engine, PlansChanges) and not is_understood(command.where, snapshot.schema, *texts):
-            clause = Clause(
-                kind="not_matched_by_source", action="update", condition=command.where, values=command.values
-            )
-            return engine.change_in_plan(
-                clause, txn, store=store, user_metadata=command.user_metadata, now=command.now, progress=bar
-            )
-        Assigner(snapshot.schema, [(value.column, expr.parse(value.sql)) for value in values])
-        touched = find(txn, snapshot, command.where, engine=engine, store=store, now=command.now, progress=bar)
-        scan_time = watch.lap()
+        in_plan = not all(
+            engine.evaluates(sql, snapshot.schema, target) for sql, target in _expressions(values, snapshot.schema)
+        )
+        in_plan |= not all(engine.evaluates(sql, snapshot.schema) for sql in snapshot.properties.constraints.values())
+        if not in_plan:
+            Assigner(snapshot.schema, [(value.column, expr.parse(value.sql)) for value in values])
         by_vectors = snapshot.properties.deletion_vectors
+        touched = find(
+            txn,
+            snapshot,
+            command.where,
+            engine=engine,
+            store=store,
+            now=command.now,
+            progress=bar,
+            by_vectors=by_vectors,
+            chosen=in_plan,
+        )
+        scan_time = watch.lap()
         actions: list[Action] = [*removals(touched.whole, now_ms=now_ms())]
         if by_vectors:
             actions += touched.hidden(now_ms=now_ms())
@@ -69,9 +78,10 @@ def run(
             rewrite = Rewrite.of(
                 snapshot,
                 store,
-                touched.all,
-                update_where=command.where or "true",
+                touched.chosen(touched.all),
+                update=Rows(judged=touched.judged),
                 assignments=values,
+                in_plan=in_plan,
                 only_updated=by_vectors,
                 changes=snapshot.properties.change_data_feed,
                 now=command.now,
@@ -94,3 +104,19 @@ def run(
             user_metadata=command.user_metadata,
         )
         return txn.commit(actions, operation)
+
+
+def _expressions(values: Sequence[Assignment], table: StructType) -> Iterator[tuple[str, DataType]]:
+    """New values and generated columns, with the types that they are stored in; constraints are asked for apart."""
+    assigned = set()
+    for value in values:
+        field = table.field(value.column[0])
+        if field is not None:
+            assigned.add(field.name)
+            yield value.sql, field.type
+            # Whether a column is found under another case is the engine's word too.
+            yield quote_name(value.column[0]), field.type
+    for field in table.fields:
+        sql = generation_expression(field)
+        if sql is not None and field.name not in assigned:
+            yield sql, field.type

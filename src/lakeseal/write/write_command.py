@@ -10,7 +10,8 @@ One transaction: decide by the table as it is, write the new files, say which ol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -24,14 +25,17 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, located
 from lakeseal.expr.render import quote_name, quote_string
+from lakeseal.log.data import DataFile, data_files
 from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddCDCFile, AddFile, RemoveFile
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import StoreSpec
+from lakeseal.write.engine import Engine
 from lakeseal.write.file_changes import removals
-from lakeseal.write.rewrite import Rewrite
-from lakeseal.write.runner import WriteRunner
+from lakeseal.write.progress import NoProgress
+from lakeseal.write.rewrite import Rewrite, Rows
+from lakeseal.write.touched_files import find
 from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions, operation_metrics
 
 Mode = Literal["append", "overwrite", "error", "ignore"]
@@ -92,21 +96,20 @@ class NothingToDo(Struct, frozen=True, kw_only=True):
 
 
 def run(
-    command: WriteCommand, txn: OptimisticTransaction, data: Any, *, runner: WriteRunner, store: StoreSpec
+    command: WriteCommand, txn: OptimisticTransaction, data: Any, *, engine: Engine, store: StoreSpec
 ) -> CommitResult | NothingToDo:
     with located(table=txn.table):
-        return _Write(command, txn, runner, store).run(data)
+        return _Write(command, txn, engine, store).run(data)
 
 
 class _Write:
-    def __init__(
-        self, command: WriteCommand, txn: OptimisticTransaction, runner: WriteRunner, store: StoreSpec
-    ) -> None:
+    def __init__(self, command: WriteCommand, txn: OptimisticTransaction, engine: Engine, store: StoreSpec) -> None:
         self._command = command
         self._txn = txn
-        self._runner = runner
+        self._engine = engine
+        self._runner = engine.runner(NoProgress())
         self._store = store
-        self._files = TransactionalWrite(txn, runner, store=store)
+        self._files = TransactionalWrite(txn, self._runner, store=store)
 
     def run(self, data: Any) -> CommitResult | NothingToDo:
         command, snapshot = self._command, self._txn.snapshot
@@ -159,19 +162,39 @@ class _Write:
         return [*self._files.write_files(source, options), *removed]
 
     def _replace(self, source: Any, snapshot: Snapshot, where: str) -> list[AddFile | AddCDCFile | RemoveFile]:
-        files = self._txn.filter_files(where)
-        whole = snapshot.match(where, files).all
+        judged = self._engine.judged(where, snapshot.schema)
+        if judged is None:
+            return self._replace_found(source, snapshot, where)
+        files = self._txn.filter_files(judged)
+        whole = snapshot.match(judged, files).all
         partly = files.filter(pc.invert(whole))
         explicit = partly.num_rows > 0 and snapshot.properties.change_data_feed
         options = msgspec.structs.replace(self._command.options, must_match=where, insert_changes=explicit)
         added = self._files.write_files(source, options)
         if partly.num_rows:
             # Where one file's changes are written out, those of all files must be.
-            rewrite = Rewrite.of(
-                snapshot, self._store, files if explicit else partly, delete_where=where, changes=explicit
-            )
-            added += self._files.write_files(rewrite, msgspec.structs.replace(self._command.options, own_rows=True))
+            kept = list(data_files(files if explicit else partly))
+            added += self._rewritten(snapshot, kept, Rows(judged=judged), changes=explicit)
         return [*added, *self._removed(files)]
+
+    def _replace_found(self, source: Any, snapshot: Snapshot, where: str) -> list[AddFile | AddCDCFile | RemoveFile]:
+        """Only the engine can say which rows are replaced, so it is asked first."""
+        now = datetime.datetime.now(datetime.UTC)
+        how: dict[str, Any] = {"engine": self._engine, "store": self._store, "now": now, "progress": NoProgress()}
+        touched = find(self._txn, snapshot, where, **how, by_vectors=False)
+        explicit = touched.partly.num_rows > 0 and snapshot.properties.change_data_feed
+        options = msgspec.structs.replace(self._command.options, must_match=where, insert_changes=explicit)
+        added = self._files.write_files(source, options)
+        if touched.partly.num_rows:
+            kept = touched.chosen(touched.all if explicit else touched.partly)
+            added += self._rewritten(snapshot, kept, Rows(judged=touched.judged), changes=explicit)
+        return [*added, *self._removed(touched.all)]
+
+    def _rewritten(
+        self, snapshot: Snapshot, files: Sequence[DataFile], replaced: Rows, *, changes: bool
+    ) -> list[AddFile | AddCDCFile]:
+        rewrite = Rewrite.of(snapshot, self._store, files, delete=replaced, changes=changes)
+        return self._files.write_files(rewrite, msgspec.structs.replace(self._command.options, own_rows=True))
 
     def _in_partitions_of(self, added: list[AddFile | AddCDCFile], snapshot: Snapshot) -> pa.Table:
         """The files of the snapshot in the partitions that the new files are in, noted as read."""
