@@ -34,6 +34,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   └── (Delta's names, one leaf each, at the bottom of this module)
     ├── Refused                 an owner, a policy or a permission said no
     │   ├── AppendOnlyTable · PolicyRefused · NotBackfilled
+    │   ├── InvalidCommit           an owner looked into a commit and found what no reader should meet
     │   ├── BranchProtected · BranchDirty · CheckRefused
     │   ├── RunFailed               datasets of an ingest were not published; each one's error says why
     │   ├── Fenced · LeaseHeld      a later run has taken over, or another runs now
@@ -41,6 +42,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
+        ├── TableVanished       an owner knows the table, and its log is not there: absent is not deleted
         ├── SourceUnavailable · SourceTimeout    an ingest's source did not answer: run it again
         ├── OwnerBusy           too much is waiting to be backfilled: wait a moment
         ├── UnknownOutcome      the ledger was asked to commit, no answer: ask again with the same id
@@ -400,6 +402,16 @@ class PolicyRefused(Refused):
         return {**super().to_json(), **({"policy": self.policy} if self.policy else {})}
 
 
+class InvalidCommit(Refused):
+    kind = "invalid-commit"
+    default_hint = "Nothing was committed. Mend the client that made this commit"
+    line: int | None = None
+    """Of the commit file, counted from 1; None where it is about all of it."""
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), **({"line": self.line} if self.line is not None else {})}
+
+
 class BranchProtected(Refused):
     kind = "branch-protected"
     default_hint = "Commit to another branch and merge it, or unprotect this one"
@@ -465,6 +477,14 @@ class OutOfSpace(StorageError):
 class StorageUnavailable(StorageError):
     kind = "storage-unavailable"
     default_hint = "Check the network and the store, then run it again"
+
+
+class TableVanished(StorageError):
+    kind = "table-vanished"
+    default_hint = (
+        "Absent is not deleted: look whether its disk is mounted, and whether somebody moved it. If it was deleted for "
+        "good, an admin says so: lakeseal owner drop"
+    )
 
 
 class SourceUnavailable(StorageUnavailable):

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,7 +115,8 @@ def test_migrations_make_exactly_the_tables_that_the_code_uses(shared_url: str) 
 def test_a_released_ledger_opens_with_everything_in_it(shared_url: str, version: str) -> None:
     load(shared_url, version)
     before = content(shared_url)
-    assert all(len(rows) == 2 for rows in before.values())
+    # Two of everything, beside what the ledger knows of itself.
+    assert all(len(rows) == 2 + (table == "facts") for table, rows in before.items())
     with ledger.open(shared_url, create=False) as book:
         assert book.write(lambda tx: tx.insert(stores, store="new", created=1))
         book.write(lambda tx: tx.delete(stores, store="new"))
@@ -123,6 +125,22 @@ def test_a_released_ledger_opens_with_everything_in_it(shared_url: str, version:
         kept = [{name: row[name] for name in rows[0] if name in row} for row in after[table]]
         assert sorted(kept, key=repr) == rows
     assert differences(shared_url) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_released_ledger_gets_an_identity_once_and_keeps_it(shared_url: str, version: str) -> None:
+    load(shared_url, version)
+    found = []
+    for _ in range(2):
+        with ledger.open(shared_url, create=False) as book:
+            found.append(book.identity())
+    assert found[0] == found[1]
+    assert uuid.UUID(found[0])
+
+
+def test_two_ledgers_have_two_identities(tmp_path: Path) -> None:
+    with ledger.open(f"sqlite:///{tmp_path}/a.db") as a, ledger.open(f"sqlite:///{tmp_path}/b.db") as b:
+        assert a.identity() != b.identity()
 
 
 def test_an_older_ledger_is_brought_up_and_keeps_its_rows(shared_url: str, tmp_path: Path) -> None:

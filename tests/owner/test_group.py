@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from lakeseal.commit.owner import Committed
+from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, PolicyRefused, VersionNotFound
 from lakeseal.owner.group import Admitted
 from lakeseal.owner.handover import release
@@ -25,7 +26,7 @@ from lakeseal.testing.faults import Fault, FaultyStore, How
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import add, append, create, managed_log, paths, remove
 
-FUTURE = 2**52
+FUTURE = now_ms() + 3_000_000
 
 
 @pytest.fixture
@@ -101,11 +102,11 @@ def test_what_may_not_be_ratified_is_refused_before_it_meets_the_others(
     any_url: str, open_owner, stores: list[Store]
 ) -> None:
     owner: LedgerOwner = open_owner(any_url, backfills=False, trusting=False, policies=(AppendOnly(),))
-    create(stores[0], owner)
+    append(*create(stores[0], owner), "x")
     with pytest.raises(PolicyRefused, match="append-only"):
-        owner.admit(ask(owner, stores[0], 1, "t", remove("x")))
+        owner.admit(ask(owner, stores[0], 2, "t", remove("x")))
     with pytest.raises(InvalidArgument, match="txnId"):
-        owner.admit(replace(ask(owner, stores[0], 1, "t"), txn_id="another"))
+        owner.admit(replace(ask(owner, stores[0], 2, "t"), txn_id="another"))
 
 
 def test_a_request_that_comes_again_gets_its_first_answer(owner: LedgerOwner, stores: list[Store]) -> None:

@@ -26,6 +26,7 @@ from lakeseal.errors import (
     PolicyRefused,
     ProtocolChangedException,
     StorageUnavailable,
+    TableVanished,
     VersionNotFound,
 )
 from lakeseal.log.checkpoint_writer import write_checkpoint
@@ -630,13 +631,17 @@ def test_a_creation_whose_reply_is_lost_is_known_and_done_once(owner: LedgerOwne
     assert owner.get_commits(memory.uri).state == "active"
 
 
-def test_a_table_that_was_deleted_can_be_created_again_at_the_same_place(owner: LedgerOwner, memory: Store) -> None:
+def test_a_table_that_was_deleted_can_be_created_again_once_an_admin_says_so(owner: LedgerOwner, memory: Store) -> None:
     log, managed = create(memory, owner)
     for name in "abc":
         append(log, managed, name)
+    owner.backfill(memory.uri)
     memory.delete([meta.key for meta in memory.list("", recursive=True)])
-    router = Router(memory, {}, creator=owner)
-    assert router.snapshot() is None
+    for attempt in (Router(memory, {}, creator=owner).snapshot, lambda: create(memory, owner)):
+        with pytest.raises(TableVanished, match="up to version 3"):
+            attempt()
+    owner.drop(memory.uri)
+    assert Router(memory, {}, creator=owner).snapshot() is None
     log, managed = create(memory, owner)
     assert append(log, managed, "new").version == 1
     assert paths(managed_log(owner, memory)[0]) == ["new"]
@@ -648,6 +653,7 @@ def test_a_client_that_knows_a_former_table_is_refused(owner: LedgerOwner, memor
     stale = OptimisticTransaction.begin(log, managed)
     with pytest.raises(AlreadyExists):
         owner.drop(memory.uri)
+    owner.backfill(memory.uri)
     memory.delete([meta.key for meta in memory.list("", recursive=True)])
     owner.drop(memory.uri)
     again, managed_again = create(memory, owner)

@@ -26,7 +26,7 @@ from lakeseal.owner.policies import (
     from_json,
     is_below,
 )
-from lakeseal.protocol.actions import Metadata, RemoveFile
+from lakeseal.protocol.actions import AddFile, Metadata, RemoveFile
 from lakeseal.protocol.paths import COMMITS_DIR
 from lakeseal.storage import Store
 from lakeseal.testing.managed_tables import add, append, create, managed_log, newest, remove
@@ -36,6 +36,15 @@ def schema(*fields: tuple[str, object, bool]) -> str:
     return json.dumps(
         {"type": "struct", "fields": [{"name": n, "type": t, "nullable": u, "metadata": {}} for n, t, u in fields]}
     )
+
+
+def with_rows(path: str, rows: int, *, data_change: bool = True) -> AddFile:
+    return msgspec.structs.replace(add(path), stats=f'{{"numRecords":{rows}}}', data_change=data_change)
+
+
+def gone(path: str) -> RemoveFile:
+    """Said to change no data."""
+    return RemoveFile(path=path, data_change=False)
 
 
 def try_commit(owner: LedgerOwner, store: Store, actions, *, user_metadata=None, metadata: Metadata | None = None):
@@ -66,10 +75,23 @@ def guarded(open_owner, store: Store, *policies: Policy, **options: object) -> L
 
 def test_append_only_lets_files_be_added_and_rewritten_but_no_row_removed(open_owner, memory: Store) -> None:
     owner = guarded(open_owner, memory, AppendOnly())
-    try_commit(owner, memory, [add("a")])
+    try_commit(owner, memory, [with_rows("a", 3), with_rows("b", 4)])
     refused(owner, memory, "append-only", [remove("a")])
-    rewritten = [RemoveFile(path="a", data_change=False), msgspec.structs.replace(add("b"), data_change=False)]
-    try_commit(owner, memory, rewritten)
+    try_commit(owner, memory, [gone("a"), gone("b"), with_rows("c", 7, data_change=False)])
+    try_commit(owner, memory, [gone("never there"), with_rows("d", 1)])
+
+
+def test_append_only_counts_the_rows_of_what_takes_the_place_of_removed_files(open_owner, memory: Store) -> None:
+    owner = guarded(open_owner, memory, AppendOnly())
+    try_commit(owner, memory, [with_rows("a", 3), add("uncounted")])
+    for actions in (
+        [gone("a")],
+        [gone("a"), with_rows("b", 2, data_change=False)],
+        [gone("a"), with_rows("b", 100)],
+        [gone("a"), add("b")],
+        [gone("uncounted"), with_rows("b", 100, data_change=False)],
+    ):
+        refused(owner, memory, "append-only", actions)
 
 
 def test_allowed_principals_are_the_only_ones_who_may_commit(open_owner, memory: Store) -> None:
@@ -91,8 +113,9 @@ def test_files_and_bytes_of_a_commit_are_limited(open_owner, memory: Store) -> N
     try_commit(owner, memory, [add("d", size=60), add("e", size=40)])
 
 
-def test_user_metadata_can_be_required(open_owner, memory: Store) -> None:
-    owner = guarded(open_owner, memory, RequiredUserMetadata(keys=("ticket", "by")))
+def test_user_metadata_can_be_required(open_owner, sqlite_url: str, memory: Store) -> None:
+    create(memory, open_owner(sqlite_url))
+    owner = open_owner(sqlite_url, policies=[RequiredUserMetadata(keys=("ticket", "by"))], batch_size=100)
     refused(owner, memory, "required-user-metadata", [add("a")])
     refused(owner, memory, "required-user-metadata", [add("a")], user_metadata="just text")
     error = refused(owner, memory, "required-user-metadata", [add("a")], user_metadata='{"ticket":"T-1"}')
@@ -151,7 +174,7 @@ def test_a_function_of_the_user_decides_too(open_owner, memory: Store) -> None:
     owner = guarded(open_owner, memory, Callback("no-fridays", no_fridays))
     try_commit(owner, memory, [add("a")])
     assert "it is Friday" in str(refused(owner, memory, "no-fridays", [add("b")]))
-    assert asked[0] == (memory.uri, 1, 2)
+    assert asked[:2] == [(memory.uri, 0, 3), (memory.uri, 1, 2)]
 
 
 def test_large_commits_are_looked_at_too(open_owner, memory: Store) -> None:

@@ -17,8 +17,9 @@ from lakeseal import ledger
 from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import InvalidArgument, NotAllowed, NotAuthenticated, NotFound, PolicyRefused, StorageUnavailable
 from lakeseal.owner.messages import file_name
+from lakeseal.owner.policies import prefix_of
 from lakeseal.service import tokens
-from lakeseal.service.access import Caller, Grant, Role, prefix_of
+from lakeseal.service.access import Caller, Grant, Role
 from lakeseal.service.calls import CALLS
 from lakeseal.service.server import serve
 from lakeseal.service.settings import ServiceSettings, is_loopback, parse_listen
@@ -38,7 +39,7 @@ NEEDS = {
     "withdraw_takeover": "writer",
     "begin_release": "admin",
     "finish_release": "writer",
-    "drop": "writer",
+    "drop": "admin",
 }
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import lakeseal
 from lakeseal.commit.owner import Unresolved
+from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import (
     InvalidArgument,
     InvalidUri,
@@ -192,9 +193,10 @@ def test_a_lost_reply_is_unknown_for_a_step_and_asked_again_for_a_read(open_serv
         assert owner.get_commits(table.uri).latest == 1
         assert len(lost) == 1
         ours = ManagedOwner(owner, table)
-        info = CommitInfo(operation="WRITE", txn_id="mine", in_commit_timestamp=2**52)
+        later = now_ms() + 60_000
+        info = CommitInfo(operation="WRITE", txn_id="mine", in_commit_timestamp=later)
         for expected in (Unresolved, None):
-            outcome = ours.commit(2, encode([info]), txn_id="mine", in_commit_timestamp=2**52)
+            outcome = ours.commit(2, encode([info]), txn_id="mine", in_commit_timestamp=later)
             assert (type(outcome) is Unresolved) == (expected is Unresolved)
         assert owner.get_commits(table.uri).latest == 2
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lakeseal.commit.transaction import now_ms
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch, to_json
 from lakeseal.protocol.actions import CommitInfo
@@ -22,7 +23,7 @@ from lakeseal.service.connection import _Replies
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.managed_tables import add, create, managed_log, paths
 
-FUTURE = 2**52
+FUTURE = now_ms() + 3_000_000
 
 
 class Sent:

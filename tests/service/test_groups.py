@@ -16,6 +16,7 @@ import msgspec
 import psycopg
 import pytest
 
+from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import InvalidArgument, LakesealError, NotAllowed, PolicyRefused
 from lakeseal.owner import policies
 from lakeseal.owner.managed_owner import ManagedOwner
@@ -30,7 +31,7 @@ from lakeseal.storage import Store, open_store
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import add, append, create, managed_log, paths
 
-FUTURE = 2**52
+FUTURE = now_ms() + 3_000_000
 
 
 def body(owner: HttpOwner, store: Store, version: int, txn: str, *, more: bytes = b"") -> bytes:

@@ -21,10 +21,10 @@ from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
-from lakeseal.owner.policies import is_below
+from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.service import status as table_status
 from lakeseal.service import tokens
-from lakeseal.service.access import Grant, prefix_of
+from lakeseal.service.access import Grant
 from lakeseal.service.tokens import Token
 from lakeseal.service.wire import TableStatus
 from lakeseal.storage import Store, open_store

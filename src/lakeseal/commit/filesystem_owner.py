@@ -97,7 +97,8 @@ class _Line(Struct, rename="camel"):
 def txn_id_of(data: bytes) -> str | None:
     """The transaction that wrote a commit file, if the file says so; None also for bytes that are no commit."""
     for line in data.split(b"\n"):
-        if b'"commitInfo"' in line:
+        # A key that is not there as it is, is there with escapes or not at all.
+        if b'"commitInfo"' in line or b"\\u" in line:
             try:
                 info = typed_json.decode(line, _Line).commit_info
             except (msgspec.DecodeError, UnicodeError, RecursionError):

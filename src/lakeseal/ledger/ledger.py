@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakeseal.errors import InvalidArgument, UnknownOutcome
+from lakeseal.errors import BrokenLedger, InvalidArgument, UnknownOutcome
 from lakeseal.ledger.advance import Advance, by_rows
 from lakeseal.ledger.engine import Backend, Kind, SendsCouriers
 from lakeseal.ledger.migrate import migrate
 from lakeseal.ledger.postgres import PostgresBackend
+from lakeseal.ledger.schema import IDENTITY, facts
 from lakeseal.ledger.sqlite import SqliteBackend
 from lakeseal.ledger.tx import Again, Tx
 from lakeseal.ledger.url import LedgerUrl, parse
@@ -82,6 +83,13 @@ class Ledger:
     @property
     def url(self) -> LedgerUrl:
         return self._backend.url
+
+    def identity(self) -> str:
+        """What tells this ledger from all others. Made once, with the ledger; a copy of the ledger has the same."""
+        found = self.read(lambda tx: tx.get(facts, name=IDENTITY))
+        if found is None or not isinstance(found.value, str):
+            raise BrokenLedger(f"the ledger {self.url} does not know its identity", hint="Restore it from a backup")
+        return found.value
 
     def write(self, do: Callable[[Tx], T], *, idempotent: bool = False) -> T:
         """Runs `do` in one transaction and commits it; an exception from `do` rolls everything back.

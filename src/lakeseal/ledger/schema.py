@@ -17,10 +17,11 @@ from sqlalchemy import Column, Index, Table
 
 from lakeseal.ledger.types import Bytes, Id, Int, Json, Name, key
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration. A constant, so that opening a ledger that is up to date need not load Alembic."""
 
 VERSION_TABLE = "ledger_version"
+IDENTITY = "identity"
 
 # Names make a constraint's violation readable and let a later migration find it, on both databases.
 metadata = sa.MetaData(
@@ -46,6 +47,14 @@ def _key(key_column: str, name: str, *rest: Any, primary_key: bool = True) -> Co
 def _name(name: str) -> Column[str]:
     return Column(name, Name, nullable=False)
 
+
+# What is true of the ledger as a whole. `identity` is made once, with the ledger, and stays with every copy of it.
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", Id, primary_key=True),
+    Column("value", Json, nullable=False),
+)
 
 # owner/: who may commit to a table, and how far it is. One row per table that ever had an owner here.
 tables = Table(
@@ -74,6 +83,7 @@ commits = Table(
     Column("file", Name, nullable=False),  # its name in _commits
     Column("size", Int, nullable=False),
     Column("in_commit_timestamp", Int, nullable=False),
+    Column("sha256", Id),  # of the ratified bytes; absent of those that were ratified before it was kept
     Column("inline", Bytes),  # the file's content where it is small, to spare readers a request
     Column("ratified", Int, nullable=False),
     Column("backfilled", sa.Boolean, nullable=False),

@@ -48,7 +48,6 @@ from lakeseal.trust import Trust
 T = TypeVar("T")
 
 _COMMITS_AT_ONCE = 64
-_LINE_HEAD = 32
 _IDENTITY_BYTES = 1024
 _KEPT_BYTES = 1 << 16
 _PROBES = 3
@@ -133,7 +132,7 @@ class DeltaLog:
             yield from self._commits((version, commit_path(version)) for version in range(start, end + 1))
 
     def commit_info(self, version: int) -> CommitInfo | None:
-        """What the writer of a version recorded; a commit may add a million files, and only this line is looked at."""
+        """What the writer of a version recorded; of a commit's million files hardly a line is decoded."""
         data = self.commit_bytes(version)
         with located(table=self.table, version=version, file=commit_path(version)):
             return commit_info_in(data)
@@ -355,12 +354,13 @@ def _compacted(segment: LogSegment, error: LakesealError) -> str | None:
 
 
 def commit_info_in(data: bytes) -> CommitInfo | None:
-    """Of a whole commit; no other line of it is decoded."""
+    """Of a whole commit; hardly another line of it is decoded."""
     start, number = 0, 1
     while start < len(data):
         end = data.find(b"\n", start)
         end = len(data) if end < 0 else end
-        if b'"commitInfo"' in data[start : min(end, start + _LINE_HEAD)]:
+        # A key that is not there as it is, is there with escapes or not at all.
+        if data.find(b'"commitInfo"', start, end) >= 0 or data.find(b"\\u", start, end) >= 0:
             action = codec.decode_line(data[start:end], number)[0]
             if isinstance(action, CommitInfo):
                 return action

@@ -2,19 +2,25 @@
 
 `Gate.check` looks at the content; `place` returns when the commit's file is in `_commits` with that content: durable,
 unless the ledger is about to keep the same bytes.
+
+An owner that does not trust its clients, and any owner where a policy holds, decodes each commit whole, once, and
+decides on what it then holds (`validation`, `policies`): there are many ways to write one thing in JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+
+import msgspec
 
 from lakeseal.errors import InvalidArgument, located
-from lakeseal.owner import enablement, policies
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner import enablement, policies, validation
 from lakeseal.owner.enablement import Content
-from lakeseal.owner.messages import CommitRequest
-from lakeseal.owner.policies import Policy, ProposedCommit
-from lakeseal.protocol.actions import Metadata
-from lakeseal.protocol.codec import decode
+from lakeseal.owner.messages import CommitRequest, digest
+from lakeseal.owner.policies import Policy, ProposedCommit, is_below, prefix_of
+from lakeseal.protocol.codec import decode_numbered
 from lakeseal.storage.base import Store
 
 
@@ -25,27 +31,33 @@ class Gate:
         owner: str,
         policies: Sequence[Policy],
         trusting: bool,
-        metadata_at: Callable[[str, int], Metadata],
+        snapshot_at: Callable[[str, int], Snapshot],
+        clock: Callable[[], int],
     ) -> None:
         """`trusting`: whoever asks is this process or another of the same user, so a file that is there need not be
         read again when no policy asks for it."""
         self._owner = owner
-        self._policies = tuple(policies)
-        self._trusting = trusting
-        self._metadata_at = metadata_at
+        self.policies = [(prefix_of(policy.tables), policy) for policy in policies]
+        """Each with the tables that it holds for, in the one spelling that tables are known by."""
+        self.trusting = trusting
+        self._snapshot_at = snapshot_at
+        self._clock = clock
 
     def is_quick(self, request: CommitRequest) -> bool:
         """Whether `check` looks at nothing but the request."""
         return request.data is not None and not self._applying(request.table)
 
-    def check(self, request: CommitRequest, store: Store, *, principal: str | None) -> None:
+    def check(self, request: CommitRequest, store: Store, *, principal: str | None) -> CommitRequest:
+        """The request, bound to the very bytes that were looked at."""
         applying = self._applying(request.table)
         with located(table=request.table, version=request.version, file=request.key):
             data = request.data
             if data is None:
                 data = self._read(request, store, needed=bool(applying))
-            if data is not None:
-                self._check(request, data, applying, principal)
+                if data is None:
+                    return request
+            self._check(request, data, applying, principal)
+            return msgspec.structs.replace(request, sha256=digest(data))
 
     def place(self, request: CommitRequest, store: Store) -> None:
         """Writes the file of a small commit; that of a large one is there, as `check` has seen."""
@@ -60,13 +72,13 @@ class Gate:
                 _same(store.get(request.key) == request.data, "other content")
 
     def check_principal(self, table: str, principal: str | None, doing: policies.Doing) -> None:
-        policies.check_principal(self._policies, table=table, principal=principal, doing=doing)
+        policies.check_principal(self._applying(table), table=table, principal=principal, doing=doing)
 
     def _applying(self, table: str) -> list[Policy]:
-        return [policy for policy in self._policies if policies.is_below(table, policy.tables)]
+        return [policy for prefix, policy in self.policies if is_below(table, prefix)]
 
     def _read(self, request: CommitRequest, store: Store, *, needed: bool) -> bytes | None:
-        if self._trusting and not needed:
+        if self.trusting and not needed and request.sha256 is not None:
             _same(store.head(request.key).size == request.size, "another size")
             return None
         data = store.get(request.key)
@@ -74,22 +86,46 @@ class Gate:
         return data
 
     def _check(self, request: CommitRequest, data: bytes, applying: Sequence[Policy], principal: str | None) -> None:
-        content = Content.of(data) if self._trusting else Content.of_actions(decode(data))
-        info = content.info
-        if info is None or (info.txn_id, info.in_commit_timestamp) != (request.txn_id, request.in_commit_timestamp):
-            raise InvalidArgument(
-                "The commit's commitInfo does not carry the txnId and the inCommitTimestamp that it is asked for with"
+        if self.trusting and not applying:
+            self._check_content(request, Content.of(data))
+            return
+        lines = decode_numbered(data)
+        validation.check_form(lines)
+        actions = [action for _, action in lines]
+        self._check_content(request, Content.of_actions(actions))
+        before = cache(lambda: self._snapshot_at(request.table, request.version - 1) if request.version > 0 else None)
+        if not self.trusting:
+            validation.check_safe(
+                lines,
+                now=self._clock(),
+                latest_timestamp=lambda: None if (found := before()) is None else found.in_commit_timestamp,
+                known=lambda: _paths(before()),
             )
-        enablement.check_commit(content, owner=self._owner, table=request.table, version=request.version)
         if applying:
             proposed = ProposedCommit(
                 table=request.table,
                 version=request.version,
                 principal=principal,
                 data=data,
-                before=lambda: self._metadata_at(request.table, request.version - 1),
+                actions=actions,
+                before=before,
             )
             policies.check_commit(applying, proposed)
+
+    def _check_content(self, request: CommitRequest, content: Content) -> None:
+        info = content.info
+        if info is None or (info.txn_id, info.in_commit_timestamp) != (request.txn_id, request.in_commit_timestamp):
+            raise InvalidArgument(
+                "The commit's commitInfo does not carry the txnId and the inCommitTimestamp that it is asked for with"
+            )
+        enablement.check_commit(content, owner=self._owner, table=request.table, version=request.version)
+
+
+def _paths(snapshot: Snapshot | None) -> frozenset[str]:
+    if snapshot is None:
+        return frozenset()
+    vectors = (vector for vector in snapshot.files["deletionVector"].to_pylist() if vector is not None)
+    return frozenset([*snapshot.files["path"].to_pylist(), *(vector["pathOrInlineDv"] for vector in vectors)])
 
 
 def _same(same: bool, difference: str) -> None:

@@ -26,7 +26,7 @@ from lakeseal.errors import (
     located,
 )
 from lakeseal.owner.enablement import Content
-from lakeseal.owner.messages import TrackedCommit
+from lakeseal.owner.messages import TrackedCommit, digest
 from lakeseal.owner.ownership import Found, Ownership
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
 from lakeseal.storage.base import LinksObjects, Store
@@ -222,8 +222,11 @@ class LoggedCommit(Struct, frozen=True, kw_only=True):
 
 def look(store: Store, version: int) -> LoggedCommit | None:
     """None only where `version` can still be taken. A version that was cleaned up was taken by nobody knows whom."""
+    sha256 = None
     try:
-        content = Content.of(store.get(commit_path(version)))
+        data = store.get(commit_path(version))
+        sha256 = digest(data)
+        content = Content.of(data)
     except ObjectNotFound:
         later = (parse(key) for key in store.list_keys(LOG_DIR, after=version_prefix(version)))
         if not any(file is not None and file.version > version for file in later):
@@ -232,8 +235,20 @@ def look(store: Store, version: int) -> LoggedCommit | None:
     except BrokenCommit:
         content = Content()
     info = content.info
-    found = Found(txn_id=None) if info is None else Found(txn_id=info.txn_id, timestamp=info.in_commit_timestamp)
+    found = Found(txn_id=None)
+    if info is not None:
+        found = Found(txn_id=info.txn_id, timestamp=info.in_commit_timestamp, sha256=sha256)
     return LoggedCommit(found=found, content=content)
+
+
+def is_reachable(store: Store) -> bool:
+    """Whether the place itself is there, so that what is absent in it was deleted. On a disk that is the table's root
+    and the directory that it is in: a mount that is away takes at least one of them along. An object store that
+    answers is there."""
+    if isinstance(store, LocalStore):
+        return store.is_there()
+    store.list_keys(LOG_DIR)
+    return True
 
 
 def tidy(store: Store, below: int) -> int:

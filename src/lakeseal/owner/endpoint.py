@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits
+from lakeseal.errors import TableVanished
+from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableCommits
 from lakeseal.storage.base import Store
 
 
@@ -48,8 +49,11 @@ class OwnerEndpoint(Protocol):
         """Every version up to `version`, or all, is then in the log under its own name. `VersionNotFound` if it is
         not ratified."""
 
-    def begin_takeover(self, table: str, takeover_id: str, version: int) -> TableCommits:
-        """Pending: the promise is made. Active: the table is owned here already."""
+    def begin_takeover(
+        self, table: str, takeover_id: str, version: int, commit: CommitRequest | None = None
+    ) -> TableCommits:
+        """Pending: the promise is made. Active: the table is owned here already. `commit` is the one that creates a
+        table, as version 0: it is looked at like any other, and the promise holds for its very bytes."""
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits: ...
 
@@ -62,4 +66,11 @@ class OwnerEndpoint(Protocol):
         """None, if the release's commit is in the log; still releasing otherwise."""
 
     def drop(self, table: str) -> TableCommits:
-        """Forgets a table that was deleted. `AlreadyExists` if its log is there."""
+        """Forgets a table that was deleted. `AlreadyExists` if its log is there, `TableVanished` if its place is not
+        there either, `NotBackfilled` if it has commits that never were in its log."""
+
+
+def vanished(table: str, owner: str, latest: int) -> TableVanished:
+    return TableVanished(
+        f"The owner {owner!r} knows this table up to version {latest}, and its log is not there", table=table
+    )

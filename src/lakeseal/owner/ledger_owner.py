@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from msgspec.structs import replace
+
 from lakeseal.commit.filesystem_owner import txn_id_of
 from lakeseal.commit.post_commit import Background
 from lakeseal.commit.transaction import now_ms
@@ -26,7 +28,9 @@ from lakeseal.errors import (
     ConcurrentWriteException,
     CorruptTable,
     InvalidArgument,
+    InvalidCommit,
     LakesealError,
+    NotBackfilled,
     ObjectNotFound,
     OwnedElsewhere,
     OwnerBusy,
@@ -36,11 +40,13 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.owner import group, ownership
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner import group, ownership, rows
 from lakeseal.owner.admission import Gate
-from lakeseal.owner.backfill import Each, look, mend, publish_up_to, tidy
+from lakeseal.owner.backfill import Each, is_reachable, look, mend, publish_up_to, tidy
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
+from lakeseal.owner.endpoint import vanished
 from lakeseal.owner.group import Admitted, Begun, Group
 from lakeseal.owner.messages import (
     Answer,
@@ -54,10 +60,9 @@ from lakeseal.owner.messages import (
 )
 from lakeseal.owner.naming import name_of
 from lakeseal.owner.ownership import Ownership, State, Verdict
-from lakeseal.owner.policies import Policy
+from lakeseal.owner.policies import Policy, is_below
 from lakeseal.owner.ratification import Decided, Denied, InTheLog
 from lakeseal.owner.traffic import Traffic
-from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
 from lakeseal.storage.base import PlacesObjects, Store
@@ -69,6 +74,7 @@ GRACE_MS = 3_600_000
 _TRIES = 8
 _FAR_BEHIND = 5
 _TIDY_EVERY = 100
+_MOST_LOGS = 64
 
 
 _background = Background()
@@ -117,11 +123,14 @@ class LedgerOwner:
         self._most_unbackfilled = most_unbackfilled
         self._backfills = backfills
         self._in_background = in_background
-        self._gate = Gate(owner=name, policies=policies, trusting=trusting, metadata_at=self.metadata_at)
+        self._gate = Gate(owner=name, policies=policies, trusting=trusting, snapshot_at=self._snapshot_at, clock=clock)
+        self._logs: dict[str, DeltaLog] = {}
+        """Of tables whose commits are compared with what was there before."""
         self._traffic = Traffic()
         self.when_full: Callable[[], object] = lambda: None
         """Called where this owner leaves it to others to backfill, and a table's batch is full."""
         self._publishing: dict[str, threading.Lock] = {}
+        self._has_told = False
 
     def __repr__(self) -> str:
         return f"LedgerOwner({self.ledger.url.public!r}, name={self.name!r})"
@@ -148,13 +157,17 @@ class LedgerOwner:
         return tuple(map(self._mended, self.book.told(tables)))
 
     def ratify(self, batch: Batch, *, principal: str | None = None) -> BatchAnswer:
+        self.tell_of_idle_policies()
         named = [request.table for request in batch.commits] + [guard.table for guard in batch.guards]
         if not batch.commits or len(set(named)) != len(named):
             raise InvalidArgument("A batch has at least one commit, and each table once")
+        checked: list[CommitRequest] = []
         for request in batch.commits:
-            answer = self._check(request, principal or self._principal)
-            if answer is not None and len(batch.commits) == 1:
-                return BatchAnswer(commits=(answer,))
+            found = self._check(request, principal or self._principal)
+            if isinstance(found, Ratified) and len(batch.commits) == 1:
+                return BatchAnswer(commits=(found,))
+            checked.append(found if isinstance(found, CommitRequest) else request)
+        batch = replace(batch, commits=tuple(checked))
         known: dict[str, Answer] = {}
         with self._traffic.turn(batch) as is_contended:
             late = self._late(batch)
@@ -212,9 +225,8 @@ class LedgerOwner:
             return None
         if self._traffic.is_contended(request.table):
             return None
-        if self._check(request, principal or self._principal) is not None:
-            return None
-        return self._group.admit(request, self._place)
+        checked = self._check(request, principal or self._principal)
+        return self._group.admit(checked, self._place) if isinstance(checked, CommitRequest) else None
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         self.publish(table, version)
@@ -242,14 +254,22 @@ class LedgerOwner:
             return publish_up_to(self.book, self.store, dict.fromkeys(mine), each=each, pace=pace)
 
     def begin_takeover(
-        self, table: str, takeover_id: str, version: int, *, principal: str | None = None
+        self,
+        table: str,
+        takeover_id: str,
+        version: int,
+        commit: CommitRequest | None = None,
+        *,
+        principal: str | None = None,
     ) -> TableCommits:
+        self.tell_of_idle_policies(table)
         self._gate.check_principal(table, principal or self._principal, "create" if version == 0 else "take over")
+        sha256 = self._creation(table, takeover_id, commit, principal) if version == 0 else None
         for _ in range(_TRIES):
-            verdict = self.book.step(table, lambda row: ownership.promise(row, takeover_id, version))
+            verdict = self.book.step(table, lambda row: ownership.promise(row, takeover_id, version, sha256=sha256))
             match verdict:
                 case Verdict.OWNED if version == 0 and not self.store(table).list_keys(LOG_DIR):
-                    self.drop(table)
+                    raise vanished(table, self.name, self.book.row(table).latest)
                 case None | Verdict.OWNED:
                     return self.get_commits(table)
                 case Verdict.RELEASING:
@@ -262,6 +282,20 @@ class LedgerOwner:
         raise ConcurrentWriteException(
             f"A take-over of another version of the table than {version} is under way", table=table, version=version
         )
+
+    def _creation(
+        self, table: str, takeover_id: str, commit: CommitRequest | None, principal: str | None
+    ) -> str | None:
+        """What the commit that creates a table must consist of; its content is looked at like that of any other."""
+        if commit is None:
+            if self._gate.trusting:
+                return None
+            raise InvalidArgument(
+                "Whoever creates a table has to show its first commit to the table's owner", table=table, version=0
+            )
+        if (commit.table, commit.version, commit.txn_id) != (table, 0, takeover_id):
+            raise InvalidArgument("The commit that was shown is not the one that creates the table", table=table)
+        return self._gate.check(commit, self.store(table), principal=principal or self._principal).sha256
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
         """A message that comes late names an id that nobody waits for any more, and changes nothing."""
@@ -315,9 +349,19 @@ class LedgerOwner:
         return self.get_commits(table)
 
     def drop(self, table: str) -> TableCommits:
-        if self.store(table).list_keys(LOG_DIR):
+        store = self.store(table)
+        if store.list_keys(LOG_DIR):
             raise AlreadyExists("The table is there, so its owner cannot forget it", table=table)
-        self.book.step(table, ownership.drop)
+        row = self.book.row(table)
+        if row.is_in_office and not is_reachable(store):
+            raise vanished(table, self.name, row.latest)
+        if self.book.step(table, ownership.drop) is Verdict.NOT_BACKFILLED:
+            raise NotBackfilled(
+                f"The owner {self.name!r} ratified versions {row.backfilled + 1} to {row.latest} of the table, which "
+                "never were in its log: it does not forget them",
+                table=table,
+                hint="Bring the table's log back from a backup, and let the owner backfill it",
+            )
         return self.get_commits(table)
 
     def forget(self, table: str, *, grace_ms: int = GRACE_MS) -> int:
@@ -326,21 +370,40 @@ class LedgerOwner:
         below = self.book.forget(table, grace_ms=grace_ms)
         return tidy(self.store(table), below) if below > 0 else 0
 
-    def metadata_at(self, table: str, version: int) -> Metadata:
-        """The table's metadata at a ratified version."""
-        return DeltaLog(self.store(table), commit_source=_Source(self, table)).snapshot(version).metadata
+    def tell_of_idle_policies(self, coming: str = "") -> None:
+        """Once: a policy for tables that are not there may be for others than somebody thinks. `coming` is about to be
+        there."""
+        if self._has_told:
+            return
+        self._has_told = True
+        named = [(prefix, policy) for prefix, policy in self._gate.policies if prefix and not is_below(coming, prefix)]
+        if not named:
+            return
+        known = self.ledger.read(rows.table_names)
+        for prefix, policy in named:
+            if not any(is_below(table, prefix) for table in known):
+                _log.warning("the policy %s for %s holds for no table of the owner yet", policy.name, prefix)
 
-    def _check(self, request: CommitRequest, principal: str | None) -> Ratified | Taken | None:
-        """The answer, where there is one already."""
+    def _snapshot_at(self, table: str, version: int) -> Snapshot:
+        """The table at a ratified version, nearly always the newest: an open log then reads only what is new."""
+        log = self._logs.get(table)
+        if log is None:
+            if len(self._logs) >= _MOST_LOGS:
+                self._logs.clear()
+            log = self._logs[table] = DeltaLog(self.store(table), commit_source=_Source(self, table))
+        newest = log.update()
+        return newest if newest is not None and newest.version == version else log.snapshot(version)
+
+    def _check(self, request: CommitRequest, principal: str | None) -> CommitRequest | Ratified:
+        """The request as it may be ratified; or its answer, where there is one already."""
         try:
-            self._gate.check(request, self.store(request.table), principal=principal)
-        except PolicyRefused:
+            return self._gate.check(request, self.store(request.table), principal=principal)
+        except (PolicyRefused, InvalidCommit):
             # What was ratified before a policy came is ratified.
             answer = self.book.answered(request)
             if not isinstance(answer, Ratified):
                 raise
             return answer
-        return None
 
     def _mended(self, told: TableCommits) -> TableCommits:
         """The files of small commits are not synced before their backfill. Whoever can see that a power cut took one

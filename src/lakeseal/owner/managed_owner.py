@@ -19,7 +19,7 @@ from lakeseal.owner import enablement
 from lakeseal.owner.enablement import BATCH_SIZE, Content
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.handover import finish_release
-from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, file_name
+from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, digest, file_name
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.actions import Metadata
 from lakeseal.storage.base import Store
@@ -105,6 +105,7 @@ class ManagedOwner:
             in_commit_timestamp=in_commit_timestamp,
             epoch=self.epoch(),
             data=data if len(data) <= self.endpoint.inline_bytes else None,
+            sha256=digest(data),
         )
         if request.data is None:
             # False says that it is there: a name is used for one content only, so it is this one.
@@ -137,13 +138,25 @@ class ManagedOwner:
 
     def _create(self, data: bytes, txn_id: str, in_commit_timestamp: int | None) -> Outcome:
         try:
-            told = self.endpoint.begin_takeover(self.table, txn_id, 0)
+            request = self.request(0, data, txn_id=txn_id, in_commit_timestamp=in_commit_timestamp)
+            told = self.endpoint.begin_takeover(self.table, txn_id, 0, request)
         except UnknownOutcome as error:
             return Unresolved(version=0, reason=str(error))
+        except Refused:
+            self._shown(request)
+            raise
         outcome = FilesystemOwner(self.store).commit(0, data, txn_id=txn_id, in_commit_timestamp=in_commit_timestamp)
         if told.state is State.PENDING:
             self._settle_creation(txn_id, outcome)
+        if not isinstance(outcome, Unresolved):
+            self._shown(request)
         return outcome
+
+    def _shown(self, request: CommitRequest) -> None:
+        """The owner has seen the commit that creates a table; where that was in a file, nobody needs it any more."""
+        self.answered(request.version, request.txn_id)
+        if request.data is None:
+            self.store.delete([request.key])
 
     def _settle_creation(self, txn_id: str, outcome: Outcome) -> None:
         try:

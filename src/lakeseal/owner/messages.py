@@ -6,6 +6,7 @@ answers: an owner raises them, and `error_to_json` and `error_from_json` carry t
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ class TrackedCommit(Struct, frozen=True, kw_only=True):
     txn_id: str
     size: int
     in_commit_timestamp: int
+    sha256: str | None = None
+    """Of its bytes, in hexadecimal; None where it was ratified before ledgers kept it."""
 
     @property
     def key(self) -> str:
@@ -65,6 +68,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     epoch: int
     data: bytes | None = None
     """A small commit's content: then the owner writes the file. Otherwise it is there already, durable."""
+    sha256: str | None = None
+    """Of the commit's bytes, as its client says. An owner that sees the bytes does not ask."""
 
     def __post_init__(self) -> None:
         found = parse(COMMITS_DIR + self.file)
@@ -82,6 +87,11 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return COMMITS_DIR + self.file
+
+
+def digest(data: bytes) -> str:
+    """What tells a commit's bytes from any others."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def file_name(version: int, uuid: str) -> str:
@@ -175,6 +185,8 @@ def error_from_json(value: dict[str, Any]) -> LakesealError:
     error = _BY_KIND.get(str(value.get("kind")), LakesealError)(str(value.get("message", "")), **known)
     if isinstance(error, errors.PolicyRefused):
         error.policy = str(value.get("policy", ""))
+    if isinstance(error, errors.InvalidCommit) and isinstance(value.get("line"), int):
+        error.line = value["line"]
     if isinstance(error, errors.CommitOutcomeUnknown) and "txnId" in value:
         error.txn_id = str(value["txnId"])
     return error

@@ -51,6 +51,8 @@ class Ownership(Struct, frozen=True, kw_only=True):
     """Grows with each release."""
     promises: tuple[str, ...] = ()
     """Pending: the ids of the take-overs that may land. Releasing: the id of the release."""
+    bound: tuple[tuple[str, str], ...] = ()
+    """Of promises that were made for certain bytes: the id, and the SHA-256 of these bytes."""
     change_version: int | None = None
     """The version that the take-over or the release wants."""
     latest: int = -1
@@ -67,17 +69,19 @@ class Found(Struct, frozen=True, kw_only=True):
 
     txn_id: str | None
     timestamp: int | None = None
+    sha256: str | None = None
 
 
-def promise(row: Ownership, takeover_id: str, version: int) -> Ownership | Verdict:
-    """The owner will own the table if the take-over's commit becomes `version`."""
+def promise(row: Ownership, takeover_id: str, version: int, *, sha256: str | None = None) -> Ownership | Verdict:
+    """The owner will own the table if the take-over's commit becomes `version`, and has the bytes of `sha256`."""
+    bound = () if sha256 is None else ((takeover_id, sha256),)
     match row.state:
         case State.NONE:
-            return replace(row, state=State.PENDING, promises=(takeover_id,), change_version=version)
+            return replace(row, state=State.PENDING, promises=(takeover_id,), bound=bound, change_version=version)
         case State.PENDING if takeover_id in row.promises and row.change_version == version:
             return row
         case State.PENDING if row.change_version == version:
-            return replace(row, promises=(*row.promises, takeover_id))
+            return replace(row, promises=(*row.promises, takeover_id), bound=(*row.bound, *bound))
         case State.PENDING:
             return Verdict.OTHER_VERSION
         case State.RELEASING:
@@ -91,20 +95,22 @@ def withdraw(row: Ownership, takeover_id: str) -> Ownership:
     if row.state is not State.PENDING or takeover_id not in row.promises:
         return row
     left = tuple(promised for promised in row.promises if promised != takeover_id)
-    return replace(row, promises=left) if left else _none(row)
+    bound = tuple(one for one in row.bound if one[0] != takeover_id)
+    return replace(row, promises=left, bound=bound) if left else _none(row)
 
 
 def settle(row: Ownership, found: Found | None) -> Ownership:
     """`found` is the commit at `change_version`: the commit point of a take-over is in the files, so they decide."""
     if row.state is not State.PENDING or found is None:
         return row
-    if found.txn_id not in row.promises:
+    if found.txn_id not in row.promises or dict(row.bound).get(found.txn_id, found.sha256) != found.sha256:
         return _none(row)
     assert row.change_version is not None
     return replace(
         row,
         state=State.ACTIVE,
         promises=(),
+        bound=(),
         change_version=None,
         latest=row.change_version,
         latest_timestamp=found.timestamp,
@@ -170,10 +176,13 @@ def finish_release(row: Ownership, found: Found | None) -> Ownership | Verdict:
     )
 
 
-def drop(row: Ownership) -> Ownership:
-    """Only when the table's log is empty: whoever deleted the table took its versions along."""
-    return Ownership(epoch=row.epoch + 1)
+def drop(row: Ownership) -> Ownership | Verdict:
+    """Only when the table's log is certainly gone: whoever deleted the table took its versions along. What was ratified
+    and never was in the log, nobody can have deleted."""
+    if row.is_in_office and row.backfilled < row.latest:
+        return Verdict.NOT_BACKFILLED
+    return row if row == Ownership(epoch=row.epoch) else Ownership(epoch=row.epoch + 1)
 
 
 def _none(row: Ownership) -> Ownership:
-    return replace(row, state=State.NONE, promises=(), change_version=None)
+    return replace(row, state=State.NONE, promises=(), bound=(), change_version=None)

@@ -1,8 +1,13 @@
 """Policies: reasons for which an owner refuses a commit. Pure, but for what a callable of the user does.
 
-A policy holds for the tables below a prefix of their URI (all, if it has none; `s3://b/t1` is not below `s3://b/t`).
+A policy holds for the tables at or below a place (all, if it names none; `s3://b/t1` is not below `s3://b/t`). The
+place is a path or a URI in any spelling: `prefix_of` makes it the one that tables are known by.
 It looks at one commit and gives None, or the reason why not, which becomes `PolicyRefused` with the policy's name.
-A refused commit leaves nothing that anybody could see.
+A refused commit leaves nothing that anybody could see. The commit that creates a table is looked at like any other.
+
+What a policy sees is decoded: actions, never bytes. And it sees the log, not the data: it trusts what a commit says of
+the files that it adds (their size, their number of rows, that they hold what they are said to replace), and it takes
+nobody's word for what the table has already.
 
 Built in: `AppendOnly`, `AllowedPrincipals`, `SchemaOnlyWidens`, `MaxFiles`, `MaxBytes`, `RequiredUserMetadata`, and
 `Callback` for a function. `from_json` builds the first six from a configuration.
@@ -10,19 +15,39 @@ Built in: `AppendOnly`, `AllowedPrincipals`, `SchemaOnlyWidens`, `MaxFiles`, `Ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, PolicyRefused
+from lakeseal.log.files import add_actions
+from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.enablement import Content
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile
-from lakeseal.protocol.codec import decode
-from lakeseal.protocol.schema import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from lakeseal.protocol.data_paths import canonical_path, canonical_paths
+from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.schema import (
+    CHAR_VARCHAR,
+    COLUMN_ID,
+    NESTED_IDS,
+    PHYSICAL_NAME,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from lakeseal.protocol.stats import TYPE_CHANGES
+from lakeseal.storage.location import parse
 
 Doing = Literal["commit", "create", "take over", "release"]
 
@@ -37,26 +62,28 @@ class ProposedCommit:
         version: int,
         principal: str | None,
         data: bytes,
-        before: Callable[[], Metadata | None] = lambda: None,
+        actions: Sequence[Action],
+        before: Callable[[], Snapshot | None] = lambda: None,
     ) -> None:
         self.table = table
         self.version = version
         self.principal = principal
         self.data = data
+        self.actions = actions
         self._before = before
 
     @cached_property
-    def actions(self) -> Sequence[Action]:
-        return decode(self.data)
-
-    @cached_property
     def content(self) -> Content:
-        return Content.of(self.data)
+        return Content.of_actions(self.actions)
 
     @cached_property
-    def metadata_before(self) -> Metadata | None:
-        """Of the table at the version before; None if this one creates it."""
+    def before(self) -> Snapshot | None:
+        """The table at the version before; None if this one creates it."""
         return self._before()
+
+    @property
+    def metadata_before(self) -> Metadata | None:
+        return None if self.before is None else self.before.metadata
 
 
 class Policy(Protocol):
@@ -75,15 +102,41 @@ class _Policy(Struct, frozen=True, kw_only=True, tag_field="policy", forbid_unkn
 
 
 class AppendOnly(_Policy, frozen=True, kw_only=True, tag="append-only"):
-    """Rows are only added. Files may be rewritten as long as their rows stay."""
+    """Rows are only added. Files may be rewritten as long as their rows stay, as `dataChange: false` says: what takes
+    their place has as many rows at least, by its statistics, as the table knows of those that go."""
 
     name = "append-only"
 
     def check(self, commit: ProposedCommit) -> str | None:
-        if b'"remove"' not in commit.data:
+        if commit.before is None:
             return None
-        removed = next((a for a in commit.actions if isinstance(a, RemoveFile) and a.data_change), None)
-        return None if removed is None else f"it removes rows, with the file {removed.path}"
+        changed = {_key(action): action for action in commit.actions if isinstance(action, AddFile | RemoveFile)}
+        there = _live(commit.before, {path for path, _ in changed})
+        gone = 0
+        for old in there:
+            new = changed.get(_key(old))
+            if new is None:
+                continue
+            if isinstance(new, AddFile):
+                if new.partition_values != old.partition_values:
+                    return f"it changes the partition of the rows in the file {old.path}"
+                # The same file, said again: what it holds, nobody changes by that.
+                continue
+            if new.data_change:
+                return f"it removes rows, with the file {old.path}"
+            rows = _rows(old)
+            if rows is None:
+                return f"it removes the file {old.path}, of which the table does not know how many rows it has"
+            gone += rows
+        if not gone:
+            return None
+        counts = {canonical_path(old.path): _count(old) for old in there}
+        come = sum(
+            _rows(new, counts.get(path)) or 0
+            for (path, _), new in changed.items()
+            if isinstance(new, AddFile) and not new.data_change
+        )
+        return None if come >= gone else f"it removes {gone} rows, and what takes their place has {come}"
 
 
 class AllowedPrincipals(_Policy, frozen=True, kw_only=True, tag="allowed-principals"):
@@ -105,13 +158,15 @@ class SchemaOnlyWidens(_Policy, frozen=True, kw_only=True, tag="schema-only-wide
     name = "schema-only-widens"
 
     def check(self, commit: ProposedCommit) -> str | None:
-        after, before = commit.content.metadata, None
-        if after is not None:
-            before = commit.metadata_before
-        if after is None or before is None or before.schema_string == after.schema_string:
+        after = commit.content.metadata
+        before = None if after is None else commit.metadata_before
+        if after is None or before is None:
             return None
         if after.partition_columns != before.partition_columns:
             return "it changes the partition columns"
+        modes = [TableProperties.of(metadata).column_mapping_mode for metadata in (before, after)]
+        if modes[0] != modes[1] and modes != ["none", "name"]:
+            return f"it changes how columns are found in files, from {modes[0]} to {modes[1]}"
         return _narrowed(_struct(before), _struct(after), "")
 
 
@@ -122,20 +177,18 @@ class MaxFiles(_Policy, frozen=True, kw_only=True, tag="max-files"):
     name = "max-files"
 
     def check(self, commit: ProposedCommit) -> str | None:
-        if commit.data.count(b"\n") <= self.limit:
-            return None
         files = sum(isinstance(a, AddFile | RemoveFile | AddCDCFile) for a in commit.actions)
         return f"it has {files} files, and {self.limit} are allowed" if files > self.limit else None
 
 
 class MaxBytes(_Policy, frozen=True, kw_only=True, tag="max-bytes"):
-    """Bytes of data files that one commit may add."""
+    """Bytes of data files that one commit may add, by the sizes that it says; rewritten files count like others."""
 
     limit: int
     name = "max-bytes"
 
     def check(self, commit: ProposedCommit) -> str | None:
-        size = sum(a.size for a in commit.actions if isinstance(a, AddFile) and a.data_change)
+        size = sum(a.size for a in commit.actions if isinstance(a, AddFile | AddCDCFile))
         return f"it adds {size} bytes, and {self.limit} are allowed" if size > self.limit else None
 
 
@@ -183,22 +236,27 @@ def from_json(configured: Iterable[Mapping[str, Any]]) -> tuple[Policy, ...]:
         raise InvalidArgument(f"This is no configuration of policies: {error}") from None
 
 
+def prefix_of(text: str) -> str:
+    """A place in the spelling that tables are known by; empty for all tables."""
+    return "" if text in ("", "*") else parse(text).uri.rstrip("/")
+
+
 def is_below(table: str, prefix: str) -> bool:
     stem = prefix.rstrip("/")
     return not stem or table == stem or table.startswith(stem + "/")
 
 
 def check_commit(policies: Sequence[Policy], commit: ProposedCommit) -> None:
+    """All of them, whatever tables they hold for."""
     for policy in policies:
-        if is_below(commit.table, policy.tables):
-            reason = policy.check(commit)
-            if reason is not None:
-                raise _refused(policy, "commit", reason, commit.table, commit.version)
+        reason = policy.check(commit)
+        if reason is not None:
+            raise _refused(policy, "commit", reason, commit.table, commit.version)
 
 
 def check_principal(policies: Sequence[Policy], *, table: str, principal: str | None, doing: Doing) -> None:
     for policy in policies:
-        if isinstance(policy, AllowedPrincipals) and is_below(table, policy.tables):
+        if isinstance(policy, AllowedPrincipals):
             reason = policy.check_principal(principal)
             if reason is not None:
                 raise _refused(policy, doing, reason, table, None)
@@ -253,12 +311,83 @@ def _narrowed(before: DataType, after: DataType, where: str) -> str | None:
     return None if before == after else f"it changes the type of {where} from {before} to {after}"
 
 
+def _other_meaning(before: StructField, after: StructField) -> str | None:
+    """What the column's metadata says that decides on its values, and now says otherwise."""
+    if before.physical_name != after.physical_name:
+        return f"the name in files, from {before.physical_name} to {after.physical_name},"
+    was, now = before.metadata, after.metadata
+    for name in sorted(was.keys() | now.keys()):
+        decides = (name.startswith("delta.") and name != TYPE_CHANGES) or name in (CHAR_VARCHAR, _EXISTS_DEFAULT)
+        if not decides or was.get(name) == now.get(name):
+            continue
+        if name in _MAY_COME and name not in was:
+            continue
+        if name == CHAR_VARCHAR and _length(now.get(name)) >= _length(was.get(name)):
+            continue
+        return name
+    return None
+
+
+_EXISTS_DEFAULT = "EXISTS_DEFAULT"
+_MAY_COME = (COLUMN_ID, PHYSICAL_NAME, NESTED_IDS)
+"""When columns begin to be mapped."""
+
+
+def _length(text: object) -> float:
+    """Of a char(n) or varchar(n); a plain string has any."""
+    found = _LENGTH.fullmatch(text) if isinstance(text, str) else None
+    return float("inf") if found is None else int(found[1])
+
+
+_LENGTH = re.compile(r"(?:var)?char\((\d{1,9})\)")
+
+
+def _key(action: AddFile | RemoveFile) -> tuple[str, str | None]:
+    """As the log knows the file."""
+    vector = action.deletion_vector
+    return canonical_path(action.path), None if vector is None else vector.unique_id
+
+
+def _live(before: Snapshot, paths: Collection[str]) -> list[AddFile]:
+    """The table's files at these paths."""
+    if not paths:
+        return []
+    named = pa.array(sorted(paths), pa.string())
+    return [*add_actions(before.files.filter(pc.is_in(canonical_paths(before.files["path"]), value_set=named)))]
+
+
+def _rows(add: AddFile, count: int | None = None) -> int | None:
+    """How many the file has, of `count` where that is known, without those that its deletion vector takes."""
+    count = _count(add) if count is None else count
+    if count is None:
+        return None
+    return max(0, count - (0 if add.deletion_vector is None else add.deletion_vector.cardinality))
+
+
+def _count(add: AddFile) -> int | None:
+    try:
+        return msgspec.json.decode(add.stats or "{}", type=_Count).num_records
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+class _Count(Struct, rename="camel"):
+    num_records: int | None = None
+
+
 def _narrowed_struct(before: StructType, after: StructType, where: str) -> str | None:
     prefix = f"{where}." if where else ""
+    names = [field.physical_name for field in after.fields]
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        return f"it has two columns that are {doubled} in files"
     for field in before.fields:
         there = after.field(field.name)
-        if there is None:
+        if there is None or there.name != field.name:
             return f"it drops the column {prefix}{field.name}"
+        told = _other_meaning(field, there)
+        if told is not None:
+            return f"it changes {told} of the column {prefix}{field.name}"
         if field.nullable and not there.nullable:
             return f"it makes the column {prefix}{field.name} not nullable"
         found = _narrowed(field.type, there.type, prefix + field.name)

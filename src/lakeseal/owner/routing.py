@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct
 
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.owner import CommitOwner, OwnedCommits
-from lakeseal.errors import AlreadyExists, OwnedElsewhere
+from lakeseal.errors import OwnedElsewhere
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement
-from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.endpoint import OwnerEndpoint, vanished
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.ownership import State
+from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.storage.base import Store
 from lakeseal.trust import Trust
 
@@ -143,12 +143,11 @@ class Router:
         return Route(log=log, owner=owner, owner_name=endpoint.name)
 
     def _to_new(self) -> Route:
-        """There is no table; if the owner still knows one, that was deleted."""
+        """There is no table here, and there must be none that the owner knows: absent is not deleted."""
         assert self._creator is not None
-        table = self._creator.attach(self._store)
-        if self._creator.get_commits(table).state in (State.ACTIVE, State.RELEASING):
-            with suppress(AlreadyExists):
-                self._creator.drop(table)
+        told = self._creator.get_commits(self._creator.attach(self._store))
+        if told.state in (State.ACTIVE, State.RELEASING) and not self._store.list_keys(LOG_DIR):
+            raise vanished(self._store.uri, self._creator.name, told.latest)
         return self._to(self._creator)
 
     def _to_files(self, log: DeltaLog, name: str | None) -> Route:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lakeseal.ledger.courier import Courier
 
 _PROMISES = "promises"
+_BOUND = "bound"
 _BATCH_SIZE = "batchSize"
 _BACKFILLED = "backfilled_version"
 
@@ -36,6 +37,7 @@ class TableRow(Struct, frozen=True, kw_only=True):
             state=State(row.state),
             epoch=row.epoch,
             promises=tuple(promises),
+            bound=tuple(row.conf.get(_BOUND, {}).items()),
             change_version=row.takeover_version,
             latest=-1 if row.latest_version is None else row.latest_version,
             latest_timestamp=row.latest_timestamp,
@@ -48,6 +50,8 @@ class TableRow(Struct, frozen=True, kw_only=True):
         conf: dict[str, Any] = {_BATCH_SIZE: self.batch_size}
         if len(own.promises) > 1:
             conf[_PROMISES] = list(own.promises)
+        if own.bound:
+            conf[_BOUND] = dict(own.bound)
         return {
             "state": own.state.value,
             "epoch": own.epoch,
@@ -82,6 +86,7 @@ def _as_tracked(commit: Row | CommitRequest) -> TrackedCommit:
         txn_id=commit.txn_id,
         size=commit.size,
         in_commit_timestamp=commit.in_commit_timestamp,
+        sha256=commit.sha256,
     )
 
 
@@ -126,6 +131,7 @@ def _commit(request: CommitRequest, now: int) -> dict[str, Any]:
         "file": request.file,
         "size": request.size,
         "in_commit_timestamp": request.in_commit_timestamp,
+        "sha256": request.sha256,
         "inline": request.data,
         "ratified": now,
         "backfilled": False,
@@ -186,6 +192,7 @@ _listed = _tracked.with_only_columns(
     commits.c.txn_id,
     commits.c.size,
     commits.c.in_commit_timestamp,
+    commits.c.sha256,
 )
 
 
@@ -274,6 +281,10 @@ def tables_to_forget(tx: Tx, *, grace_ms: int) -> list[str]:
         .distinct()
     )
     return [row.table_id for row in tx.rows(query, lock=False)]
+
+
+def table_names(tx: Tx) -> list[str]:
+    return [row.table_id for row in tx.rows(sa.select(tables.c.table_id), lock=False)]
 
 
 def all_tables(tx: Tx) -> list[tuple[str, TableRow]]:

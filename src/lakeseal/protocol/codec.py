@@ -28,8 +28,13 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def decode(data: bytes) -> list[Action]:
+    return [action for _, action in decode_numbered(data)]
+
+
+def decode_numbered(data: bytes) -> list[tuple[int, Action]]:
+    """Each action with the number of its line."""
     return [
-        action
+        (number, action)
         for number, line in enumerate(data.split(b"\n"), start=1)
         if line and not line.isspace()
         for action in decode_line(line, number)

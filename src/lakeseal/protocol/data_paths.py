@@ -40,6 +40,11 @@ def encode_path(key: str) -> str:
     return quote(key, safe=_LITERAL)
 
 
+def is_absolute(path: str) -> bool:
+    """Whether the `path` of an action names its place by itself, wherever the table is."""
+    return _ABSOLUTE.match(path) is not None
+
+
 def decode_path(path: str) -> str:
     """The key of a relative `path`, or the decoded URI of an absolute one; `.` and `..` are resolved."""
     if _ABSOLUTE.match(path):

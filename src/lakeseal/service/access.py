@@ -16,8 +16,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument, NotAllowed
-from lakeseal.owner.policies import is_below
-from lakeseal.storage.location import parse
+from lakeseal.owner.policies import is_below, prefix_of
 
 EVERYTHING = ""
 
@@ -53,10 +52,6 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.role}:{self.prefix}" if self.prefix else str(self.role)
-
-
-def prefix_of(text: str) -> str:
-    return EVERYTHING if text in ("", "*") else parse(text).uri.rstrip("/")
 
 
 class Caller(Struct, frozen=True, kw_only=True):

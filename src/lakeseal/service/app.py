@@ -24,8 +24,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from lakeseal.errors import InvalidArgument, LakesealError, NotFound
+from lakeseal.owner.policies import prefix_of
 from lakeseal.service import logs, openapi, pages
-from lakeseal.service.access import Caller, prefix_of
+from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, bearer_or_password
 from lakeseal.service.callers import caller_of
 from lakeseal.service.direct import PATHS, perform

@@ -131,6 +131,7 @@ CALLS = (
         reply=TableCommits,
         decides=True,
         summary="Forget a table that was deleted",
+        needs=_admin,
     ),
 )
 
@@ -207,8 +208,10 @@ class Served:
         if request.version > 0 and look(self._owner.store(request.table), request.version - 1) is None:
             # A promise for a version that cannot come next would stand in everybody's way.
             raise _gap(request.table, request.version)
+        if (commit := request.commit) is not None:
+            _check_numbers(commit.size, commit.in_commit_timestamp, commit.epoch)
         return self._owner.begin_takeover(
-            request.table, request.takeover_id, request.version, principal=caller.principal
+            request.table, request.takeover_id, request.version, request.commit, principal=caller.principal
         )
 
     def confirm_takeover(self, request: wire.TakeoverStep, caller: Caller) -> TableCommits:

@@ -38,7 +38,7 @@ from lakeseal.errors import (
 )
 from lakeseal.owner.config import DEFAULT_NAME, OwnerConfig
 from lakeseal.owner.connect import register
-from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json
+from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableCommits, error_from_json
 from lakeseal.owner.naming import name_of
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
@@ -137,8 +137,11 @@ class HttpOwner:
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         return self._step("backfill", wire.Backfill(table=table, version=version))
 
-    def begin_takeover(self, table: str, takeover_id: str, version: int) -> TableCommits:
-        return self._step("begin_takeover", wire.BeginTakeover(table=table, takeover_id=takeover_id, version=version))
+    def begin_takeover(
+        self, table: str, takeover_id: str, version: int, commit: CommitRequest | None = None
+    ) -> TableCommits:
+        asked = wire.BeginTakeover(table=table, takeover_id=takeover_id, version=version, commit=commit)
+        return self._step("begin_takeover", asked)
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
         return self._step("confirm_takeover", wire.TakeoverStep(table=table, takeover_id=takeover_id))

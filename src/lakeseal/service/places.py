@@ -11,8 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from lakeseal.errors import InvalidUri, NotAllowed
-from lakeseal.owner.policies import is_below
-from lakeseal.service.access import prefix_of
+from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.storage import Store, open_store
 from lakeseal.storage.location import Location, parse
 

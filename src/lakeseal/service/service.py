@@ -175,6 +175,7 @@ class Service:
         if self.metrics.row == 0:
             # One worker is enough. Commits need not wait for it.
             try:
+                self.owner.tell_of_idle_policies()
                 done = recover(self.owner)
             except LakesealError as error:
                 _log.warning("looking for interrupted work failed; the publisher goes on with it: %s", error)

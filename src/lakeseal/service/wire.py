@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from lakeseal.owner.messages import CommitRequest
+
 MAX_INT = 2**63 - 1
 
 Table = Annotated[str, Meta(min_length=1, max_length=4096, description="The URI of the table, in its normal form")]
@@ -43,6 +45,8 @@ class BeginTakeover(Struct, frozen=True, kw_only=True):
     table: Table
     takeover_id: ChangeId
     version: Version
+    commit: CommitRequest | None = None
+    """The one that creates the table, where version is 0."""
 
 
 class TakeoverStep(Struct, frozen=True, kw_only=True):

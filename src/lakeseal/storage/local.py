@@ -85,6 +85,10 @@ class LocalStore:
     def __reduce__(self) -> NoReturn:
         raise InvalidArgument("A store cannot be pickled", hint="Send a StoreSpec, and open it where it is used")
 
+    def is_there(self) -> bool:
+        """Whether the root is a directory, in one that is there."""
+        return os.path.isdir(self._root) and os.path.isdir(os.path.dirname(self._root))
+
     def path(self, key: str) -> str:
         """The file's path on this machine, for readers that want one; `UnsafePath` as for reading."""
         directory = parent(check_key(key))

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from lakeseal.commit.filesystem_owner import FilesystemOwner
+from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, OwnedElsewhere, VersionNotFound
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.endpoint import OwnerEndpoint
@@ -35,7 +36,7 @@ from lakeseal.testing.managed_tables import add, append, create, managed_log, ne
 
 def request(endpoint: OwnerEndpoint, store: Store, version: int, *, small: bool = True) -> CommitRequest:
     """To ratify a commit that adds a file. A large one is in `_commits` already."""
-    txn_id, timestamp = str(uuid.uuid4()), 10**15 + version
+    txn_id, timestamp = str(uuid.uuid4()), now_ms() + 60_000 + version
     info = CommitInfo(operation="TEST", txn_id=txn_id, in_commit_timestamp=timestamp)
     data = encode([info, add(f"{txn_id}.parquet")])
     asked = CommitRequest(

@@ -12,7 +12,16 @@ import msgspec
 
 from lakeseal.errors import LakesealError
 from lakeseal.owner.endpoint import OwnerEndpoint
-from lakeseal.owner.messages import Batch, BatchAnswer, TableCommits, error_from_json, error_to_json, from_json, to_json
+from lakeseal.owner.messages import (
+    Batch,
+    BatchAnswer,
+    CommitRequest,
+    TableCommits,
+    error_from_json,
+    error_to_json,
+    from_json,
+    to_json,
+)
 from lakeseal.owner.naming import name_of
 from lakeseal.storage.base import Store
 
@@ -43,8 +52,14 @@ class WiredOwner:
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         return self._one("backfill", table, version)
 
-    def begin_takeover(self, table: str, takeover_id: str, version: int) -> TableCommits:
-        return self._one("begin_takeover", table, takeover_id, version)
+    def begin_takeover(
+        self, table: str, takeover_id: str, version: int, commit: CommitRequest | None = None
+    ) -> TableCommits:
+        def begin(sent: bytes | None) -> TableCommits:
+            shown = None if sent is None else from_json(sent, CommitRequest)
+            return self._owner.begin_takeover(table, takeover_id, version, shown)
+
+        return self._ask(begin, (None if commit is None else to_json(commit),), TableCommits)
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
         return self._one("confirm_takeover", table, takeover_id)
