@@ -39,6 +39,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── RunFailed               datasets of an ingest were not published; each one's error says why
     │   ├── Fenced · LeaseHeld      a later run has taken over, or another runs now
     │   ├── NotAuthenticated · NotAllowed        a service: who you are, or what you may do
+    │   ├── WrongLedger             the ledger that was configured is not the one that has the table
     │   └── OwnedElsewhere · ReleaseUnderway     others decide on its commits now: open the table again
     └── StorageError            the store did not do it: check access, space, network
         ├── PermissionDenied · OutOfSpace · StorageUnavailable
@@ -391,6 +392,13 @@ class NotBackfilled(Refused):
 class ReleaseUnderway(OwnedElsewhere):
     kind = "release-underway"
     default_hint = "The table's owner is giving it up: open the table again when that is done"
+
+
+class WrongLedger(Refused):
+    kind = "wrong-ledger"
+    default_hint = (
+        "Configure the ledger that has the table, by an absolute path. If that one is lost: lakeseal owner rebuild"
+    )
 
 
 class PolicyRefused(Refused):

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from lakeseal.commit.transaction import OptimisticTransaction
-from lakeseal.errors import InvalidArgument, InvalidUri, OwnedElsewhere, Unsupported
+from lakeseal.errors import InvalidArgument, InvalidUri, OwnedElsewhere, Unsupported, WrongLedger
 from lakeseal.owner import connect as connecting
 from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import OWNERS_VARIABLE, Owners, connect, register
@@ -145,7 +145,7 @@ def test_field_bug_s1_an_endpoint_in_table_metadata_is_never_contacted(
 def test_a_table_that_names_an_owner_of_the_same_name_elsewhere_is_not_written_to(open_owner, memory: Store) -> None:
     theirs, mine = open_owner(name="lakeseal"), open_owner(name="lakeseal")
     create(memory, theirs)
-    with pytest.raises(OwnedElsewhere):
+    with pytest.raises(WrongLedger):
         Router(memory, {"lakeseal": mine}).run(
             lambda route: OptimisticTransaction.begin(route.log, route.owner).commit([add("a")], WRITE)
         )

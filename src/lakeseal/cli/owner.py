@@ -114,6 +114,14 @@ def backfill(
     out.record(_told(endpoint, endpoint.backfill(endpoint.attach(store), version)))
 
 
+@owner_commands.command("drop")
+def drop(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
+    """Let the owner forget a table that was deleted for good. The table's place has to be there, without a log."""
+    out: Output = ctx.obj
+    endpoint, store = _connected(owner), _store(uri, option)
+    out.record(_told(endpoint, endpoint.drop(endpoint.attach(store))))
+
+
 @token_commands.command("create")
 def create(
     ctx: typer.Context,

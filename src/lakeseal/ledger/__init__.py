@@ -4,6 +4,7 @@ from lakeseal.ledger.advance import Advance
 from lakeseal.ledger.ledger import PATIENCE, Ledger, open
 from lakeseal.ledger.tx import Row, Tx
 from lakeseal.ledger.types import key
+from lakeseal.ledger.unmade import open_unmade
 from lakeseal.ledger.url import LedgerUrl, parse
 
-__all__ = ["PATIENCE", "Advance", "Ledger", "LedgerUrl", "Row", "Tx", "key", "open", "parse"]
+__all__ = ["PATIENCE", "Advance", "Ledger", "LedgerUrl", "Row", "Tx", "key", "open", "open_unmade", "parse"]

@@ -84,6 +84,11 @@ class Ledger:
     def url(self) -> LedgerUrl:
         return self._backend.url
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it is there; see `unmade`."""
+        return True
+
     def identity(self) -> str:
         """What tells this ledger from all others. Made once, with the ledger; a copy of the ledger has the same."""
         found = self.read(lambda tx: tx.get(facts, name=IDENTITY))

@@ -17,6 +17,7 @@ import msgspec
 from lakeseal.errors import InvalidArgument, located
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, policies, validation
+from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import CommitRequest, digest
 from lakeseal.owner.policies import Policy, ProposedCommit, is_below, prefix_of
@@ -33,6 +34,7 @@ class Gate:
         trusting: bool,
         snapshot_at: Callable[[str, int], Snapshot],
         clock: Callable[[], int],
+        identity: Callable[[], str | None],
     ) -> None:
         """`trusting`: whoever asks is this process or another of the same user, so a file that is there need not be
         read again when no policy asks for it."""
@@ -42,6 +44,7 @@ class Gate:
         self.trusting = trusting
         self._snapshot_at = snapshot_at
         self._clock = clock
+        self._identity = identity
 
     def is_quick(self, request: CommitRequest) -> bool:
         """Whether `check` looks at nothing but the request."""
@@ -63,6 +66,7 @@ class Gate:
         """Writes the file of a small commit; that of a large one is there, as `check` has seen."""
         if request.data is None:
             return
+        check_log_is_there(store)
         # The ledger's row carries the bytes too, and is durable: a file that a power cut takes is put back from there.
         # (Asked for by name: a look at the whole protocol takes longer than the file.)
         put = getattr(store, "place", store.put_if_absent)
@@ -79,8 +83,10 @@ class Gate:
 
     def _read(self, request: CommitRequest, store: Store, *, needed: bool) -> bytes | None:
         if self.trusting and not needed and request.sha256 is not None:
+            check_log_is_there(store, strictly=True)
             _same(store.head(request.key).size == request.size, "another size")
             return None
+        check_log_is_there(store, strictly=True)
         data = store.get(request.key)
         _same(len(data) == request.size, "another size")
         return data
@@ -118,7 +124,9 @@ class Gate:
             raise InvalidArgument(
                 "The commit's commitInfo does not carry the txnId and the inCommitTimestamp that it is asked for with"
             )
-        enablement.check_commit(content, owner=self._owner, table=request.table, version=request.version)
+        enablement.check_commit(
+            content, owner=self._owner, table=request.table, version=request.version, ledger=self._identity
+        )
 
 
 def _paths(snapshot: Snapshot | None) -> frozenset[str]:

@@ -22,6 +22,7 @@ from lakeseal.errors import (
     LakesealError,
     ObjectNotFound,
     StorageError,
+    TableVanished,
     VersionNotFound,
     located,
 )
@@ -107,6 +108,8 @@ def publish_up_to(
     def put(due: _Due) -> bool:
         try:
             with located(table=due.table):
+                if not linked.get(due.table):
+                    check_follows(stores(due.table), due.commits[0].commit.version)
                 _publish_all(stores(due.table), due.commits, linked.get(due.table, 0))
         except LakesealError as error:
             failed[due.table] = error
@@ -160,6 +163,19 @@ def _due(table: str, row: Ownership, stored: Sequence[StoredCommit], wanted: int
     return _Due(table=table, epoch=row.epoch, commits=commits, wanted=wanted)
 
 
+def check_follows(store: Store, version: int) -> None:
+    """Before `version` is put into the log: the one before it is there, as it stays until a later one is. Otherwise
+    this is not the log, or not all of it."""
+    try:
+        store.head(commit_path(version - 1))
+    except ObjectNotFound:
+        raise TableVanished(
+            f"Version {version - 1} is not in the table's log, which {version} has to follow",
+            table=store.uri,
+            version=version - 1,
+        ) from None
+
+
 def _publish_all(store: Store, due: Sequence[StoredCommit], done: int) -> None:
     """`done` of them are published already."""
     while done < len(due):
@@ -181,6 +197,7 @@ def _linked_together(
         try:
             store = stores(due.table)
             if isinstance(store, LocalStore):
+                check_follows(store, due.commits[0].commit.version)
                 local[due.table] = (store, *_links(store, due.commits))
         except LakesealError:
             # It is told when it is tried again by itself.
@@ -210,6 +227,7 @@ def mend(store: Store, stored: Iterable[StoredCommit]) -> None:
     """Puts back what a power cut took of files in `_commits` whose bytes the ledger has."""
     for one in stored:
         if one.inline is not None and not one.backfilled and not _is_whole(store, one):
+            check_log_is_there(store, strictly=True)
             store.put(one.commit.key, one.inline)
 
 
@@ -239,6 +257,17 @@ def look(store: Store, version: int) -> LoggedCommit | None:
     if info is not None:
         found = Found(txn_id=info.txn_id, timestamp=info.in_commit_timestamp, sha256=sha256)
     return LoggedCommit(found=found, content=content)
+
+
+def check_log_is_there(store: Store, *, strictly: bool = False) -> None:
+    """Before something is put beside a log: on a disk that is away, or whose table was moved for a moment, directories
+    would be made anew, and what is put there would be gone when the table is back. An object store has no such state.
+
+    Not `strictly`, a `_commits` that is there is taken as a sign of the log."""
+    if not isinstance(store, LocalStore) or (not strictly and store.has_directory(COMMITS_DIR)):
+        return
+    if not store.has_files(LOG_DIR):
+        raise TableVanished("The table's log is not there", table=store.uri)
 
 
 def is_reachable(store: Store) -> bool:

@@ -13,6 +13,7 @@ is ever part of a connection: a table only names its owner, and the name is look
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import threading
 import weakref
@@ -30,6 +31,8 @@ from lakeseal.storage import StoreSpec
 
 if TYPE_CHECKING:
     from lakeseal.owner.ledger_owner import LedgerOwner
+
+_log = logging.getLogger(__name__)
 
 OWNERS_VARIABLE = "LAKESEAL_OWNERS"
 # Rooms above this one, which register themselves when they are imported.
@@ -63,6 +66,7 @@ def connect(owner: str | OwnerConfig | OwnerEndpoint, **options: Any) -> OwnerEn
                 _memory[config.url] = _ledger_owner(config, "sqlite://")
             return _memory[config.url]
     if config.scheme in _LEDGERS:
+        config = _absolute(config)
         key = msgspec.json.encode(config, order="deterministic")
         with _lock:
             found = _open.get(key)
@@ -82,6 +86,25 @@ def connect(owner: str | OwnerConfig | OwnerEndpoint, **options: Any) -> OwnerEn
         f"An owner cannot be reached by {config.scheme!r}",
         hint="Use sqlite:///…, postgresql://…, https://…, memory://… or a name from " + OWNERS_VARIABLE,
     )
+
+
+def _absolute(config: OwnerConfig) -> OwnerConfig:
+    """A relative path is that of now, wherever this process goes later; and it is told, as it means another file in
+    every folder."""
+    from lakeseal.ledger import parse  # as below
+
+    url = parse(config.url)
+    if url.kind != "sqlite" or url.connect == config.url:
+        return config
+    if not config.url.startswith("sqlite:////"):
+        _log.log(
+            logging.INFO if os.path.exists(url.path) else logging.WARNING,
+            "the owner's ledger %s is %s%s",
+            config.url,
+            url.path,
+            "" if os.path.exists(url.path) else ", which is not there yet",
+        )
+    return msgspec.structs.replace(config, url=url.connect)
 
 
 def _load(module: str) -> None:
@@ -158,7 +181,8 @@ def _ledger_owner(config: OwnerConfig, url: str) -> LedgerOwner:
     from lakeseal import ledger
     from lakeseal.owner.ledger_owner import LedgerOwner
 
-    opened = ledger.open(url)
+    # To look at a table makes no ledger.
+    opened = ledger.open_unmade(url)
     owner = LedgerOwner(
         opened,
         name=config.name,

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -22,6 +22,7 @@ from lakeseal.protocol.properties import TableProperties
 FEATURE = "managedCommits"
 OWNERSHIP_POLICY = "ownership"
 BATCH_SIZE = "batchSize"
+LEDGER_ID = "ledgerId"
 
 _NAME = TableProperties.managed_commit_owner_name.key
 _CONF = TableProperties.managed_commit_owner_conf.key
@@ -66,6 +67,14 @@ def batch_size(metadata: Metadata, default: int) -> int:
     except InvalidMetadata:
         return default
     return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= 1_000_000 else default
+
+
+def ledger_id(metadata: Metadata) -> str | None:
+    """The identity of the ledger that has the table; None for tables that were taken over before ledgers had one."""
+    try:
+        return (TableProperties.of(metadata).managed_commit_owner_conf or {}).get(LEDGER_ID)
+    except InvalidMetadata:
+        return None
 
 
 def check(protocol: Protocol, metadata: Metadata, *, table: str | None = None, version: int | None = None) -> None:
@@ -144,11 +153,16 @@ _ABSENT = (b"", b"null")
 _decoder = typed_json.decoder(_Line)
 
 
-def check_commit(content: Content, *, owner: str, table: str, version: int) -> None:
-    """A commit between take-over and release leaves the owner as it is."""
+def check_commit(
+    content: Content, *, owner: str, table: str, version: int, ledger: Callable[[], str | None] = lambda: None
+) -> None:
+    """A commit between take-over and release leaves the owner as it is. `ledger` tells the identity of the owner's
+    ledger, where that is to be looked at."""
     wrong = None
     if content.metadata is not None and owner_name(content.metadata) != owner:
         wrong = f"its metadata names {owner_name(content.metadata) or 'no owner'!r} and the table's owner is {owner!r}"
+    elif content.metadata is not None and ledger_id(content.metadata) not in (None, ledger()) and ledger() is not None:
+        wrong = "its metadata names another ledger than the one that has the table"
     elif content.metadata is not None and not TableProperties.of(content.metadata).in_commit_timestamps:
         wrong = f"its metadata switches {_TIMESTAMPS} off, which managed commits need"
     elif content.protocol is not None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lakeseal.errors import TableVanished
+from lakeseal.owner.enablement import BATCH_SIZE, LEDGER_ID
 from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableCommits
 from lakeseal.storage.base import Store
 
@@ -33,6 +34,9 @@ class OwnerEndpoint(Protocol):
     @property
     def inline_bytes(self) -> int:
         """Commits up to this size travel in the request, and the owner writes their files."""
+
+    def identity(self, *, make: bool = False) -> str | None:
+        """Of the owner's ledger; None where that is not there yet and is not to be made."""
 
     def attach(self, store: Store) -> str:
         """The name of the store's table (see `naming`). An owner in this process uses the store for its own work on the
@@ -68,6 +72,12 @@ class OwnerEndpoint(Protocol):
     def drop(self, table: str) -> TableCommits:
         """Forgets a table that was deleted. `AlreadyExists` if its log is there, `TableVanished` if its place is not
         there either, `NotBackfilled` if it has commits that never were in its log."""
+
+
+def owner_conf(endpoint: OwnerEndpoint) -> dict[str, str]:
+    """What a table that the owner gets keeps of it: nothing that anybody is reached by."""
+    identity = endpoint.identity(make=True)
+    return {BATCH_SIZE: str(endpoint.batch_size), **({} if identity is None else {LEDGER_ID: identity})}
 
 
 def vanished(table: str, owner: str, latest: int) -> TableVanished:

@@ -33,9 +33,8 @@ from lakeseal.errors import (
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement
-from lakeseal.owner.backfill import publish
-from lakeseal.owner.enablement import BATCH_SIZE
-from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.backfill import check_follows, publish
+from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
 from lakeseal.owner.sources import ToldCommits
@@ -102,6 +101,8 @@ def finish_release(
     told = endpoint.get_commits(table)
     if told.state is not State.RELEASING or told.change_id is None or told.change_version is None:
         return
+    if told.commits:
+        patience.through(lambda: check_follows(store, told.commits[0].version))
     for commit in told.commits:
         patience.through(lambda: publish(store, commit))  # noqa: B023
     _known(lambda: endpoint.backfill(table), patience)
@@ -136,7 +137,7 @@ def _check_free(endpoint: OwnerEndpoint, table: str, snapshot: Snapshot) -> None
             f"The table is owned by {named!r}" + (", which this owner is not" if named == endpoint.name else ""),
             table=snapshot.table,
             version=snapshot.version,
-            hint="Let that owner release it first",
+            hint="Let that owner release it first. If its ledger is lost: lakeseal owner rebuild",
         )
     enablement.check(snapshot.protocol, snapshot.metadata, table=snapshot.table, version=snapshot.version)
 
@@ -149,7 +150,7 @@ def _take_over_commit(
     patience: Patience,
     clock: Callable[[], int],
 ) -> Attempt:
-    metadata = enablement.managed(snapshot.metadata, owner=endpoint.name, conf={BATCH_SIZE: str(endpoint.batch_size)})
+    metadata = enablement.managed(snapshot.metadata, owner=endpoint.name, conf=owner_conf(endpoint))
     txn = OptimisticTransaction(log, FilesystemOwner(log.store), snapshot, clock=clock)
     txn.txn_id = takeover_id
     txn.update_metadata(metadata)

@@ -123,7 +123,15 @@ class LedgerOwner:
         self._most_unbackfilled = most_unbackfilled
         self._backfills = backfills
         self._in_background = in_background
-        self._gate = Gate(owner=name, policies=policies, trusting=trusting, snapshot_at=self._snapshot_at, clock=clock)
+        self._identity: str | None = None
+        self._gate = Gate(
+            owner=name,
+            policies=policies,
+            trusting=trusting,
+            snapshot_at=self._snapshot_at,
+            clock=clock,
+            identity=self.identity,
+        )
         self._logs: dict[str, DeltaLog] = {}
         """Of tables whose commits are compared with what was there before."""
         self._traffic = Traffic()
@@ -138,6 +146,11 @@ class LedgerOwner:
     @property
     def ledger(self) -> Ledger:
         return self.book.ledger
+
+    def identity(self, *, make: bool = False) -> str | None:
+        if self._identity is None and (make or self.ledger.is_made):
+            self._identity = self.ledger.identity()
+        return self._identity
 
     def attach(self, store: Store) -> str:
         table = name_of(store, self.book.told)

@@ -16,8 +16,9 @@ from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, Unresolved
 from lakeseal.errors import LakesealError, OwnedElsewhere, PolicyRefused, Refused, ReleaseUnderway, UnknownOutcome
 from lakeseal.owner import enablement
-from lakeseal.owner.enablement import BATCH_SIZE, Content
-from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.backfill import check_log_is_there
+from lakeseal.owner.enablement import Content
+from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.handover import finish_release
 from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, digest, file_name
 from lakeseal.owner.ownership import State
@@ -33,6 +34,8 @@ class ManagedOwner:
         self.store = store
         self.table = endpoint.attach(store)
         self._epoch: int | None = None
+        self.is_stranger = False
+        """Whether the owner, when it was last asked, did not know the table."""
         self._files: dict[tuple[int, str], str] = {}
 
     def __repr__(self) -> str:
@@ -76,9 +79,7 @@ class ManagedOwner:
     def claim(self, metadata: Metadata, before: Metadata | None) -> Metadata:
         """A new table's metadata names this owner; that of an owned table keeps whom it names."""
         if before is None:
-            return enablement.managed(
-                metadata, owner=self.endpoint.name, conf={BATCH_SIZE: str(self.endpoint.batch_size)}
-            )
+            return enablement.managed(metadata, owner=self.endpoint.name, conf=owner_conf(self.endpoint))
         return enablement.kept(metadata, before) if enablement.owner_name(before) is not None else metadata
 
     def request(
@@ -108,6 +109,8 @@ class ManagedOwner:
             sha256=digest(data),
         )
         if request.data is None:
+            if version > 0:
+                check_log_is_there(self.store)
             # False says that it is there: a name is used for one content only, so it is this one.
             self.store.put_if_absent(request.key, data)
         return request
@@ -133,6 +136,7 @@ class ManagedOwner:
         )
 
     def _learn(self, state: State, epoch: int) -> None:
+        self.is_stranger = state is State.NONE
         if self._epoch is None and state in (State.ACTIVE, State.RELEASING):
             self._epoch = epoch
 

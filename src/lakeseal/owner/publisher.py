@@ -20,7 +20,7 @@ from msgspec import Struct
 from lakeseal.errors import LakesealError
 from lakeseal.ledger import Tx
 from lakeseal.ledger.schema import leases
-from lakeseal.owner.backfill import look, publish
+from lakeseal.owner.backfill import check_log_is_there, look, publish
 from lakeseal.owner.handover import finish_release
 from lakeseal.owner.ledger_owner import GRACE_MS, LedgerOwner
 from lakeseal.owner.ownership import State
@@ -75,6 +75,7 @@ def heal(owner: LedgerOwner, table: str) -> None:
     row, store = owner.book.row(table), owner.store(table)
     if not row.is_in_office or look(store, row.backfilled) is not None:
         return
+    check_log_is_there(store, strictly=True)
     for one in owner.book.stored(table, 0, limit=10_000):
         if one.backfilled and look(store, one.commit.version) is None:
             publish(store, one.commit, one.inline)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.owner import CommitOwner, OwnedCommits
-from lakeseal.errors import OwnedElsewhere
+from lakeseal.errors import OwnedElsewhere, WrongLedger
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement
@@ -28,6 +28,7 @@ from lakeseal.trust import Trust
 
 T = TypeVar("T")
 _MOVES = 100
+_STRANGE = 3
 
 
 class StaleReadWarning(UserWarning):
@@ -91,7 +92,10 @@ class Router:
         for _ in range(_MOVES):
             route = self.route()
             newest = route.log.update()
-            if route.leads_to(newest) and (newest is not None or route.owner_name is None or self._creator is not None):
+            if newest is None:
+                if route.owner_name is None or self._creator is not None:
+                    return None
+            elif route.leads_to(newest) and not (isinstance(route.owner, ManagedOwner) and route.owner.is_stranger):
                 return newest
             self.reopen()
         raise _restless(self._store.uri)
@@ -119,6 +123,7 @@ class Router:
         return before.owner.epoch() != after.owner.epoch()
 
     def _find(self) -> Route:
+        strangers = 0
         for _ in range(_MOVES):
             log = DeltaLog(self._store, trust=self._trust)
             snapshot = log.update()
@@ -133,8 +138,16 @@ class Router:
                     self._warn(snapshot)
                 return self._to_files(log, name)
             route = self._to(endpoint)
-            if route.leads_to(route.log.update()):
+            newest = route.log.update()
+            if not route.leads_to(newest):
+                continue
+            wrong = None if newest is None else _stranger(endpoint, route.owner, newest)
+            if wrong is None:
                 return route
+            # A release and a take-over between two questions look the same, once.
+            strangers += 1
+            if strangers >= _STRANGE:
+                raise wrong
         raise _restless(self._store.uri)
 
     def _to(self, endpoint: OwnerEndpoint) -> Route:
@@ -157,6 +170,20 @@ class Router:
         if not self._has_warned:
             self._has_warned = True
             warn_stale(snapshot, stacklevel=5)
+
+
+def _stranger(endpoint: OwnerEndpoint, owner: CommitOwner, newest: Snapshot) -> WrongLedger | None:
+    """Why the owner that was asked cannot be the one that the table names; None if it is."""
+    named, asked = enablement.ledger_id(newest.metadata), endpoint.identity()
+    what = None
+    if named is not None and asked is not None and named != asked:
+        what = f"The table's commits are in the ledger {named}, and {endpoint!r} is the ledger {asked}"
+    elif isinstance(owner, ManagedOwner) and owner.is_stranger:
+        there = "is not there yet" if asked is None else "does not know the table"
+        what = f"The table names {endpoint.name!r} as its owner, and the ledger of {endpoint!r} {there}"
+    if what is None:
+        return None
+    return WrongLedger(f"{what}: there may be newer versions than {newest.version}", table=newest.table)
 
 
 def warn_stale(snapshot: Snapshot, *, stacklevel: int = 2) -> None:

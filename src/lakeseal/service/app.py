@@ -136,6 +136,7 @@ async def _owner(service: Service, request: Request, note: Note) -> Response:
             name=owner.name,
             batch_size=owner.batch_size,
             inline_bytes=owner.inline_bytes,
+            ledger_id=service.identity,
             version=version("lakeseal"),
         )
     )

@@ -106,6 +106,9 @@ class HttpOwner:
     def inline_bytes(self) -> int:
         return self.info().inline_bytes
 
+    def identity(self, *, make: bool = False) -> str | None:
+        return self.info().ledger_id
+
     def info(self) -> OwnerInfo:
         """Asked for once."""
         if self._info is None:

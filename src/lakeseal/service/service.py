@@ -62,6 +62,7 @@ class Service:
         self.ledger = ledger.open(settings.ledger)
         self.places = Places(settings.roots, settings.storage_options)
         self.owner = make_owner(self.ledger, settings, self.places)
+        self.identity = self.owner.identity()
         self.authenticator = Authenticator(self.ledger, insecure=settings.insecure)
         self.buckets = Buckets(settings.rate, 2 * settings.rate)
         names = (*(call.name for call in (*CALLS, *BOOK_CALLS)), *OTHER_CALLS)

@@ -70,6 +70,8 @@ class OwnerInfo(Struct, frozen=True, kw_only=True):
     """What tables call the owner."""
     batch_size: int
     inline_bytes: int
+    ledger_id: str | None = None
+    """The identity of its ledger."""
     version: str
     """Of Lakeseal, at the service."""
 

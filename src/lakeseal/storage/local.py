@@ -89,6 +89,19 @@ class LocalStore:
         """Whether the root is a directory, in one that is there."""
         return os.path.isdir(self._root) and os.path.isdir(os.path.dirname(self._root))
 
+    def has_directory(self, prefix: str) -> bool:
+        return os.path.isdir(self._base + prefix)
+
+    def has_files(self, prefix: str) -> bool:
+        """Whether there is a file in the directory itself."""
+        try:
+            with os.scandir(self._base + prefix) as entries:
+                return any(entry.is_file() for entry in entries)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise self._error(error, prefix) from error
+
     def path(self, key: str) -> str:
         """The file's path on this machine, for readers that want one; `UnsafePath` as for reading."""
         directory = parent(check_key(key))

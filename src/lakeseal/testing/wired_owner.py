@@ -37,6 +37,9 @@ class WiredOwner:
         self.batch_size = owner.batch_size
         self.inline_bytes = owner.inline_bytes
 
+    def identity(self, *, make: bool = False) -> str | None:
+        return self._owner.identity(make=make)
+
     def attach(self, store: Store) -> str:
         return name_of(store, self.get_commits_of)
 
