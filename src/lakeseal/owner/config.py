@@ -20,7 +20,8 @@ class OwnerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     url: str
     name: str = DEFAULT_NAME
     batch_size: int = DEFAULT_BATCH_SIZE
-    """For tables that are created or taken over: how many commits wait for their backfill. 1 backfills each."""
+    """For tables that are created or taken over: how many commits wait for a service's publisher to backfill them
+    together. An owner in this process does it right behind each commit; when so many come at once, without delay."""
     principal: str | None = None
     """Who this is, to policies of an owner in this process."""
     policies: tuple[dict[str, Any], ...] = ()

@@ -12,6 +12,7 @@ is ever part of a connection: a table only names its owner, and the name is look
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import logging
 import os
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lakeseal import typed_json
+from lakeseal.commit import post_commit
 from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.owner import policies
 from lakeseal.owner.config import OwnerConfig
@@ -37,6 +39,7 @@ _log = logging.getLogger(__name__)
 OWNERS_VARIABLE = "LAKESEAL_OWNERS"
 # Rooms above this one, which register themselves when they are imported.
 _PROVIDERS = {"http": "lakeseal.service.client", "https": "lakeseal.service.client"}
+_EXIT_TIMEOUT_S = 60.0
 _LEDGERS = ("sqlite", "postgresql", "postgres", "postgresql+psycopg")
 
 
@@ -194,5 +197,21 @@ def _ledger_owner(config: OwnerConfig, url: str) -> LedgerOwner:
         most_unbackfilled=config.most_unbackfilled,
         in_background=True,
     )
-    weakref.finalize(owner, opened.close)
+    # At the end of the process `_close_all` does it, when nobody needs the ledger any more.
+    weakref.finalize(owner, opened.close).atexit = False
     return owner
+
+
+def _close_all() -> None:
+    """At the end of the process: what runs after commits needs the ledgers until it is done."""
+    owners = [*_open.values(), *_memory.values()]
+    if owners:
+        from lakeseal.owner.ledger_owner import flush
+
+        post_commit.flush(timeout=_EXIT_TIMEOUT_S)
+        flush(timeout=_EXIT_TIMEOUT_S)
+        for owner in owners:
+            owner.ledger.close()
+
+
+atexit.register(_close_all)

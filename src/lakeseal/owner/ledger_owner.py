@@ -1,9 +1,9 @@
 """`LedgerOwner`: the commit owner itself, on the ledger. It serves any number of tables and keeps nothing in memory
 that matters, so any number of processes can be it at the same time.
 
-Used in process (`connect("sqlite:///…")`) it backfills by itself, in batches and in the background; behind a service a
-`Publisher` does that. Every step is durable before it is answered, and interrupted work is taken up by whoever comes
-next: the first commit that reaches the table, `recover` at start, or a publisher.
+Used in process (`connect("sqlite:///…")`) it backfills by itself, right behind each commit and in the background;
+behind a service a `Publisher` does that, in batches. Every step is durable before it is answered, and interrupted work
+is taken up by whoever comes next: the first commit that reaches the table, `recover` at start, or a publisher.
 
 The order of a commit: policies, the file in `_commits`, one ledger transaction, the answer, and then backfilling, which
 can fail without anybody's harm.
@@ -15,12 +15,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from msgspec.structs import replace
 
 from lakeseal.commit.filesystem_owner import txn_id_of
-from lakeseal.commit.post_commit import Background
 from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import (
     AlreadyExists,
@@ -47,6 +45,7 @@ from lakeseal.owner.backfill import Each, is_reachable, look, mend, publish_up_t
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
 from lakeseal.owner.endpoint import vanished
+from lakeseal.owner.follower import follower
 from lakeseal.owner.group import Admitted, Begun, Group
 from lakeseal.owner.messages import (
     Answer,
@@ -77,12 +76,9 @@ _TIDY_EVERY = 100
 _MOST_LOGS = 64
 
 
-_background = Background()
-
-
 def flush(*, timeout: float | None = None) -> bool:
     """Waits for the backfills in the background of this process; False if that took longer than `timeout` seconds."""
-    return _background.flush(timeout=timeout)
+    return follower.flush(timeout=timeout)
 
 
 class LedgerOwner:
@@ -106,9 +102,9 @@ class LedgerOwner:
     ) -> None:
         """`stores` opens tables that were not attached. `principal` is who asks, where a call does not say.
 
-        With `backfills` the commit that fills a batch is followed by the batch's backfill: on its own thread, after its
-        answer is certain, or `in_background`, where writers help only when it falls far behind. Without, a publisher
-        does it. An owner that is not `trusting` reads each commit whole before it ratifies it."""
+        With `backfills` the commit that fills a batch is followed by the batch's backfill, on its own thread, after its
+        answer is certain; or `in_background` every commit is, where writers help only when that falls far behind.
+        Without, a publisher does it. An owner that is not `trusting` reads each commit whole before it ratifies it."""
         if not name or batch_size < 1:
             raise InvalidArgument("An owner needs a name and a batch size of at least 1")
         self.name = name
@@ -139,6 +135,7 @@ class LedgerOwner:
         """Called where this owner leaves it to others to backfill, and a table's batch is full."""
         self._publishing: dict[str, threading.Lock] = {}
         self._has_told = False
+        self._untidy: set[str] = set()
 
     def __repr__(self) -> str:
         return f"LedgerOwner({self.ledger.url.public!r}, name={self.name!r})"
@@ -452,20 +449,32 @@ class LedgerOwner:
             return
         for request, row in zip(batch.commits, decision.tables, strict=False):
             waiting, size = row.ownership.latest - row.ownership.backfilled, row.batch_size
-            # One writer per batch does it; if that one died, the backlog grows and the next does.
-            if waiting < size or (request.version % size and waiting < 2 * size):
-                continue
-            backfill = partial(
-                self._backfill_quietly, request.table, request.version, tidies=request.version % _TIDY_EVERY < size
-            )
             if self._in_background and waiting < _FAR_BEHIND * size:
-                _background.submit((f"{self!r} {request.table}", "backfill"), backfill)
-            else:
-                backfill()
+                if request.version % _TIDY_EVERY == 0:
+                    self._untidy.add(request.table)
+                follower.note(self, request.table, at_once=waiting >= size)
+            # One writer per batch does it; if that one died, the backlog grows and the next does.
+            elif self._in_background or (waiting >= size and (not request.version % size or waiting >= 2 * size)):
+                self._backfill_quietly(request.table, tidies=request.version % _TIDY_EVERY < size)
 
-    def _backfill_quietly(self, table: str, version: int, *, tidies: bool) -> None:
+    def follow(self, tables: Iterable[str]) -> dict[str, LakesealError]:
+        """See `Followed`."""
+        ours = sorted(tables)
+        with ExitStack() as held:
+            for table in ours:
+                held.enter_context(self._publishing.setdefault(table, threading.Lock()))
+            failed = publish_up_to(self.book, self.store, dict.fromkeys(ours))
+        for table in self._untidy.intersection(ours):
+            self._untidy.discard(table)
+            try:
+                self.forget(table)
+            except LakesealError as error:
+                failed.setdefault(table, error)
+        return failed
+
+    def _backfill_quietly(self, table: str, *, tidies: bool) -> None:
         try:
-            self.publish(table, version)
+            self.publish(table)
             if tidies:
                 self.forget(table)
         except LakesealError as error:
