@@ -15,7 +15,7 @@ from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_
 from lakeseal.cli.output import Output
 from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import InvalidUri, TableNotFound
-from lakeseal.owner import handover
+from lakeseal.owner import handover, rebuild, rows
 from lakeseal.owner.connect import connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.ledger_owner import LedgerOwner
@@ -120,6 +120,59 @@ def drop(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
     out.record(_told(endpoint, endpoint.drop(endpoint.attach(store))))
+
+
+@owner_commands.command("rebuild")
+def rebuild_tables(
+    ctx: typer.Context,
+    owner: Owner,
+    uris: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[URI]...", help="The tables. Without any: all that the ledger knows.", show_default=False
+        ),
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; otherwise it is only looked and told.")] = False,
+    commit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--commit",
+            metavar="FILE",
+            help="A file in _commits that was ratified.",
+            show_default=False,
+        ),
+    ] = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Bring a ledger that was lost, or restored from an old backup, up to its tables' logs."""
+    out: Output = ctx.obj
+    endpoint = _connected(owner)
+    if not isinstance(endpoint, LedgerOwner):
+        raise InvalidUri("A ledger is rebuilt by whoever has it", hint="Give the ledger's URL, not that of its service")
+    names = uris or endpoint.ledger.read(rows.table_names)
+    findings = rebuild.examine(endpoint, [_store(uri, option) for uri in names], chosen=commit or ())
+    if apply:
+        rebuild.carry_out(endpoint, findings, now=now_ms())
+    out.rows(
+        ({**_found(one), "applied": apply and one.row is not None} for one in findings),
+        ["table", "does", "reason", "inLedger", "inLog", "latest", "fromCommits", "unknown"],
+    )
+    if not apply:
+        out.say("Nothing was changed. Stop all who use the ledger, and run it again with --apply.", style="dim")
+
+
+def _found(one: rebuild.Finding) -> dict[str, Any]:
+    return {
+        "table": one.table,
+        "does": one.does,
+        "reason": one.reason,
+        "inLedger": one.in_ledger,
+        "inLog": one.in_log,
+        "latest": one.latest,
+        "fromCommits": [commit.file for commit in one.staged],
+        "unknown": list(one.unknown),
+    }
 
 
 @token_commands.command("create")

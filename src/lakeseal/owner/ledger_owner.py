@@ -149,6 +149,10 @@ class LedgerOwner:
             self._identity = self.ledger.identity()
         return self._identity
 
+    def forget_identity(self) -> None:
+        """The ledger has got that of one that was lost."""
+        self._identity = None
+
     def attach(self, store: Store) -> str:
         table = name_of(store, self.book.told)
         self._attached[table] = store
