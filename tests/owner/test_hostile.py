@@ -154,7 +154,7 @@ HOSTILE = (
     Hostile("half a line", (INFO, '{"add":{"path":"b"'), BrokenCommit, 2),
     # What an owner that trusts nobody asks for.
     Hostile("the end of time", (INFO,), InvalidCommit, 1, lambda: 2**63 - 1),
-    Hostile("tomorrow", (INFO,), InvalidCommit, 1, lambda: now_ms() + 86_400_000),
+    Hostile("next week", (INFO,), InvalidCommit, 1, lambda: now_ms() + 7 * 86_400_000),
     Hostile("an unknown reader feature", (INFO, protocol("tomorrowsFeature")), InvalidCommit, 2),
     Hostile(
         "an unknown writer feature",

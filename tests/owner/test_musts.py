@@ -343,7 +343,7 @@ class TestEnablement:
         stated = DeltaLog(memory).snapshot().metadata.configuration
         assert stated["delta.managedCommitOwnerName"] == owner.name
         conf = msgspec.json.decode(stated["delta.managedCommitOwnerConf"] or "", type=dict[str, str])
-        assert conf == {"batchSize": "100"}
+        assert conf == {"batchSize": "100", "ledgerId": owner.identity()}
 
 
 class TestWriters:

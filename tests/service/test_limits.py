@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import InvalidUri, NotAllowed, OwnerBusy
 from lakeseal.owner.handover import take_over
 from lakeseal.owner.managed_owner import ManagedOwner
@@ -24,16 +25,18 @@ from lakeseal.service.places import Places
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.managed_tables import append, create
 
+SOON = now_ms() + 3_000_000
+
 
 def inline(table: str, version: int = 1, **changes: Any) -> dict[str, Any]:
-    data = encode([CommitInfo(txn_id="t", in_commit_timestamp=2**50)]).decode()
+    data = encode([CommitInfo(txn_id="t", in_commit_timestamp=SOON)]).decode()
     commit = {
         "table": table,
         "version": version,
         "txn_id": "t",
         "file": file_name(version, str(uuid.uuid4())),
         "size": len(data),
-        "in_commit_timestamp": 2**50,
+        "in_commit_timestamp": SOON,
         "epoch": 0,
         "data": base64.b64encode(data.encode()).decode(),
         **changes,
@@ -91,9 +94,9 @@ def test_field_bug_s8_commits_that_are_not_backfilled_are_bounded_by_429(strict_
     table.put(f"_delta_log/{2:020d}.json", b'{"commitInfo":{"operation":"STRANGE"}}\n')
     ours = ManagedOwner(owner, table)
     for version in (2, 3, 4):
-        info = CommitInfo(txn_id=f"t{version}", in_commit_timestamp=2**50 + version)
+        info = CommitInfo(txn_id=f"t{version}", in_commit_timestamp=SOON + version)
         ours.commit(version, encode([info]), txn_id=f"t{version}")
-    info = CommitInfo(txn_id="t5", in_commit_timestamp=2**50 + 5)
+    info = CommitInfo(txn_id="t5", in_commit_timestamp=SOON + 5)
     request = ours.request(5, encode([info]), txn_id="t5")
     with pytest.raises(OwnerBusy) as busy:
         owner.ratify(Batch(commits=(request,)))

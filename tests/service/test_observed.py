@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakeseal import ledger
+from lakeseal.commit.transaction import now_ms
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch
@@ -20,6 +21,8 @@ from lakeseal.service.metrics import Metrics, shared_file
 from lakeseal.storage import open_store
 from lakeseal.testing.managed_tables import append, create, managed_log
 from lakeseal.testing.postgres import fresh_database
+
+SOON = now_ms() + 3_000_000
 
 
 def test_health_and_readiness_tell_of_the_process_the_ledger_and_the_lag(inside, tmp_path: Path) -> None:
@@ -54,7 +57,7 @@ def test_numbers_count_commits_conflicts_refusals_and_time(inside, tmp_path: Pat
         owner = HttpOwner(str(client.base_url))
         store = open_store(tmp_path / "table")
         log, managed = create(store, owner)
-        data = json.dumps({"commitInfo": {"txnId": "late", "inCommitTimestamp": 2**50}}).encode() + b"\n"
+        data = json.dumps({"commitInfo": {"txnId": "late", "inCommitTimestamp": SOON}}).encode() + b"\n"
         late = ManagedOwner(owner, store).request(1, data, txn_id="late")
         append(log, managed, "a")
         append(log, managed, "b")

@@ -47,8 +47,8 @@ from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructType
 
-FURTHEST_AHEAD_MS = 3_600_000
-"""Clocks that are set by network differ by less; those that are set by hand have at least the right hour."""
+FURTHEST_AHEAD_MS = 2 * 86_400_000
+"""A clock whose date is off by one is no reason to lose a night's work; one that is off by more is mended first."""
 
 Lines = Sequence[tuple[int, Action]]
 """The actions of a commit, with the numbers of their lines."""
