@@ -23,6 +23,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   ├── UnsupportedFeature · UnsupportedType · NewerLedger · UnknownStep
     ├── CorruptTable            the stored bytes break the format: repair or restore
     │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch · BackfillMismatch
+    │   ├── TamperedCommit          a ratified commit's file was changed before it was published
     │   ├── MissingProtocol · MissingMetadata · InvalidMetadata
     │   ├── UnsafePath · BrokenDeletionVector · BrokenDataFile · DataFileMissing · BrokenLedger
     │   ├── DecodedTooLarge         a file would unfold to more than a reader's limit
@@ -307,6 +308,13 @@ class BackfillMismatch(CorruptTable):
     default_hint = (
         "Somebody wrote to the log past the table's owner. Nothing further is backfilled: compare the two files, keep "
         "the ratified one under the version's own name, and find out who wrote the other"
+    )
+
+
+class TamperedCommit(CorruptTable):
+    kind = "tampered-commit"
+    default_hint = (
+        "Nothing of it is published. Find out who can write to the table's _commits, and put the file back as it was"
     )
 
 

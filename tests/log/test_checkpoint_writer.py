@@ -449,6 +449,8 @@ class TestRefusals:
         store.put(key, codec.encode([add("f")]))
 
         class Owner:
+            def check(self, key: str, data: bytes) -> None: ...
+
             def unbackfilled(self, start_version: int) -> Mapping[int, str]:
                 return {1: key}
 

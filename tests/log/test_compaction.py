@@ -148,6 +148,8 @@ class TestWriting:
         store.put(key, codec.encode([add("b")]))
 
         class Owner:
+            def check(self, key: str, data: bytes) -> None: ...
+
             def unbackfilled(self, start_version: int) -> Mapping[int, str]:
                 return {2: key}
 

@@ -369,6 +369,8 @@ class Owner:
         self.asked: list[int] = []
         self.then: Callable[[], None] = lambda: None
 
+    def check(self, key: str, data: bytes) -> None: ...
+
     def unbackfilled(self, start_version: int) -> Mapping[int, str]:
         self.asked.append(start_version)
         answer = {version: key for version, key in self.commits.items() if version >= start_version}

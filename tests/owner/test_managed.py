@@ -192,6 +192,8 @@ def test_readers_ask_the_owner_before_they_list(owner: LedgerOwner, memory: Stor
     moments: list[str] = []
 
     class Spy:
+        def check(self, key: str, data: bytes) -> None: ...
+
         def unbackfilled(self, start_version: int):
             moments.append("asked")
             answer = OwnedCommits(managed).unbackfilled(start_version)

@@ -363,7 +363,8 @@ def test_commits_with_their_bytes_are_admitted_at_once_where_files_are_written_t
         managed = ManagedOwner(owner, store)
         for version in range(1, 6):
             if version == 5:
-                service.owner._gate._policies = policies.from_json([{"policy": "max-files", "limit": 5}])
+                held = policies.from_json([{"policy": "max-files", "limit": 5}])
+                service.owner._gate.policies = [("", policy) for policy in held]
             info = CommitInfo(operation="WRITE", txn_id=f"t{version}", in_commit_timestamp=FUTURE + version)
             request = managed.request(
                 version, encode([info, add(f"f{version}")]), txn_id=f"t{version}", in_commit_timestamp=FUTURE + version

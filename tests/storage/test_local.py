@@ -19,6 +19,7 @@ import pytest
 
 from lakeseal.errors import (
     InvalidArgument,
+    LakesealError,
     ObjectNotFound,
     OutOfSpace,
     PermissionDenied,
@@ -27,9 +28,8 @@ from lakeseal.errors import (
     UnsafePath,
 )
 from lakeseal.storage import LocalStore, open_store
-from lakeseal.storage import local as local_module
 from lakeseal.storage import local_files as local_files_module
-from lakeseal.storage.local import link_together
+from lakeseal.storage.local import put_together
 
 Start = Callable[[str, object], subprocess.Popen[bytes]]
 
@@ -506,33 +506,31 @@ def test_the_path_of_a_key_is_where_its_file_is(tmp_path: Path) -> None:
     assert Path(store.path("a b/%3A")).read_bytes() == b"x"
 
 
-def test_links_are_made_in_order_up_to_a_name_that_is_taken(tmp_path: Path) -> None:
+def test_objects_are_put_in_order_up_to_a_name_that_is_taken(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    for name in "abc":
-        store.put(f"staged/{name}", name.encode())
     store.put("log/2", b"somebody else")
-
-    assert store.link([("staged/a", "log/1"), ("staged/b", "log/2"), ("staged/c", "log/3")]) == 1
-
+    assert put_together([(store, [("log/1", b"a"), ("log/2", b"b"), ("log/3", b"c")])]) == [1]
     assert (store.get("log/1"), store.get("log/2")) == (b"a", b"somebody else")
     assert store.list_keys("log/") == ["log/1", "log/2"]
-    store.delete(["staged/a"])
-    assert store.get("log/1") == b"a"
-    with pytest.raises(ObjectNotFound):
-        store.link([("staged/none", "log/4")])
+
+
+def test_more_objects_than_a_process_may_open_are_put_all_the_same(tmp_path: Path) -> None:
+    stores = [LocalStore(str(tmp_path / name)) for name in "ab"]
+    wanted = [(f"log/{number:04d}", b"%d" % number) for number in range(700)]
+    assert put_together([(store, wanted) for store in stores]) == [700, 700]
+    assert all(store.get_many([key for key, _ in wanted]) == [data for _, data in wanted] for store in stores)
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_what_is_placed_is_whole_and_visible_has_one_winner_and_can_be_linked(tmp_path: Path, unnamed: bool) -> None:
+def test_what_is_placed_is_whole_and_visible_and_has_one_winner(tmp_path: Path, unnamed: bool) -> None:
     store = LocalStore(str(tmp_path), unnamed=unnamed)
     assert store.place("staged/a", b"first")
     assert not store.place("staged/a", b"second")
     assert store.places_at_once is unnamed
     assert store.get("staged/a") == b"first"
     assert files_below(tmp_path) == ["staged/a"]
-    store.put("log/0", b"")
-    assert store.link([("staged/a", "log/1")]) == 1
-    assert store.get("log/1") == b"first"
+    assert put_together([(store, [("log/1", b"one")])]) == [1]
+    assert files_below(tmp_path) == ["log/1", "staged/a"]
 
 
 @pytest.mark.parametrize("fails", ["open", "write", "link"])
@@ -569,74 +567,45 @@ def syncs(calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> list
 
 
 @pytest.mark.usefixtures("proc")
-def test_many_files_are_made_durable_together_before_the_first_has_its_second_name(
+def test_many_files_are_made_durable_together_before_the_first_has_its_name(
     tmp_path: Path, syncs: list[tuple[str, str]]
 ) -> None:
     (tmp_path / "root/log").mkdir(parents=True)
     store = LocalStore(str(tmp_path / "root"))
-    for number in range(6):
-        store.place(f"staged/{number}", b"%d" % number)
+    store.put("log/0", b"")
     syncs.clear()
-
-    assert store.link([(f"staged/{number}", f"log/{number}") for number in range(3)]) == 3
+    assert put_together([(store, [(f"log/{number}", b"x") for number in (1, 2, 3)])]) == [3]
     assert [name for name, _ in syncs] == ["fsync"] * 3 + ["link"] * 3 + ["fsync"]
-
     syncs.clear()
-    expected = {f"staged/{number}": b"%d" % number for number in range(5)} | {"staged/5": b"something else"}
-    assert store.link([(f"staged/{number}", f"log/1{number}") for number in range(6)], expected) == 5
+    assert put_together([(store, [(f"log/1{number}", b"x") for number in range(5)])]) == [5]
     assert [name for name, _ in syncs] == ["syncfs"] + ["link"] * 5 + ["fsync"]
 
 
 @pytest.mark.usefixtures("proc")
 def test_files_of_several_stores_are_made_durable_together(tmp_path: Path, syncs: list[tuple[str, str]]) -> None:
-    stores = [LocalStore(str(tmp_path / name)) for name in "abcdef"]
+    stores = [LocalStore(str(tmp_path / name)) for name in "abcde"]
     for store in stores:
         store.put("log/0", b"")
-        store.put("staged/1", b"1")
-        store.put("staged/2", b"2")
-    stores[4].delete(["staged/1"])
-    stores[5].put("log/2", b"somebody else")
+    stores[4].put("log/2", b"somebody else")
     syncs.clear()
     paced: list[int] = []
-    pairs = [("staged/1", "log/1"), ("staged/2", "log/2")]
-    found = link_together([(store, pairs, {}) for store in stores], pace=lambda: paced.append(len(syncs)))
-    assert found[:4] + found[5:] == [2, 2, 2, 2, 1]
-    assert isinstance(found[4], ObjectNotFound)
+    objects = [("log/1", b"1"), ("log/2", b"2")]
+    found = put_together([(store, objects) for store in stores], pace=lambda: paced.append(len(syncs)))
+    assert found == [2, 2, 2, 2, 1]
     assert [name for name, _ in syncs] == ["syncfs"] + ["link"] * 9 + ["syncfs"]
-    assert [store.list_keys("log/") for store in stores[:1] + stores[4:]] == [
-        ["log/0", "log/1", "log/2"],
-        ["log/0"],
-        ["log/0", "log/1", "log/2"],
-    ]
-    assert len(paced) == 11
+    assert all(store.list_keys("log/") == ["log/0", "log/1", "log/2"] for store in stores)
+    assert len(paced) == 5
 
 
-def test_what_a_store_has_placed_itself_is_not_read_again_before_it_is_linked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only a power cut could have changed it, and the store would not have outlived that."""
-    read: list[str] = []
-    monkeypatch.setattr(local_module, "holds", lambda path, _: read.append(os.path.basename(path)) or True)
-    (tmp_path / "staged").mkdir()
-    (tmp_path / "log").mkdir()
-    store = LocalStore(str(tmp_path))
-    content = {f"staged/{name}": name.encode() for name in "abcde"}
-    for key, data in content.items():
-        assert store.place(key, data)
-    store.put("staged/b", b"b")
-    store.delete(["staged/c"])
-    (tmp_path / "staged/c").write_bytes(b"c")
-    content["staged/d"] = b"other"
-    pairs = [(key, key.replace("staged", "log")) for key in content]
-    assert store.link(pairs, content) == 5
-    assert read == ["b", "c", "d"]
-    read.clear()
-    another = LocalStore(str(tmp_path))
-    assert another.link([("staged/a", "log/again")], content) == 1
-    assert read == ["a"]
+def test_a_store_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+    stores = [LocalStore(str(tmp_path / name)) for name in "ab"]
+    (tmp_path / "a").write_bytes(b"no directory")
+    failed, put = put_together([(store, [("log/1", b"1")]) for store in stores])
+    assert isinstance(failed, LakesealError)
+    assert put == 1
 
 
-def test_a_disk_that_cannot_make_files_durable_keeps_them_without_their_second_names(
+def test_a_disk_that_cannot_make_files_durable_shows_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(descriptor: int) -> int:
@@ -646,8 +615,6 @@ def test_a_disk_that_cannot_make_files_durable_keeps_them_without_their_second_n
     store = LocalStore(str(tmp_path))
     (tmp_path / "log").mkdir()
     monkeypatch.setattr(local_files_module, "_syncfs", failing)
-    for number in range(5):
-        store.place(f"staged/{number}", b"x")
-    with pytest.raises(StorageError):
-        store.link([(f"staged/{number}", f"log/{number}") for number in range(5)])
-    assert store.list_keys("log/") == []
+    (failed,) = put_together([(store, [(f"log/{number}", b"x") for number in range(5)])])
+    assert isinstance(failed, StorageError)
+    assert files_below(tmp_path) == []

@@ -19,11 +19,13 @@ A `CommitOwner` serves one table. What a caller may rely on, whoever the owner i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from lakeseal.errors import TamperedCommit
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import commit_path
 
@@ -36,6 +38,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     txn_id: str | None = None
     """None where the owner knows files only; the file itself says it."""
     in_commit_timestamp: int | None = None
+    sha256: str | None = None
+    """Of the bytes, where the owner knows it."""
 
 
 class Commits(Struct, frozen=True, kw_only=True):
@@ -86,12 +90,47 @@ class ClaimsTables(Protocol):
         """`metadata` with whom it has to name; `before` is the table's until now, None for a new one."""
 
 
+def digest(data: bytes) -> str:
+    """What tells a commit's bytes from any others."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def tampered(key: str) -> TamperedCommit:
+    return TamperedCommit("A commit's file is not what was ratified: somebody changed it", file=key)
+
+
+class KnownBytes:
+    """What is known of the bytes of files in `_commits`, by their keys."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def learn(self, sha256: Mapping[str, str | None]) -> None:
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        self._known |= {key: value for key, value in sha256.items() if value is not None}
+
+    def check(self, key: str, data: bytes) -> None:
+        """Raises `TamperedCommit`."""
+        known = self._known.get(key)
+        if known is not None and known != digest(data):
+            raise tampered(key)
+
+
+_MOST_KNOWN = 10_000
+
+
 class OwnedCommits:
     """An owner as the log's source of commits that are not in the log under their own names yet."""
 
     def __init__(self, owner: CommitOwner) -> None:
         self._owner = owner
+        self._bytes = KnownBytes()
 
     def unbackfilled(self, start_version: int) -> Mapping[int, str]:
         commits = self._owner.get_commits(start_version).commits
+        self._bytes.learn({commit.key: commit.sha256 for commit in commits})
         return {commit.version: commit.key for commit in commits if commit.key != commit_path(commit.version)}
+
+    def check(self, key: str, data: bytes) -> None:
+        self._bytes.check(key, data)

@@ -36,6 +36,7 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, CommitInfo
 from lakeseal.protocol.paths import (
+    COMMITS_DIR,
     LAST_CHECKPOINT,
     LOG_DIR,
     checksum_path,
@@ -58,6 +59,9 @@ class CommitSource(Protocol):
 
     def unbackfilled(self, start_version: int) -> Mapping[int, str]:
         """Version → key of its file, for all such versions from `start_version` on."""
+
+    def check(self, key: str, data: bytes) -> None:
+        """Raises where the bytes of such a file are not what was ratified."""
 
 
 class DeltaLog:
@@ -110,7 +114,7 @@ class DeltaLog:
             except ObjectNotFound:
                 key = self._source.unbackfilled(version).get(version) if self._source is not None else None
                 if key is not None:
-                    return self.store.get(key)
+                    return self._checked(key, self.store.get(key))
                 try:
                     # It may have been backfilled and forgotten between the two questions.
                     return self.store.get(commit_path(version))
@@ -206,7 +210,7 @@ class DeltaLog:
         for key in (commit_path(version), unbackfilled.get(version)):
             if key is not None:
                 try:
-                    return _commit(version, key, self.store.get(key))
+                    return _commit(version, key, self._checked(key, self.store.get(key)))
                 except ObjectNotFound:
                     continue
         return None
@@ -330,7 +334,12 @@ class DeltaLog:
             some = wanted[start : start + _COMMITS_AT_ONCE]
             datas = self.store.get_many([key for _, key in some])
             for (version, key), data in zip(some, datas, strict=True):
-                yield _commit(version, key, data)
+                yield _commit(version, key, self._checked(key, data))
+
+    def _checked(self, key: str, data: bytes) -> bytes:
+        if self._source is not None and key.startswith(COMMITS_DIR):
+            self._source.check(key, data)
+        return data
 
     def _hint(self) -> last_checkpoint.LastCheckpoint | None:
         try:

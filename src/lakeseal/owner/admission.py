@@ -14,12 +14,13 @@ from functools import cache
 
 import msgspec
 
+from lakeseal.commit.owner import digest
 from lakeseal.errors import InvalidArgument, located
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, policies, validation
 from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
-from lakeseal.owner.messages import CommitRequest, digest
+from lakeseal.owner.messages import CommitRequest
 from lakeseal.owner.policies import Policy, ProposedCommit, is_below, prefix_of
 from lakeseal.protocol.codec import decode_numbered
 from lakeseal.storage.base import Store
@@ -82,11 +83,11 @@ class Gate:
         return [policy for prefix, policy in self.policies if is_below(table, prefix)]
 
     def _read(self, request: CommitRequest, store: Store, *, needed: bool) -> bytes | None:
-        if self.trusting and not needed and request.sha256 is not None:
+        if request.version > 0:
             check_log_is_there(store, strictly=True)
+        if self.trusting and not needed and request.sha256 is not None:
             _same(store.head(request.key).size == request.size, "another size")
             return None
-        check_log_is_there(store, strictly=True)
         data = store.get(request.key)
         _same(len(data) == request.size, "another size")
         return data

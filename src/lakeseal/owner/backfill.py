@@ -1,20 +1,21 @@
 """An owner's work on the files of a table: publishing ratified commits, looking at the log, tidying up.
 
 `publish` puts a commit's bytes under the version's own name. It is safe to run twice, and by several processes at the
-same time. It never overwrites: where the name is taken by other bytes it raises `BackfillMismatch`, because then
-somebody has written past the owner. `publish_up_to` does so version by version, for many tables at a time, and tells
-the ledger once for all of them.
+same time. It copies the very bytes that were ratified, which the ledger knows by their SHA-256, and never gives a file
+that a client made a second name: `TamperedCommit` where they are no longer what they were. It never overwrites: where
+the name is taken by other bytes it raises `BackfillMismatch`, because then somebody has written past the owner.
+`publish_up_to` does so version by version, for many tables at a time, and tells the ledger once for all of them.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from lakeseal.commit.filesystem_owner import txn_id_of
+from lakeseal.commit.owner import digest, tampered
 from lakeseal.errors import (
     BackfillMismatch,
     BrokenCommit,
@@ -27,11 +28,11 @@ from lakeseal.errors import (
     located,
 )
 from lakeseal.owner.enablement import Content
-from lakeseal.owner.messages import TrackedCommit, digest
+from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import Found, Ownership
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
-from lakeseal.storage.base import LinksObjects, Store
-from lakeseal.storage.local import LocalStore, link_together
+from lakeseal.storage.base import Store
+from lakeseal.storage.local import LocalStore, put_together
 
 if TYPE_CHECKING:
     from lakeseal.owner.book import Book
@@ -45,25 +46,21 @@ class Each(Protocol):
 
 
 def ratified_bytes(store: Store, commit: TrackedCommit, inline: bytes | None) -> bytes:
-    """The content of a ratified commit, from wherever it is: the staged file, the ledger or the log itself."""
-    data = inline
+    """The content of a ratified commit, from wherever it is: the ledger, the staged file, or the log itself. It is what
+    was ratified, byte for byte, as far as the ledger knows that: `TamperedCommit` otherwise."""
+    key, data = commit.key, inline
     if data is None:
         try:
-            data = store.get(commit.key)
+            data = store.get(key)
         except ObjectNotFound:
             # Whoever published it first may have been allowed to tidy up since.
-            data = store.get(commit_path(commit.version))
+            key = commit_path(commit.version)
+            data = store.get(key)
             if txn_id_of(data) != commit.txn_id:
                 raise _mismatch(store, commit.version, commit.key) from None
-    if len(data) != commit.size:
-        raise CorruptTable(
-            f"The file of the ratified version {commit.version} has {len(data)} bytes and had {commit.size} when it "
-            "was ratified",
-            table=store.uri,
-            version=commit.version,
-            file=commit.key,
-            hint="Somebody changed a file in _commits: restore it from a backup",
-        )
+    if len(data) != commit.size or commit.sha256 not in (None, digest(data)):
+        with located(table=store.uri, version=commit.version):
+            raise tampered(key)
     return data
 
 
@@ -103,14 +100,14 @@ def publish_up_to(
     `each` runs a function for several tables, as `map` does. `pace` is called before each step of moderate length."""
     failed: dict[str, LakesealError] = {}
     left = dict(wanted)
-    linked: dict[str, int] = {}
+    already: dict[str, int] = {}
 
     def put(due: _Due) -> bool:
         try:
             with located(table=due.table):
-                if not linked.get(due.table):
+                if not already.get(due.table):
                     check_follows(stores(due.table), due.commits[0].commit.version)
-                _publish_all(stores(due.table), due.commits, linked.get(due.table, 0))
+                _publish_all(stores(due.table), due.commits, already.get(due.table, 0))
         except LakesealError as error:
             failed[due.table] = error
         return due.table not in failed
@@ -126,7 +123,7 @@ def publish_up_to(
                 failed[table] = error
             else:
                 dues += [] if due is None else [due]
-        linked = _linked_together(stores, dues, pace)
+        already = _put_together(stores, dues, pace)
         done = [due for due, is_put in zip(dues, each(put, dues), strict=True) if is_put]
         if done:
             book.mark({due.table: (due.reached, due.epoch) for due in done})
@@ -182,43 +179,44 @@ def _publish_all(store: Store, due: Sequence[StoredCommit], done: int) -> None:
         publish(store, due[done].commit, due[done].inline)
         done += 1
         # What was wrong with one is not with those that follow.
-        if isinstance(store, LinksObjects):
-            with contextlib.suppress(StorageError, ObjectNotFound):
-                done += store.link(*_links(store, due[done:]))
+        if isinstance(store, LocalStore):
+            (more,) = put_together([(store, _objects(store, due[done:]))])
+            done += more if isinstance(more, int) else 0
 
 
-def _linked_together(
-    stores: Callable[[str], Store], dues: Sequence[_Due], pace: Callable[[], object]
-) -> dict[str, int]:
-    """How many commits of each table, from the first on, are published by giving their staged files a second name: on
-    local disk, that costs two syncs for all of them. The next one is not as expected, and left to `publish`."""
-    local: dict[str, tuple[LocalStore, Sequence[tuple[str, str]], Mapping[str, bytes]]] = {}
+def _put_together(stores: Callable[[str], Store], dues: Sequence[_Due], pace: Callable[[], object]) -> dict[str, int]:
+    """How many commits of each table, from the first on, are published: on local disk, two syncs are enough for all of
+    them. The next one is not as expected, and left to `publish`."""
+    local: dict[str, tuple[LocalStore, Sequence[tuple[str, bytes]]]] = {}
     for due in dues:
         try:
             store = stores(due.table)
             if isinstance(store, LocalStore):
                 check_follows(store, due.commits[0].commit.version)
-                local[due.table] = (store, *_links(store, due.commits))
+                local[due.table] = (store, _objects(store, due.commits))
         except LakesealError:
             # It is told when it is tried again by itself.
             continue
-    made = link_together(list(local.values()), pace=pace)
+    made = put_together(list(local.values()), pace=pace)
     return {table: count for table, count in zip(local, made, strict=True) if isinstance(count, int)}
 
 
-def _links(store: Store, stored: Sequence[StoredCommit]) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
-    """What to link, and the content of what was not synced when it was written: a power cut may have come since."""
-    whole = [one.inline is not None or _is_whole(store, one) for one in stored]
-    ready = stored[: (*whole, False).index(False)]
-    pairs = [(one.commit.key, commit_path(one.commit.version)) for one in ready]
-    return pairs, {one.commit.key: one.inline for one in ready if one.inline is not None}
+def _objects(store: Store, stored: Sequence[StoredCommit]) -> list[tuple[str, bytes]]:
+    """What to put, up to a commit whose bytes cannot be had. Never the staged file itself under another name: whoever
+    made that can still write to it."""
+    found: list[tuple[str, bytes]] = []
+    for one in stored:
+        try:
+            data = ratified_bytes(store, one.commit, one.inline)
+        except LakesealError:
+            break
+        found.append((commit_path(one.commit.version), data))
+    return found
 
 
-def _is_whole(store: Store, stored: StoredCommit) -> bool:
+def _holds(store: Store, key: str, data: bytes) -> bool:
     try:
-        if stored.inline is None:
-            return store.head(stored.commit.key).size == stored.commit.size
-        return store.get(stored.commit.key) == stored.inline
+        return store.get(key) == data
     except ObjectNotFound:
         return False
 
@@ -226,7 +224,7 @@ def _is_whole(store: Store, stored: StoredCommit) -> bool:
 def mend(store: Store, stored: Iterable[StoredCommit]) -> None:
     """Puts back what a power cut took of files in `_commits` whose bytes the ledger has."""
     for one in stored:
-        if one.inline is not None and not one.backfilled and not _is_whole(store, one):
+        if one.inline is not None and not one.backfilled and not _holds(store, one.commit.key, one.inline):
             check_log_is_there(store, strictly=True)
             store.put(one.commit.key, one.inline)
 

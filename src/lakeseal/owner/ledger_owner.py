@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from lakeseal.commit.filesystem_owner import txn_id_of
+from lakeseal.commit.owner import KnownBytes
 from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import (
     AlreadyExists,
@@ -543,10 +544,15 @@ class _Source:
     def __init__(self, owner: LedgerOwner, table: str) -> None:
         self._owner = owner
         self._table = table
+        self._bytes = KnownBytes()
 
     def unbackfilled(self, start_version: int) -> dict[int, str]:
         commits = self._owner.get_commits(self._table, start_version).commits
+        self._bytes.learn({commit.key: commit.sha256 for commit in commits})
         return {commit.version: commit.key for commit in commits}
+
+    def check(self, key: str, data: bytes) -> None:
+        self._bytes.check(key, data)
 
 
 def _releasing(table: str) -> ReleaseUnderway:

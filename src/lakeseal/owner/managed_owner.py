@@ -13,14 +13,14 @@ import logging
 import uuid
 
 from lakeseal.commit.filesystem_owner import FilesystemOwner
-from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, Unresolved
+from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, Unresolved, digest
 from lakeseal.errors import LakesealError, OwnedElsewhere, PolicyRefused, Refused, ReleaseUnderway, UnknownOutcome
 from lakeseal.owner import enablement
 from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.handover import finish_release
-from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, digest, file_name
+from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, file_name
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.actions import Metadata
 from lakeseal.storage.base import Store
@@ -67,6 +67,7 @@ class ManagedOwner:
                     key=commit.key,
                     txn_id=commit.txn_id,
                     in_commit_timestamp=commit.in_commit_timestamp,
+                    sha256=commit.sha256,
                 )
                 for commit in told.commits
             ),

@@ -6,7 +6,6 @@ answers: an owner raises them, and `error_to_json` and `error_from_json` carry t
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from typing import Any, TypeVar
 
@@ -87,11 +86,6 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return COMMITS_DIR + self.file
-
-
-def digest(data: bytes) -> str:
-    """What tells a commit's bytes from any others."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def file_name(version: int, uuid: str) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 from msgspec import Struct
 
+from lakeseal.commit.owner import digest
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.ledger import Tx
 from lakeseal.ledger.schema import IDENTITY, facts
@@ -29,7 +30,7 @@ from lakeseal.owner import enablement, rows
 from lakeseal.owner.backfill import look
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import CommitRequest, digest
+from lakeseal.owner.messages import CommitRequest
 from lakeseal.owner.ownership import Ownership, State
 from lakeseal.owner.rows import Mark, TableRow
 from lakeseal.protocol.codec import decode

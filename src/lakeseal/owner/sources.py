@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakeseal.commit.owner import KnownBytes
 from lakeseal.owner.messages import TableCommits
 
 
@@ -12,6 +13,11 @@ class ToldCommits:
 
     def __init__(self, told: TableCommits) -> None:
         self._keys = {commit.version: commit.key for commit in told.commits}
+        self._bytes = KnownBytes()
+        self._bytes.learn({commit.key: commit.sha256 for commit in told.commits})
 
     def unbackfilled(self, start_version: int) -> Mapping[int, str]:
         return {version: key for version, key in self._keys.items() if version >= start_version}
+
+    def check(self, key: str, data: bytes) -> None:
+        self._bytes.check(key, data)

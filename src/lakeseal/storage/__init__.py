@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakeseal.storage.base import HasDirectories, LinksObjects, MovesObjects, ObjectMeta, PlacesObjects, Store
+from lakeseal.storage.base import HasDirectories, MovesObjects, ObjectMeta, PlacesObjects, Store
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
@@ -10,7 +10,6 @@ from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, resolv
 
 __all__ = [
     "HasDirectories",
-    "LinksObjects",
     "LocalStore",
     "MovesObjects",
     "ObjectMeta",

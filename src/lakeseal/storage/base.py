@@ -24,7 +24,7 @@ A `Store` is rooted at a URI and knows nothing of tables. What a caller may rely
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -88,17 +88,6 @@ class MovesObjects(Protocol):
 
         Each target is replaced in one step. All targets are durable when it returns, and on object stores before the
         first source is deleted. After an error any part of it may have happened."""
-
-
-@runtime_checkable
-class LinksObjects(Protocol):
-    """A store in which an object can have a second name."""
-
-    def link(self, pairs: Sequence[tuple[str, str]], content: Mapping[str, bytes] | None = None) -> int:
-        """Objects at the first keys are also at the second ones, one after the other up to a second key that is taken,
-        or an object that is not what `content` says of its first key; how many there are before it.
-
-        What is linked is durable under its second name when this returns, however it came there."""
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 import pyarrow as pa
@@ -35,7 +35,14 @@ from lakeseal.errors import (
 )
 from lakeseal.storage.base import ObjectMeta, Store
 from lakeseal.storage.keys import check_key, check_prefix, check_range, listable, parent
-from lakeseal.storage.local_files import NewFile, holds, make_directories, place_unnamed, sync_directory, sync_together
+from lakeseal.storage.local_files import (
+    NewFile,
+    make_directories,
+    place_unnamed,
+    sync_directory,
+    sync_open,
+    sync_together,
+)
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.streams import WriteStream
 
@@ -46,7 +53,7 @@ _LINK = {errno.ELOOP, errno.EMLINK}
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _KNOWN_DIRECTORIES = 65_536
-_MOST_PLACED = 10_000
+_FILES_AT_ONCE = 200
 _WRITE_BUFFER = 1 << 18
 _rare_names = re.compile("[\x00-\x1f\x7f\ud800-\udfff]|\\.lakeseal-")
 
@@ -60,8 +67,6 @@ class LocalStore:
         self.places_at_once = False
         """Whether `place` meant to write to this machine's own memory, last time: network file systems have no files
         without a name, and there it may take any time."""
-        self._placed: dict[str, int] = {}
-        """Files that this very store has placed, with their contents' hashes. None of them has met a power cut."""
         self._known: set[str] = {""}
         self._uri = file_uri(self._root)
 
@@ -178,7 +183,6 @@ class LocalStore:
         return [prefix + name for name in names]
 
     def put(self, key: str, data: bytes) -> None:
-        self._placed.pop(key, None)
         self._publish(key, data, replace=True)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -199,17 +203,12 @@ class LocalStore:
         if self._unnamed:
             directory, name = os.path.split(self.path(key))
             placed = place_unnamed(directory, name, data)
-            if placed:
-                if len(self._placed) >= _MOST_PLACED:
-                    self._placed.clear()
-                self._placed[key] = hash(data)
         self.places_at_once = placed is not None
         return self._publish(key, data, replace=False, durable=False) if placed is None else placed
 
     def delete(self, keys: Iterable[str]) -> None:
         touched: set[str] = set()
         for key in keys:
-            self._placed.pop(key, None)
             try:
                 os.unlink(self.path(key))
             except OSError as error:
@@ -233,48 +232,6 @@ class LocalStore:
                 left.append((source, target))
         to._sync(touched)
         return left
-
-    def link(self, pairs: Sequence[tuple[str, str]], content: Mapping[str, bytes] | None = None) -> int:
-        (made,) = link_together([(self, pairs, content or {})])
-        if isinstance(made, LakesealError):
-            raise made
-        return made
-
-    def _as_expected(self, keys: Iterable[str], content: Mapping[str, bytes]) -> builtins.list[str]:
-        """The files at the keys, up to one that is not what it should be."""
-        paths: builtins.list[str] = []
-        for key in keys:
-            try:
-                path = self.path(key)
-                if not self._has_placed(key, content.get(key)) and not holds(path, content.get(key)):
-                    break
-            except OSError as error:
-                if paths:
-                    break
-                raise self._error(error, key) from error
-            paths.append(path)
-        return paths
-
-    def _link(self, sources: Sequence[str], targets: Iterable[str], touched: dict[str, None]) -> int:
-        made = 0
-        for source, target in zip(sources, targets, strict=False):
-            new = self.path(target)
-            try:
-                os.link(source, new, follow_symlinks=False)
-            except FileExistsError:
-                break
-            except OSError as error:
-                if made:
-                    # Those before it count; whoever asks for this one again is told.
-                    break
-                raise self._error(error, target, writing=True) from error
-            touched[os.path.dirname(new) + "/"] = None
-            made += 1
-        return made
-
-    def _has_placed(self, key: str, content: bytes | None) -> bool:
-        """Then there is no need to read it again. Each is asked for once, as a rule."""
-        return content is not None and self._placed.pop(key, None) == hash(content)
 
     def prune(self, prefix: str) -> None:
         self._look_at(check_prefix(prefix))
@@ -480,35 +437,85 @@ class _LocalWriteStream(WriteStream):
         self._file.discard()
 
 
-def link_together(
-    asked: Sequence[tuple[LocalStore, Sequence[tuple[str, str]], Mapping[str, bytes]]],
-    *,
-    pace: Callable[[], object] = lambda: None,
+def put_together(
+    asked: Sequence[tuple[LocalStore, Sequence[tuple[str, bytes]]]], *, pace: Callable[[], object] = lambda: None
 ) -> list[int | LakesealError]:
-    """As `LocalStore.link` for each of several stores, and what it came to or failed by. All files are made durable
-    together, before the first has its second name, and so are all directories. `pace` is called before each store."""
+    """As `put_if_absent` for the objects of each of several stores, one after the other up to a key that is taken; how
+    many that were, or what the first failed by. All files are made durable together, before the first has its name,
+    and so are all directories; a few hundred files at a time. `pace` is called before each store."""
     came_to: list[int | LakesealError] = [0] * len(asked)
-    sources: dict[int, list[str]] = {}
-    for place, (store, pairs, content) in enumerate(asked):
-        pace()
-        try:
-            sources[place] = store._as_expected((source for source, _ in pairs), content)
-        except LakesealError as error:
-            came_to[place] = error
-    touched: dict[str, None] = {}
-    try:
-        sync_together(path for paths in sources.values() for path in paths)
-        for place, paths in sources.items():
-            pace()
-            store, pairs, _ = asked[place]
-            try:
-                came_to[place] = store._link(paths, (target for _, target in pairs), touched)
-            except LakesealError as error:
-                came_to[place] = error
-        sync_together(touched)
-    except OSError as error:
-        return [store._error(error, "", writing=True) for store, _, _ in asked]
+    over: set[int] = set()
+    wanted = [(place, key, data) for place, (_, objects) in enumerate(asked) for key, data in objects]
+    for start in range(0, len(wanted), _FILES_AT_ONCE):
+        some = [one for one in wanted[start : start + _FILES_AT_ONCE] if one[0] not in over]
+        _put_some([store for store, _ in asked], some, came_to, over, pace)
     return came_to
+
+
+def _put_some(
+    stores: Sequence[LocalStore],
+    wanted: Sequence[tuple[int, str, bytes]],
+    came_to: builtins.list[int | LakesealError],
+    over: set[int],
+    pace: Callable[[], object],
+) -> None:
+    """`over` are the stores that got no further."""
+
+    def fail(place: int, error: LakesealError) -> None:
+        over.add(place)
+        if came_to[place] == 0:
+            # Otherwise those before it count; whoever asks for this one again is told.
+            came_to[place] = error
+
+    made: builtins.list[tuple[int, str, NewFile]] = []
+    at = -1
+    with contextlib.ExitStack() as opened:
+        for place, key, data in wanted:
+            if place != at:
+                at = place
+                pace()
+            if place in over:
+                continue
+            try:
+                if os.path.lexists(stores[place].path(key)):
+                    over.add(place)
+                    continue
+                file = stores[place]._new_file(key)
+                opened.callback(file.discard)
+                file.write(data)
+                made.append((place, key, file))
+            except OSError as error:
+                fail(place, stores[place]._error(error, key, writing=True))
+            except LakesealError as error:
+                fail(place, error)
+        touched: dict[str, None] = {}
+        counts: dict[int, int] = {}
+        try:
+            sync_open([file.fd for _, _, file in made])
+            stuck: set[int] = set()
+            for place, key, file in made:
+                if place in stuck:
+                    continue
+                try:
+                    if not stores[place]._finish(file, key, replace=False, durable=False):
+                        stuck.add(place)
+                        continue
+                except LakesealError as error:
+                    stuck.add(place)
+                    fail(place, error)
+                    continue
+                touched[os.path.dirname(stores[place]._base + key) + "/"] = None
+                counts[place] = counts.get(place, 0) + 1
+            over |= stuck
+            sync_together(touched)
+        except OSError as error:
+            for place in {place for place, _, _ in made}:
+                over.add(place)
+                came_to[place] = stores[place]._error(error, "", writing=True)
+            return
+    for place, count in counts.items():
+        before = came_to[place]
+        came_to[place] = count + (before if isinstance(before, int) else 0)
 
 
 def _links_to_file(entry: os.DirEntry[str]) -> bool:

@@ -19,7 +19,7 @@ import re
 import stat
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lakeseal.errors import StorageError, StorageUnavailable
 from lakeseal.storage.keys import temporary_name
@@ -177,10 +177,17 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def holds(path: str, content: bytes | None) -> bool:
-    """Whether it is a file, with this content if it is known."""
-    with _opened(path) as descriptor:
-        return content is None or os.read(descriptor, len(content) + 1) == content
+def sync_open(descriptors: Sequence[int]) -> None:
+    """Files that are open; see `sync_together`."""
+    by_device: dict[int, list[int]] = {}
+    for descriptor in descriptors:
+        by_device.setdefault(os.fstat(descriptor).st_dev, []).append(descriptor)
+    for ours in by_device.values():
+        if _syncfs is None or len(ours) < _WORTH_SYNCING_ALL:
+            for descriptor in ours:
+                os.fsync(descriptor)
+        elif _syncfs(ours[0]) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def sync_together(paths: Iterable[str]) -> None:
