@@ -5,7 +5,7 @@ A grant gives a role for every table at or below a prefix, segment by segment: `
 
 - reader: learn which commits there are.
 - writer: commit, create tables, ask for backfill.
-- admin: take over tables that are there, and release them.
+- admin: take over tables that are there, release them, and drop those that were deleted.
 """
 
 from __future__ import annotations
