@@ -29,7 +29,7 @@ from lakeseal.errors import (
 )
 from lakeseal.storage import LocalStore, open_store
 from lakeseal.storage import local_files as local_files_module
-from lakeseal.storage.local import put_together
+from lakeseal.storage.local import NewObject, put_together
 
 Start = Callable[[str, object], subprocess.Popen[bytes]]
 
@@ -506,10 +506,20 @@ def test_the_path_of_a_key_is_where_its_file_is(tmp_path: Path) -> None:
     assert Path(store.path("a b/%3A")).read_bytes() == b"x"
 
 
+def objects(*wanted: tuple[str, bytes]) -> list[NewObject]:
+    return [NewObject(key=key, data=data) for key, data in wanted]
+
+
+def test_a_new_object_has_the_time_that_it_is_given(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    assert put_together([(store, [NewObject(key="log/1", data=b"a", modified_ms=12_345)])]) == [1]
+    assert store.head("log/1").modified_ms == 12_345
+
+
 def test_objects_are_put_in_order_up_to_a_name_that_is_taken(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     store.put("log/2", b"somebody else")
-    assert put_together([(store, [("log/1", b"a"), ("log/2", b"b"), ("log/3", b"c")])]) == [1]
+    assert put_together([(store, objects(("log/1", b"a"), ("log/2", b"b"), ("log/3", b"c")))]) == [1]
     assert (store.get("log/1"), store.get("log/2")) == (b"a", b"somebody else")
     assert store.list_keys("log/") == ["log/1", "log/2"]
 
@@ -517,7 +527,7 @@ def test_objects_are_put_in_order_up_to_a_name_that_is_taken(tmp_path: Path) -> 
 def test_more_objects_than_a_process_may_open_are_put_all_the_same(tmp_path: Path) -> None:
     stores = [LocalStore(str(tmp_path / name)) for name in "ab"]
     wanted = [(f"log/{number:04d}", b"%d" % number) for number in range(700)]
-    assert put_together([(store, wanted) for store in stores]) == [700, 700]
+    assert put_together([(store, objects(*wanted)) for store in stores]) == [700, 700]
     assert all(store.get_many([key for key, _ in wanted]) == [data for _, data in wanted] for store in stores)
 
 
@@ -529,7 +539,7 @@ def test_what_is_placed_is_whole_and_visible_and_has_one_winner(tmp_path: Path, 
     assert store.places_at_once is unnamed
     assert store.get("staged/a") == b"first"
     assert files_below(tmp_path) == ["staged/a"]
-    assert put_together([(store, [("log/1", b"one")])]) == [1]
+    assert put_together([(store, objects(("log/1", b"one")))]) == [1]
     assert files_below(tmp_path) == ["log/1", "staged/a"]
 
 
@@ -574,10 +584,10 @@ def test_many_files_are_made_durable_together_before_the_first_has_its_name(
     store = LocalStore(str(tmp_path / "root"))
     store.put("log/0", b"")
     syncs.clear()
-    assert put_together([(store, [(f"log/{number}", b"x") for number in (1, 2, 3)])]) == [3]
+    assert put_together([(store, objects(*((f"log/{number}", b"x") for number in (1, 2, 3))))]) == [3]
     assert [name for name, _ in syncs] == ["fsync"] * 3 + ["link"] * 3 + ["fsync"]
     syncs.clear()
-    assert put_together([(store, [(f"log/1{number}", b"x") for number in range(5)])]) == [5]
+    assert put_together([(store, objects(*((f"log/1{number}", b"x") for number in range(5))))]) == [5]
     assert [name for name, _ in syncs] == ["syncfs"] + ["link"] * 5 + ["fsync"]
 
 
@@ -589,8 +599,8 @@ def test_files_of_several_stores_are_made_durable_together(tmp_path: Path, syncs
     stores[4].put("log/2", b"somebody else")
     syncs.clear()
     paced: list[int] = []
-    objects = [("log/1", b"1"), ("log/2", b"2")]
-    found = put_together([(store, objects) for store in stores], pace=lambda: paced.append(len(syncs)))
+    wanted = objects(("log/1", b"1"), ("log/2", b"2"))
+    found = put_together([(store, wanted) for store in stores], pace=lambda: paced.append(len(syncs)))
     assert found == [2, 2, 2, 2, 1]
     assert [name for name, _ in syncs] == ["syncfs"] + ["link"] * 9 + ["syncfs"]
     assert all(store.list_keys("log/") == ["log/0", "log/1", "log/2"] for store in stores)
@@ -600,7 +610,7 @@ def test_files_of_several_stores_are_made_durable_together(tmp_path: Path, syncs
 def test_a_store_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     stores = [LocalStore(str(tmp_path / name)) for name in "ab"]
     (tmp_path / "a").write_bytes(b"no directory")
-    failed, put = put_together([(store, [("log/1", b"1")]) for store in stores])
+    failed, put = put_together([(store, objects(("log/1", b"1"))) for store in stores])
     assert isinstance(failed, LakesealError)
     assert put == 1
 
@@ -615,6 +625,6 @@ def test_a_disk_that_cannot_make_files_durable_shows_none_of_them(
     store = LocalStore(str(tmp_path))
     (tmp_path / "log").mkdir()
     monkeypatch.setattr(local_files_module, "_syncfs", failing)
-    (failed,) = put_together([(store, [(f"log/{number}", b"x") for number in range(5)])])
+    (failed,) = put_together([(store, objects(*((f"log/{number}", b"x") for number in range(5))))])
     assert isinstance(failed, StorageError)
     assert files_below(tmp_path) == []

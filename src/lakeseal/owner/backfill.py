@@ -9,6 +9,7 @@ the name is taken by other bytes it raises `BackfillMismatch`, because then some
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,7 +33,7 @@ from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import Found, Ownership
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
 from lakeseal.storage.base import Store
-from lakeseal.storage.local import LocalStore, put_together
+from lakeseal.storage.local import LocalStore, NewObject, put_together
 
 if TYPE_CHECKING:
     from lakeseal.owner.book import Book
@@ -187,7 +188,7 @@ def _publish_all(store: Store, due: Sequence[StoredCommit], done: int) -> None:
 def _put_together(stores: Callable[[str], Store], dues: Sequence[_Due], pace: Callable[[], object]) -> dict[str, int]:
     """How many commits of each table, from the first on, are published: on local disk, two syncs are enough for all of
     them. The next one is not as expected, and left to `publish`."""
-    local: dict[str, tuple[LocalStore, Sequence[tuple[str, bytes]]]] = {}
+    local: dict[str, tuple[LocalStore, Sequence[NewObject]]] = {}
     for due in dues:
         try:
             store = stores(due.table)
@@ -201,16 +202,18 @@ def _put_together(stores: Callable[[str], Store], dues: Sequence[_Due], pace: Ca
     return {table: count for table, count in zip(local, made, strict=True) if isinstance(count, int)}
 
 
-def _objects(store: Store, stored: Sequence[StoredCommit]) -> list[tuple[str, bytes]]:
+def _objects(store: Store, stored: Sequence[StoredCommit]) -> list[NewObject]:
     """What to put, up to a commit whose bytes cannot be had. Never the staged file itself under another name: whoever
     made that can still write to it."""
-    found: list[tuple[str, bytes]] = []
+    found: list[NewObject] = []
     for one in stored:
         try:
             data = ratified_bytes(store, one.commit, one.inline)
         except LakesealError:
             break
-        found.append((commit_path(one.commit.version), data))
+        # Clients that go by the times of files see the commit then, and not now.
+        time = one.commit.in_commit_timestamp
+        found.append(NewObject(key=commit_path(one.commit.version), data=data, modified_ms=time))
     return found
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakeseal.errors import (
     InvalidArgument,
@@ -437,15 +438,22 @@ class _LocalWriteStream(WriteStream):
         self._file.discard()
 
 
+class NewObject(Struct, frozen=True, kw_only=True):
+    key: str
+    data: bytes
+    modified_ms: int | None = None
+    """What clients see as its time; None for that of now."""
+
+
 def put_together(
-    asked: Sequence[tuple[LocalStore, Sequence[tuple[str, bytes]]]], *, pace: Callable[[], object] = lambda: None
+    asked: Sequence[tuple[LocalStore, Sequence[NewObject]]], *, pace: Callable[[], object] = lambda: None
 ) -> list[int | LakesealError]:
     """As `put_if_absent` for the objects of each of several stores, one after the other up to a key that is taken; how
     many that were, or what the first failed by. All files are made durable together, before the first has its name,
     and so are all directories; a few hundred files at a time. `pace` is called before each store."""
     came_to: list[int | LakesealError] = [0] * len(asked)
     over: set[int] = set()
-    wanted = [(place, key, data) for place, (_, objects) in enumerate(asked) for key, data in objects]
+    wanted = [(place, one) for place, (_, objects) in enumerate(asked) for one in objects]
     for start in range(0, len(wanted), _FILES_AT_ONCE):
         some = [one for one in wanted[start : start + _FILES_AT_ONCE] if one[0] not in over]
         _put_some([store for store, _ in asked], some, came_to, over, pace)
@@ -454,7 +462,7 @@ def put_together(
 
 def _put_some(
     stores: Sequence[LocalStore],
-    wanted: Sequence[tuple[int, str, bytes]],
+    wanted: Sequence[tuple[int, NewObject]],
     came_to: builtins.list[int | LakesealError],
     over: set[int],
     pace: Callable[[], object],
@@ -470,7 +478,8 @@ def _put_some(
     made: builtins.list[tuple[int, str, NewFile]] = []
     at = -1
     with contextlib.ExitStack() as opened:
-        for place, key, data in wanted:
+        for place, one in wanted:
+            key = one.key
             if place != at:
                 at = place
                 pace()
@@ -482,7 +491,9 @@ def _put_some(
                     continue
                 file = stores[place]._new_file(key)
                 opened.callback(file.discard)
-                file.write(data)
+                file.write(one.data)
+                if one.modified_ms is not None:
+                    os.utime(file.fd, ns=(one.modified_ms * 1_000_000, one.modified_ms * 1_000_000))
                 made.append((place, key, file))
             except OSError as error:
                 fail(place, stores[place]._error(error, key, writing=True))
