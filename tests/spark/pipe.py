@@ -1,6 +1,8 @@
 """A stream from a table into a table; run as a program, it goes on until it is killed.
 
 python pipe.py '{"source": …, "target": …, "checkpoint": …, "changes": true | false, "scratch": …}'
+
+With "snapshot": true, changes start with the rows that are there, and not with version 0.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ def start(spark: Any, asked: dict[str, Any], *, until_done: bool = False) -> Any
     """The query; two files a batch, so that there is always a batch to be interrupted."""
     reader = spark.readStream.format("lakeseal").option("maxFilesPerTrigger", 2)
     if asked["changes"]:
-        feed = reader.option("readChangeFeed", "true").option("startingVersion", 0).load(asked["source"])
+        reader = reader.option("readChangeFeed", "true")
+        feed = (reader if asked.get("snapshot") else reader.option("startingVersion", 0)).load(asked["source"])
         rows = feed.selectExpr("id", "name", "_change_type AS kind", "_commit_version AS version")
     else:
         rows = reader.load(asked["source"])

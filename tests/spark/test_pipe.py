@@ -82,13 +82,26 @@ class Pipe:
             time.sleep(0.02)
         time.sleep(self.chance.random() * 0.3)
 
-    def check(self) -> None:
+    def wait_for_a_plan(self, is_alive: Callable[[], bool]) -> None:
+        """Until the first batch is planned, and mostly not yet run, with commits meanwhile."""
+        plan, deadline = Path(self.asked["checkpoint"]) / "offsets" / "0", time.monotonic() + 300
+        while not plan.exists():
+            assert is_alive(), "the stream ended by itself"
+            assert time.monotonic() < deadline, "the stream made no progress"
+            self.source.write(self._rows())
+        self.source.write(self._rows())
+
+    def check(self, since: int | None = None) -> None:
+        """`since`: the feed began with the rows of this version."""
         found = self.target.to_arrow().to_pylist()
         if self._changes:
             given = Counter(
                 (row["id"], row["name"], row["_change_type"], row["_commit_version"])
-                for row in self.source.changes(0).to_pylist()
+                for row in self.source.changes(0 if since is None else since + 1).to_pylist()
             )
+            if since is not None:
+                snapshot = self.source.to_arrow(version=since).to_pylist()
+                given += Counter((row["id"], row["name"], "insert", since) for row in snapshot)
             assert Counter((row["id"], row["name"], row["kind"], row["version"]) for row in found) == given
         else:
             given = Counter((row["id"], row["name"]) for row in self.source.to_arrow().to_pylist())
@@ -111,14 +124,17 @@ def run(spark: Any, root: Path, *, changes: bool, stops: int, kills: int) -> Non
     pipe.check()
 
 
-def kill(pipe: Pipe) -> None:
+def kill(pipe: Pipe, wait: Callable[[Callable[[], bool]], None] | None = None) -> None:
     """The stream in a process of its own, and all of it gone without a word."""
     with subprocess.Popen(
         [sys.executable, str(SCRIPT), json.dumps(pipe.asked)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            pipe.wait(lambda: process.poll() is None, 1)
+            if wait is None:
+                pipe.wait(lambda: process.poll() is None, 1)
+            else:
+                wait(lambda: process.poll() is None)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -129,6 +145,27 @@ def test_a_pipe_that_is_killed_and_stopped_gives_every_row_once(spark: Any, tmp_
 
 def test_a_pipe_of_changes_that_is_stopped_gives_every_change_once(spark: Any, tmp_path: Path) -> None:
     run(spark, tmp_path, changes=True, stops=3, kills=0)
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["rows", "changes"])
+def test_a_pipe_that_is_killed_in_its_first_batch_beside_a_writer_gives_every_row_once(
+    spark: Any, tmp_path: Path, changes: bool
+) -> None:
+    lakeseal.register(spark)
+    steps, pipe = script(), Pipe(tmp_path, changes=changes)
+    pipe.asked["snapshot"] = True
+    pipe.feed()
+    kill(pipe, pipe.wait_for_a_plan)
+    pipe.feed()
+    assert steps.start(spark, pipe.asked, until_done=True).awaitTermination(300)
+    pipe.check(since=first_version(tmp_path / "checkpoint"))
+
+
+def first_version(checkpoint: Path) -> int:
+    """Whose snapshot the stream started with."""
+    first = json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[2])
+    version: int = first["origin"]["version"]
+    return version
 
 
 @pytest.mark.stress
