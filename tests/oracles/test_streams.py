@@ -572,7 +572,7 @@ class SparkDriver:
 
 @contextmanager
 def kills() -> Iterator[None]:
-    """Around a run that a new column may end, or a machine that is too busy to start a process in Spark's ten seconds."""
+    """Around a run that a new column may end, or a machine too busy to start a process in Spark's ten seconds."""
     try:
         yield
     except SourceChanged as error:

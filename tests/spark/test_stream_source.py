@@ -400,6 +400,22 @@ def test_options_that_are_for_streams_of_rows_are_refused_in_streams_of_changes_
             source.reader(source.schema())
 
 
+def test_streams_of_branches_are_refused(table: Table) -> None:
+    schema = StructType([StructField("id", LongType())])
+    with pytest.raises(InvalidArgument, match="A stream reads tables"):
+        LakesealDataSource({"path": table.uri, "ref": "main"}).streamReader(schema)
+    with pytest.raises(InvalidArgument, match="A stream writes tables"):
+        LakesealDataSource({"path": table.uri, "branch": "main"}).streamWriter(schema, overwrite=False)
+
+
+def test_options_of_a_sink_that_are_for_overwriting_are_refused_where_rows_are_added(table: Table) -> None:
+    schema = StructType([StructField("id", LongType())])
+    options = {"replaceWhere": "id = 1", "partitionOverwriteMode": "dynamic", "overwriteSchema": "true"}
+    for name, value in {**options, "txnVersion": "1", "maxFilesPerTrigger": "1"}.items():
+        with pytest.raises(InvalidArgument):
+            LakesealDataSource({"path": table.uri, name: value}).streamWriter(schema, overwrite=False)
+
+
 # The first batch
 
 
@@ -914,6 +930,21 @@ def test_after_a_new_column_the_same_frame_is_refused_or_has_it_and_a_new_frame_
         assert hasattr(session, "client"), "only Connect loads the table anew by itself"
     batches.run(load())
     assert batches.rows() == [{"id": 0}, {"id": 1, "name": "b"}]
+
+
+@pytest.mark.spark
+def test_the_same_frame_of_chosen_columns_reads_a_column_that_took_the_name_of_another(
+    session: Any, tmp_path: Path
+) -> None:
+    table = Table(tmp_path / "source")
+    table.write(numbers(0), properties={"delta.columnMapping.mode": "name"})
+    frame = session.readStream.format("lakeseal").schema("id bigint").load(table.uri)
+    Batches(tmp_path / "before").run(frame)
+    table.rename_column("id", "old")
+    table.write(pa.table({"old": pa.array([1], pa.int64()), "id": pa.array([7], pa.int64())}), merge_schema=True)
+    batches = Batches(tmp_path / "after")
+    batches.run(frame)
+    assert sorted(str(row["id"]) for row in batches.rows()) == ["7", "None"]
 
 
 @pytest.mark.spark

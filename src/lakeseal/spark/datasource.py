@@ -84,5 +84,5 @@ def register(spark: SparkSession) -> None:
     """Makes `format("lakeseal")` known to a session, and lets the session push filters into Python sources: it does not
     by default, and would open every file of a table to find one row."""
     spark.dataSource.register(LakesealDataSource)
-    heed(NAME)
+    heed(NAME, spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -7,31 +7,32 @@ into a table is started; to other formats it changes nothing. Clustering, which 
 
 from __future__ import annotations
 
+import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import msgspec
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import SparkSession
 
 from lakeseal.errors import InvalidArgument
 
+_CLASSIC = "pyspark.sql.streaming.readwriter"
 _CONNECT = "pyspark.sql.connect.streaming.readwriter"
 _SAID = "_lakeseal_said"
 _IN_START = ("format", "partitionBy")
 
 
-def heed(name: str) -> None:
-    """Makes stream writers of this process pass on what they are told about a format's layout."""
-    connect = sys.modules.get(_CONNECT)
-    for writer in (DataStreamWriter, *([] if connect is None else [connect.DataStreamWriter])):
-        if not hasattr(writer.start, _SAID):
-            for method in ("format", "partitionBy", "clusterBy"):
-                setattr(writer, method, _noting(getattr(writer, method), method))
-            for method in ("start", "toTable"):
-                setattr(writer, method, _passing_on(getattr(writer, method), name))
+def heed(name: str, spark: SparkSession) -> None:
+    """Makes stream writers of sessions of this kind pass on what they are told about a format's layout."""
+    of_connect = type(spark).__module__.startswith("pyspark.sql.connect.")
+    writer = importlib.import_module(_CONNECT if of_connect else _CLASSIC).DataStreamWriter
+    if not hasattr(writer.start, _SAID):
+        for method in ("format", "partitionBy", "clusterBy"):
+            setattr(writer, method, _noting(getattr(writer, method), method))
+        for method in ("start", "toTable"):
+            setattr(writer, method, _passing_on(getattr(writer, method), name))
 
 
 def _noting(method: Callable[..., Any], name: str) -> Callable[..., Any]:
