@@ -403,7 +403,7 @@ def test_an_engine_that_asks_as_spark_does_gets_every_row_once(tmp_path_factory:
             root = tmp_path_factory.mktemp("history")
             history = History.of(root, chance)
             history.check(*Driver(history).run(), "an engine")
-            shutil.rmtree(root)
+            shutil.rmtree(root, ignore_errors=True)  # maintenance after the last commit may still write
 
 
 # Spark itself
@@ -592,4 +592,4 @@ def test_spark_gets_every_row_once(spark: Any, tmp_path_factory: pytest.TempPath
             history = History.of(root, chance)
             driver = SparkDriver(spark, root, history)
             history.check(*driver.run(), f"Spark into {type(driver.sink).__name__}")
-            shutil.rmtree(root)
+            shutil.rmtree(root, ignore_errors=True)  # maintenance after the last commit may still write

@@ -86,12 +86,13 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _pages(self) -> _Pages:
+        """Opens the table; refused if nothing that is planned could be read."""
         self._options.check_stream()
-        return _Pages(self._options, open_table(self._options))
+        pages = _Pages(self._options, open_table(self._options))
+        self._task = self._task_on(pages.started)
+        return pages
 
-    @cached_property
-    def _task(self) -> ScanTask | ChangeTask:
-        started = self._pages.started
+    def _task_on(self, started: Snapshot) -> ScanTask | ChangeTask:
         kind = ChangeTask if self._options.read_change_feed else ScanTask
         task = kind(store=self._options.store, spec=read_spec(started))
         if self._inferred:
@@ -129,7 +130,8 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with noted():
             first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
             self._position = last
-            return [InputPartition((self._task, split)) for split in splits(self._pages.between(first, last))]
+            parts = self._pages.between(first, last)
+            return [InputPartition((self._task, split)) for split in splits(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there are no splits, Spark makes a partition of its own.
@@ -139,7 +141,6 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from task.read(split)
 
     def _advance(self, start: StreamOffset, unlimited: bool) -> dict[str, Any]:
-        assert self._task  # before anything is planned that could not be read
         limits = ReadLimits() if unlimited else self._limits()
         return self._pages.next(start, limits, self._last).to_json()
 
