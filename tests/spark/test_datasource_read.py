@@ -1,10 +1,9 @@
-"""`spark.read.format("lakeseal")`: rows, versions, changes, filters, options."""
+"""`spark.read.format("lakeseal")`: rows, versions, changes, conditions, options."""
 
 from __future__ import annotations
 
 import datetime
 import json
-import math
 import os
 import subprocess
 import sys
@@ -15,21 +14,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql import datasource as filters
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import lakeseal
 from lakeseal import LakesealError, Table
 from lakeseal.errors import InvalidArgument, TableNotFound, VersionNotFound
-from lakeseal.protocol.arrow import from_arrow
-from lakeseal.spark.batch_read import BatchRead, BatchReader
+from lakeseal.spark.batch_read import BatchRead
 from lakeseal.spark.failures import recovered
-from lakeseal.spark.filters import pushed
 from lakeseal.spark.options import GivenOptions
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.testing.rows import rows
 from lakeseal.testing.s3 import s3_server
+from oracles.sessions import with_settings
 
 UTC = datetime.UTC
+PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture
@@ -118,59 +117,6 @@ def test_a_batch_is_pinned_to_versions(table: Table) -> None:
     assert (feed.starting_version, feed.ending_version) == (0, 2)
 
 
-# Filters
-
-
-@pytest.mark.parametrize(
-    ("one", "text"),
-    [
-        (filters.EqualTo(("a",), 1), "a = 1"),
-        (filters.EqualNullSafe(("a",), 1), "a <=> 1"),
-        (filters.GreaterThan(("s", "b c"), "it's"), "s.`b c` > 'it\\'s'"),
-        (filters.GreaterThanOrEqual(("d",), Decimal("1.50")), "d >= 1.50BD"),
-        (filters.LessThan(("day",), datetime.date(2024, 2, 29)), "day < DATE '2024-02-29'"),
-        (filters.LessThanOrEqual(("ts",), datetime.datetime(2024, 1, 1, tzinfo=UTC)),
-         "ts <= TIMESTAMP '2024-01-01 00:00:00Z'"),
-        (filters.In(("a",), (1, 2)), "a IN (1, 2)"),
-        (filters.IsNull(("a",)), "a IS NULL"),
-        (filters.IsNotNull(("a",)), "NOT a IS NULL"),
-        (filters.Not(filters.EqualTo(("a",), 1)), "NOT a = 1"),
-        (filters.StringStartsWith(("s2",), "x%"), "startswith(s2, 'x%')"),
-        (filters.StringEndsWith(("s2",), "x"), "endswith(s2, 'x')"),
-        (filters.StringContains(("s2",), "x"), "contains(s2, 'x')"),
-        (filters.EqualTo(("f",), True), "f = TRUE"),
-        (filters.EqualTo(("x",), b"\x00"), "x = X'00'"),
-        (filters.EqualTo(("a",), [1, 2]), None),
-        (filters.EqualTo(("a",), math.nan), "a = cast('nan' AS double)"),
-        (filters.EqualTo(("nope",), 1), None),
-    ],
-)  # fmt: skip
-def test_filters_that_spark_pushes_become_conditions(one: filters.Filter, text: str | None) -> None:
-    schema = lakeseal_schema()
-    found = pushed([one], schema)
-    assert found == text
-
-
-def lakeseal_schema() -> Any:
-    return from_arrow(
-        pa.schema(
-            {
-                "a": pa.int64(), "d": pa.decimal128(10, 2), "day": pa.date32(), "ts": pa.timestamp("us", "UTC"),
-                "s": pa.struct([("b c", pa.string())]), "s2": pa.string(), "f": pa.bool_(), "x": pa.binary(),
-            }
-        )
-    )  # fmt: skip
-
-
-def test_pushed_filters_leave_out_files_and_go_back_to_spark(table: Table) -> None:
-    batch = BatchRead(ReadOptions(uri=table.uri))
-    reader = BatchReader(batch.options, batch.task().schema)
-    given: list[filters.Filter] = [filters.EqualTo(("p",), "p1"), filters.GreaterThan(("id",), 15)]
-    assert reader.pushFilters(given) == given
-    found = [row for part in reader.partitions() for b in reader.read(part) for row in b.to_pylist()]
-    assert [row["id"] for row in found] == [16, 17, 18, 19]
-
-
 # With Spark
 
 
@@ -218,20 +164,50 @@ def test_a_dataframe_keeps_its_version_whatever_is_written_later(session: Any, t
 
 
 @pytest.mark.spark
-def test_filters_are_pushed_where_the_session_allows_it_and_never_missed_elsewhere(session: Any, table: Table) -> None:
-    name = "spark.sql.python.filterPushdown.enabled"
-    before = session.conf.get(name)
-    try:
-        for enabled in ("false", "true"):
-            session.conf.set(name, enabled)
-            assert load(session, table.uri).where("p = 'p1' AND id > 15").count() == 4
-        root = Path(table.uri.removeprefix("file://"))
-        for path in table.files()["path"].to_pylist():
-            if not path.startswith("p=p1/"):
-                (root / path).unlink()
-        assert load(session, table.uri).where("p = 'p1' AND id > 15").count() == 4
-    finally:
-        session.conf.set(name, before)
+@pytest.mark.parametrize("pushing", ["true", "false", None])
+def test_every_scan_of_a_dataframe_has_its_own_conditions_only(session: Any, table: Table, pushing: str | None) -> None:
+    with with_settings(session, {} if pushing is None else {PUSHING: pushing}):
+        df = load(session, table.uri)
+        assert df.where("id > 15").count() == 14
+        assert df.count() == 30
+        assert df.where("id <= 15").count() == 16
+        assert df.where("p = 'p0'").union(df.where("p = 'p1' AND id < 13")).count() == 13
+        high, low = df.where("id >= 20").alias("high"), df.where("id < 20").alias("low")
+        assert high.join(low, F.expr("high.id - 20 = low.id")).count() == 10
+        assert df.where("id < 3").cache().count() == 3
+        assert df.where("id < 4").count() == 4
+        df.where("id < 3").unpersist()
+        df.createOrReplaceTempView("seen")
+        counts = "SELECT (SELECT count(*) FROM seen WHERE id > 15), (SELECT count(*) FROM seen WHERE id <= 15)"
+        assert tuple(session.sql(counts).first()) == (14, 16)
+        inside = "SELECT count(*) FROM seen WHERE v > (SELECT avg(v) FROM seen WHERE v > 1) AND id > 3"
+        assert session.sql(inside).first()[0] == 10
+
+
+@pytest.mark.spark
+def test_making_the_name_known_leaves_the_sessions_settings_alone(spark: Any) -> None:
+    for value in ("true", "false"):
+        with with_settings(spark, {PUSHING: value}):
+            before = settings(spark)
+            lakeseal.register(spark)
+            assert settings(spark) == before
+
+
+def settings(spark: Any) -> dict[str, str]:
+    return {row["key"]: row["value"] for row in spark.sql("SET -v").collect()}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("pushing", ["true", "false"])
+def test_scans_of_one_dataframe_agree_on_the_version_where_its_schema_was_given(
+    session: Any, table: Table, pushing: str
+) -> None:
+    with with_settings(session, {PUSHING: pushing}):
+        df = session.read.format("lakeseal").schema("id bigint").load(table.uri)
+        assert df.where("id >= 0").count() == 30
+        table.write(pa.table({"id": [99], "p": ["x"], "v": [1.0]}))
+        assert df.where("id > 15").count() == 14
+        assert df.where("id >= 0").union(df).count() == 60
 
 
 @pytest.mark.spark

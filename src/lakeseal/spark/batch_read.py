@@ -1,18 +1,21 @@
 """`spark.read.format("lakeseal")`: a version of a table, or a range of its change feed, read by tasks as Arrow.
 
 The options are pinned to versions when the DataFrame is made, so that it has the same rows whenever it is used. A
-schema that the user gives selects columns. Filters that Spark pushes leave out files and rows early; all of them go
-back to Spark, which applies them exactly.
+schema that the user gives selects columns.
+
+The reader takes no filters. Spark keeps one reader for all scans of a relation, with the filters that the first scan
+pushed into it, and uses it for scans that have other filters or none. So a reader is a pure function of the options and
+the schema, and Spark applies each scan's filters to the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakeseal.errors import InvalidArgument, TableNotFound, VersionNotFound, located
@@ -23,7 +26,6 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.routing import Router
 from lakeseal.protocol.schema import dotted
 from lakeseal.spark.failures import noted
-from lakeseal.spark.filters import pushed
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.read_task import ChangeTask, ScanTask, change_splits, file_splits
 
@@ -76,7 +78,6 @@ class BatchReader(DataSourceReader):
             self._log: DeltaLog = batch.log
             self._snapshot = batch.snapshot
             self._task: ScanTask | ChangeTask = selected(batch.task(), schema, table=self._log.table)
-        self.pushFilters: Any = _PushFilters(self._push)
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks need to know what to read, not how it was planned.
@@ -95,26 +96,7 @@ class BatchReader(DataSourceReader):
             assert options.starting_version is not None
             assert options.ending_version is not None
             return change_splits(changes(self._log, options.starting_version, options.ending_version))
-        files = self._snapshot.files
-        return file_splits(files if task.where is None else files.filter(self._snapshot.match(task.where).may))
-
-    def _push(self, filters: list[Filter]) -> list[Filter]:
-        if isinstance(self._task, ScanTask):
-            where = pushed(filters, self._snapshot.schema)
-            self._task = msgspec.structs.replace(self._task, where=where)
-        return filters
-
-
-class _PushFilters:
-    """Spark refuses a reader that takes filters in a session where pushing is off, which is the default: it might rely
-    on them. Ours does not, so it must not look like one that does."""
-
-    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
-        self.__func__ = DataSourceReader.pushFilters
-        self._push = push
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._push(filters)
+        return file_splits(self._snapshot.files)
 
 
 def rows_of(task: ScanTask | ChangeTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:

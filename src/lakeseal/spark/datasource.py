@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.formats.tree_scan import TreeScan
-from lakeseal.spark.batch_read import BatchReader, declared
+from lakeseal.spark.batch_read import BatchRead, BatchReader, declared
 from lakeseal.spark.batch_write import BatchWriter
 from lakeseal.spark.failures import noted
 from lakeseal.spark.read_options import ReadOptions
@@ -31,14 +33,25 @@ NAME = "lakeseal"
 class LakesealDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = dict(options)
-        self._pinned: ReadOptions | TreeScan | None = None
-        """What a batch reads, once its schema was asked for: a DataFrame has the same rows whenever it is used."""
+        self._pinned: ReadOptions | TreeReadOptions | TreeScan | None = None
+        """What a batch reads: a DataFrame has the same rows whenever it is used."""
+        self._is_inferred = False
+        """Whether Spark asked for the schema; if not, the user gave one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark keeps a source for its scans by pickling it, and may make a reader for each of them; where the user gave
+        # the schema, nothing was asked before that. What can't be pinned (a stream) is judged by the reader.
+        if self._pinned is None:
+            with suppress(LakesealError):
+                self._pinned = self._pin()
+        return self.__dict__
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> StructType:
+        self._is_inferred = True
         with noted():
             if is_of_repository(self._options):
                 self._pinned = TreeReadOptions.from_options(self._options).scan()
@@ -50,16 +63,21 @@ class LakesealDataSource(DataSource):
         pinned = self._pinned
         with noted():
             if is_of_repository(self._options):
-                tree = TreeReadOptions.from_options(self._options)
+                tree = pinned if isinstance(pinned, TreeReadOptions) else TreeReadOptions.from_options(self._options)
                 return TreeBatchReader(tree, schema, pinned if isinstance(pinned, TreeScan) else None)
             known = pinned if isinstance(pinned, ReadOptions) else ReadOptions.from_options(self._options)
             return BatchReader(known, schema)
+
+    def _pin(self) -> ReadOptions | TreeReadOptions:
+        if is_of_repository(self._options):
+            return TreeReadOptions.from_options(self._options).pinned()
+        return BatchRead(ReadOptions.from_options(self._options)).options
 
     def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802  Spark's name
         with noted():
             _check_table(self._options, "reads")
             options = ReadOptions.from_options(self._options)
-            return StreamSource(options, schema, inferred=self._pinned is not None)
+            return StreamSource(options, schema, inferred=self._is_inferred)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | TreeBatchWriter:
         with noted():
@@ -81,8 +99,6 @@ def _check_table(options: Mapping[str, str], what: str) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("lakeseal")` known to a session, and lets the session push filters into Python sources: it does not
-    by default, and would open every file of a table to find one row."""
+    """Makes `format("lakeseal")` known to a session, and leaves all its settings alone."""
     spark.dataSource.register(LakesealDataSource)
     heed(NAME, spark)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from lakeseal.branches import embedded
@@ -87,6 +88,10 @@ class TreeReadOptions(Struct, frozen=True, kw_only=True):
             header=given.flag("header"),
             zone=given.text("timeZone") or "UTC",
         )
+
+    def pinned(self) -> TreeReadOptions:
+        """The same for the commit that the ref stands for now."""
+        return msgspec.structs.replace(self, ref=self.place.open().head(self.ref))
 
     def scan(self, schema: StructType | None = None) -> TreeScan:
         store = self.place.open()
