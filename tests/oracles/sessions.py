@@ -24,6 +24,10 @@ SESSIONS: dict[str, dict[str, str]] = {
 }
 
 
+# Compiling a query takes Spark far longer than running it over a few rows.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
 @contextmanager
 def with_settings(spark: Any, settings: Mapping[str, str]) -> Iterator[Any]:
     """The session with these settings, and as it was again afterwards."""

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pyarrow as pa
@@ -18,11 +18,12 @@ import pytest
 from pyspark.sql import DataFrame
 
 from lakeseal import LakesealError, Table
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import DataFileMissing, InvalidArgument
 from lakeseal.log.scan import Scan, read_spec
 from lakeseal.protocol.actions import AddFile
 from lakeseal.protocol.partitions import NULL_DIRECTORY
 from lakeseal.protocol.schema import StructType
+from lakeseal.spark.failures import recovered
 from lakeseal.spark.parquet_scan import ParquetScan
 from lakeseal.spark.predicates import Settings, understood
 from lakeseal.spark.read_task import ScanTask, file_splits, runs
@@ -534,6 +535,29 @@ def test_a_column_that_is_not_there_is_named(spark: Any, tmp_path: Path) -> None
     with pytest.raises(InvalidArgument, match="no column 'nope'") as caught:
         table.to_spark(spark, columns=["nope"])
     assert caught.value.table == table.uri
+
+
+@pytest.mark.parametrize("columns", [["id"], None])
+def test_a_table_that_lost_a_file_says_which(spark: Any, tmp_path: Path, columns: list[str] | None) -> None:
+    table = write(tmp_path, pa.table({"id": [1], "p": ["a b"]}), pa.table({"id": [2], "p": ["c"]}), partition_by=["p"])
+    name = table.files()["path"].to_pylist()[0]
+    (tmp_path / "table" / unquote(name)).unlink()
+    with pytest.raises(DataFileMissing) as caught:
+        table.to_spark(spark, columns=columns)
+    assert (caught.value.table, caught.value.file, caught.value.version) == (table.uri, name, 1)
+    other = "p = 'c'" if "a%20b" in name or "a b" in name else "p = 'a b'"
+    assert table.to_spark(spark, where=other).count() == 1
+
+
+@pytest.mark.parametrize("in_tasks", [None, True])
+def test_a_file_that_is_lost_after_planning_is_named_too(spark: Any, tmp_path: Path, in_tasks: bool | None) -> None:
+    table = write(tmp_path, pa.table({"id": [1]}), pa.table({"id": [2]}))
+    df = frame(spark, table, in_tasks=in_tasks)
+    name = table.files()["path"].to_pylist()[0]
+    (tmp_path / "table" / name).unlink()
+    with pytest.raises(DataFileMissing) as caught, recovered():
+        df.collect()
+    assert (caught.value.table, caught.value.file) == (table.uri, name)
 
 
 @pytest.mark.parametrize("in_tasks", [None, True])

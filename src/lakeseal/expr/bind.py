@@ -20,6 +20,7 @@ from lakeseal.expr.bound import Bound, Path, literal
 from lakeseal.expr.interpreter import run_constant
 from lakeseal.expr.lexer import place
 from lakeseal.protocol.arrow import to_arrow_type
+from lakeseal.protocol.char_varchar import char_limits
 from lakeseal.protocol.schema import (
     BOOLEAN,
     DATE,
@@ -215,6 +216,7 @@ class Binder:
             path = (*path, inner.name)
             self._readable(inner, path, node.position)
             bound = Bound("column", inner.type, nullable=bound.nullable or inner.nullable, option=path)
+        self._without_chars(field, path, node.position)
         return bound
 
     def member(self, base: Bound, name: str, position: int) -> Bound:
@@ -282,11 +284,16 @@ class Binder:
             return operators.OPERATORS[node.name](self, node)
         return functions.bind_function(self, node.name, [self.bind(arg) for arg in node.args], node.position)
 
+    def _without_chars(self, column: StructField, path: Path, position: int) -> None:
+        """Values of `char(n)` are stored with and without their blanks, and Spark compares them as if they had them."""
+        limit = char_limits(column)
+        for name in path[1:]:
+            limit = limit.get(name.lower()) if isinstance(limit, dict) else None
+        if limit is not None:
+            self.unsupported(f"The column {dotted(path)} of type {column.char_varchar}", position)
+
     def _readable(self, field: StructField, path: Path, position: int) -> None:
         """Strings that Spark compares by other rules than byte by byte are left to Spark."""
-        kind = field.char_varchar
-        if kind is not None and kind.lower().startswith("char"):
-            self.unsupported(f"The column {dotted(path)} of type {kind}", position)
         collations = field.metadata.get(_COLLATIONS)
         if isinstance(collations, dict) and any(name != "spark.UTF8_BINARY" for name in collations.values()):
             self.unsupported(f"The column {dotted(path)} with a collation", position)

@@ -40,6 +40,7 @@ from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.physical import Mapping, Projection, plain_field
 from lakeseal.log.read_ahead import in_order
 from lakeseal.protocol.actions import DeletionVectorDescriptor
+from lakeseal.protocol.char_varchar import char_limits, padded
 from lakeseal.protocol.data_paths import resolve_data_path
 from lakeseal.protocol.deletion_vectors import Positions
 from lakeseal.protocol.partitions import parse_partition_values
@@ -86,6 +87,8 @@ class ReadSpec(Struct, frozen=True, kw_only=True):
     """Top-level columns, in this order; None for all."""
     extra_columns: StructType = StructType()
     """Columns of the files that are not the table's, such as `_change_type`; they come last."""
+    pads_chars: bool = False
+    """Whether values of `char(n)` are filled up with blanks, as Delta Spark does when it reads them."""
     position_column: str | None = None
     """Name of a column with each row's position in its file, deleted rows counted; behind all others."""
     batch_rows: int = DEFAULT_BATCH_ROWS
@@ -137,6 +140,8 @@ class DataReader:
         self._stored = tuple(
             f for f, is_partition in zip(self._wanted, self._is_partition, strict=True) if not is_partition
         )
+        chars = {n: char_limits(f) for n, f in enumerate(self._wanted)} if spec.pads_chars else {}
+        self._chars = {n: limit for n, limit in chars.items() if limit is not None}
         self._values: dict[tuple[str, str | None], pa.Scalar] = {}
         self._plan: _Plan | None = None
         self.is_local = store.uri.startswith("file:")
@@ -273,6 +278,8 @@ class DataReader:
         rows = batch.num_rows
         values, constants = iter(stored), iter(partition)
         columns = [pa.repeat(next(constants), rows) if yes else next(values) for yes in self._is_partition]
+        for n, limit in self._chars.items():
+            columns[n] = padded(columns[n], limit)
         columns += extra
         if self._spec.position_column is not None:
             columns.append(pa.array(np.arange(start, start + rows, dtype=np.int64)))

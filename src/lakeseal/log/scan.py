@@ -68,5 +68,6 @@ def read_spec(snapshot: Snapshot, columns: Sequence[str] | None = None) -> ReadS
         partition_columns=snapshot.partition_columns,
         mapping=snapshot.properties.column_mapping_mode,  # type: ignore[arg-type]  # checked by the property
         columns=None if columns is None else tuple(columns),
+        pads_chars=True,
         max_decoded_bytes=snapshot.trust.max_decoded_bytes,
     )

@@ -1,9 +1,10 @@
 """Statistics of one file as a writer states them.
 
-A Parquet writer computes minimum, maximum and null count of every leaf anyway and leaves them in the footer, so that is
-where they are taken from: measured on a million rows, computing them a second time from the batches costs up to a sixth
-of the time to write a string column, the footer next to nothing. `StatsCollector` watches the batches only for what a
-footer does not say: whether a column of floats holds a NaN, and how many arrays and maps are null.
+A Parquet writer computes minimum, maximum and null count of most leaves anyway and leaves them in the footer, so that
+is where they are taken from: measured on a million rows, computing them a second time from the batches costs up to a
+sixth of the time to write a string column, the footer next to nothing. `StatsCollector` watches the batches only for
+what a footer does not say: everything of floats (our files say nothing of them, see `write/parquet_file.py`), and how
+many arrays and maps are null.
 
 Bounds hold for every reader: a minimum is never above, a maximum never below a value of the file, in Spark's order
 (NaN above all numbers, strings by their UTF-8 bytes) and whether or not the reader allows for the milliseconds that the
@@ -13,11 +14,12 @@ format cuts timestamps to. A bound that cannot be given is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -75,6 +77,36 @@ class FileStats(Struct, frozen=True, kw_only=True):
         return msgspec.json.encode({**stats, TIGHT_BOUNDS: True}).decode()
 
 
+class FloatRange(Struct, frozen=True):
+    """The numbers among some floats, and whether there are others."""
+
+    low: float | None = None
+    high: float | None = None
+    has_nan: bool = False
+
+    def with_values(self, values: pa.Array | pa.ChunkedArray) -> FloatRange:
+        found = self
+        for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+            numbers = (chunk.drop_null() if chunk.null_count else chunk).to_numpy(zero_copy_only=False)
+            if len(numbers):
+                found = found._with_numbers(numbers)
+        return found
+
+    def _with_numbers(self, numbers: np.ndarray) -> FloatRange:
+        low, high, has_nan = float(numbers.min()), float(numbers.max()), self.has_nan
+        if math.isnan(low):
+            # The least is NaN if any is: this way those that have none are looked at once, and fast.
+            has_nan = True
+            low, high = float(np.fmin.reduce(numbers)), float(np.fmax.reduce(numbers))
+            if math.isnan(low):
+                return FloatRange(self.low, self.high, True)
+        return FloatRange(
+            low if self.low is None else min(self.low, low),
+            high if self.high is None else max(self.high, high),
+            has_nan,
+        )
+
+
 class StatsCollector:
     """Sees each batch that goes into a file, then makes the file's statistics from its footer.
 
@@ -85,26 +117,23 @@ class StatsCollector:
         self._indexed = indexed
         self._string_prefix = string_prefix
         leaves = list(indexed.leaves())
-        self._maybe_nan = {path for path, leaf in leaves if _is_float(leaf.type)}
-        self._with_nan: set[Path] = set()
-        self._null_counts = {path: 0 for path, leaf in leaves if not isinstance(leaf.type, PrimitiveType | DecimalType)}
+        self._floats = {path: FloatRange() for path, leaf in leaves if _is_float(leaf.type)}
+        counted = (path for path, leaf in leaves if not isinstance(leaf.type, PrimitiveType | DecimalType))
+        self._null_counts = dict.fromkeys([*counted, *self._floats], 0)
 
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
-        for path in self._maybe_nan - self._with_nan:
-            array = _leaf(batch, path)
-            if array is not None and pc.any(pc.is_nan(array)).as_py():
-                self._with_nan.add(path)
         for path in self._null_counts:
             array = _leaf(batch, path)
             self._null_counts[path] += batch.num_rows if array is None else array.null_count
+            if array is not None and path in self._floats:
+                self._floats[path] = self._floats[path].with_values(array)
 
     def finish(self, metadata: pq.FileMetaData) -> FileStats:
         """`metadata` is the footer of the file that holds exactly the batches that were seen."""
-        nan_free = self._maybe_nan - self._with_nan
         return stats_from_parquet_metadata(
             metadata,
             self._indexed,
-            nan_free=nan_free,
+            floats=self._floats,
             null_counts=self._null_counts,
             string_prefix=self._string_prefix,
         )
@@ -114,24 +143,24 @@ def stats_from_parquet_metadata(
     metadata: pq.FileMetaData,
     indexed: StructType,
     *,
-    nan_free: Collection[Path] = (),
+    floats: Mapping[Path, FloatRange] | None = None,
     null_counts: Mapping[Path, int] | None = None,
     string_prefix: int = STRING_PREFIX,
 ) -> FileStats:
     """What a footer says of these columns.
 
-    Floats get a maximum only if they are known to be `nan_free`, and arrays, maps and variants a null count only from
-    `null_counts`; a file of unknown origin has neither.
+    Of floats a footer tells the minimum only, for its maximum may leave NaN out, and of arrays, maps and variants not
+    how many are null; what is known of them is given by `floats` and `null_counts`.
     """
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
-    found = _from_groups(metadata, groups, indexed, nan_free, null_counts or {})
+    found = _from_groups(metadata, groups, indexed, floats or {}, null_counts or {})
     return msgspec.structs.replace(found, string_prefix=string_prefix)
 
 
 def row_group_stats(metadata: pq.FileMetaData, indexed: StructType) -> pa.StructArray:
     """What a footer says of each row group, in the form of `parse_stats`: what skips files can skip row groups too."""
     groups = (metadata.row_group(n) for n in range(metadata.num_row_groups))
-    texts = [_from_groups(metadata, [group], indexed, (), {}).to_json() for group in groups]
+    texts = [_from_groups(metadata, [group], indexed, {}, {}).to_json() for group in groups]
     return parse_stats(pa.array(texts, pa.string()), stats_schema(indexed))
 
 
@@ -145,7 +174,7 @@ def _from_groups(
     metadata: pq.FileMetaData,
     groups: Sequence[pq.RowGroupMetaData],
     indexed: StructType,
-    nan_free: Collection[Path],
+    floats: Mapping[Path, FloatRange],
     null_counts: Mapping[Path, int],
 ) -> FileStats:
     places = dict(_leaf_places(metadata.schema.to_arrow_schema()))
@@ -157,8 +186,10 @@ def _from_groups(
             columns.append(ColumnStats(path=path, type=leaf.type, null_count=rows))
         elif place is None or not isinstance(leaf.type, PrimitiveType | DecimalType):
             columns.append(ColumnStats(path=path, type=leaf.type, null_count=null_counts.get(path)))
+        elif path in floats:
+            columns.append(_from_values(path, leaf, floats[path], null_counts.get(path)))
         else:
-            columns.append(_from_footer(groups, path, leaf, *place, max_known=path in nan_free))
+            columns.append(_from_footer(groups, path, leaf, *place))
     return FileStats(num_records=rows, columns=tuple(columns))
 
 
@@ -202,14 +233,13 @@ def _count_leaves(arrow: pa.DataType) -> int:
     return sum(_count_leaves(arrow.field(n).type) for n in range(arrow.num_fields))
 
 
+def _from_values(path: Path, leaf: StructField, found: FloatRange, null_count: int | None) -> ColumnStats:
+    high = None if found.has_nan else found.high
+    return ColumnStats(path=path, type=leaf.type, null_count=null_count, minimum=found.low, maximum=high)
+
+
 def _from_footer(
-    groups: Sequence[pq.RowGroupMetaData],
-    path: Path,
-    leaf: StructField,
-    place: int,
-    stored: pa.DataType,
-    *,
-    max_known: bool,
+    groups: Sequence[pq.RowGroupMetaData], path: Path, leaf: StructField, place: int, stored: pa.DataType
 ) -> ColumnStats:
     nulls: int | None = 0
     lows: list[Any] | None = []
@@ -227,7 +257,7 @@ def _from_footer(
         high = _stored_bound(found, leaf.type, stored, upper=True) if bounded else None
         lows = None if lows is None or low is None else [*lows, low]
         highs = None if highs is None or high is None else [*highs, high]
-    if _is_float(leaf.type) and not max_known:
+    if _is_float(leaf.type):
         highs = None
     return ColumnStats(
         path=path,

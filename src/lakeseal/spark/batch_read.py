@@ -43,7 +43,8 @@ class BatchRead:
 
     def task(self) -> ScanTask | ChangeTask:
         kind = ChangeTask if self.options.read_change_feed else ScanTask
-        return kind(store=self.options.store, spec=read_spec(self.snapshot))
+        # Spark fills up the values of char(n) itself, as its session says.
+        return kind(store=self.options.store, spec=msgspec.structs.replace(read_spec(self.snapshot), pads_chars=False))
 
 
 def open_table(options: ReadOptions) -> Router:

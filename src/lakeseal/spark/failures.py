@@ -3,7 +3,9 @@
 Spark turns what is raised in one of its Python processes into text. `noted` writes the error's parts under that text,
 and `recovered` finds them again in whatever Spark raises on the driver, so that the caller catches what was raised.
 What Spark itself says of values (an overflow, a cast, a division by zero, `raise_error`) becomes an `EvaluationError`
-with Spark's words in it. Other errors (a user's function that raised, a lost executor) stay Spark's.
+with Spark's words in it; what it says of a table's file that is gone, as its own reader notices where a DataFrame is
+used later than it was made, a `DataFileMissing`. Other errors (a user's function that raised, a lost executor) stay
+Spark's.
 
 `Table.write` does both. Around `df.write.format("lakeseal")` it is for the user to say `with recovered():`, as there it
 is Spark who is called; without it the error's text is still in Spark's.
@@ -15,18 +17,21 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
 
 import msgspec
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
-from lakeseal.errors import EvaluationError, InvalidExpression, LakesealError
+from lakeseal.errors import DataFileMissing, EvaluationError, InvalidExpression, LakesealError
 from lakeseal.write.task_report import error_from_json
 
 _MARK = "lakeseal-error: "
 # `[CONDITION] text SQLSTATE: 22012`. 22 are a value's faults, 21 a subquery of too many rows, P0 is `raise_error`.
 _OF_VALUES = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\0]*?)\s*SQLSTATE: ((?:22|21|P0)[0-9A-Z]{3})")
+_LOST = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*? reading file file:(?://)?(/.*?)\. File does not exist")
 
 
 @contextmanager
@@ -53,10 +58,10 @@ def recovered() -> Iterator[None]:
 
 
 def find(text: str) -> LakesealError | None:
-    """The error that a task noted, in the text of the one that Spark made of it."""
+    """The error that a task noted, or would have noted, in the text of the one that Spark made of it."""
     at = text.rfind(_MARK)
     if at < 0:
-        return None
+        return _lost_file(text)
     line = text[at + len(_MARK) :].partition("\n")[0]
     try:
         # Spark may go on in the same line.
@@ -95,3 +100,15 @@ def analysed(what: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+def _lost_file(text: str) -> DataFileMissing | None:
+    found = _LOST.search(text)
+    if found is None:
+        return None
+    path = Path(unquote(found[1]))
+    table = next((above for above in path.parents if (above / "_delta_log").is_dir()), None)
+    if table is None:
+        return None
+    name = str(path.relative_to(table))
+    return DataFileMissing("A data file is not there", table=table.as_uri(), file=name)

@@ -10,10 +10,17 @@ used only where the log says nothing that the files do not say themselves:
 - no dates or timestamps from before 1900 in files of Spark 2, which count them by another calendar: statistics tell
   that there are none, and where they do not, the files' footers say who wrote them;
 - a session that takes column names without regard to case, as a table does.
+
+Nor does it skip by what files say of floats. It takes a footer's bounds to be those of all values, NaN included, and a
+dictionary that has one zero to lack the other; of files that Arrow, deltalake or polars wrote neither is so, and of
+Spark's own the second is not. A column in `nanvl` with itself has the same values, and Spark pushes no condition
+through it; conditions on other columns still skip. Floats inside structs are not worth taking apart and putting
+together for each row: a table that has them is read without skipping.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +31,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from lakeseal.errors import DataFileMissing
+from lakeseal.expr.render import quote_name
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.char_varchar import char_limits
 from lakeseal.protocol.partitions import (
     NULL_DIRECTORY,
     escape_path_name,
@@ -35,6 +47,8 @@ from lakeseal.protocol.partitions import (
 )
 from lakeseal.protocol.schema import (
     DATE,
+    DOUBLE,
+    FLOAT,
     TIMESTAMP,
     VARIANT,
     VOID,
@@ -61,6 +75,8 @@ _NOT_PLAIN = r"[{}\[\]*?\\:]|^/|//|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[._][^/]*$|\._CO
 _TYPE_CHANGES = "delta.typeChanges"
 _DIRECTORY_TYPES = frozenset({"string", "byte", "short", "integer", "long", "boolean", "date"})
 _1900 = {DATE: pa.scalar(-25_567, pa.int32()), TIMESTAMP: pa.scalar(-25_567 * 86_400_000_000, pa.int64())}
+_FLOATS = (FLOAT, DOUBLE)
+_NO_SKIPPING = {f"parquet.filter.{by}.enabled": "false" for by in ("stats", "dictionary", "columnindex", "bloom")}
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _VERSION = re.compile(rb"(\d+)\.(\d+)")
 
@@ -68,7 +84,10 @@ _VERSION = re.compile(rb"(\d+)\.(\d+)")
 class ParquetScan(Struct, frozen=True, kw_only=True):
     """Files that Spark may read by itself, and the columns to read of them."""
 
+    table: str
     root: str
+    names: list[str]
+    """As the log has them."""
     paths: list[str]
     fields: tuple[StructField, ...]
     is_partitioned: bool
@@ -97,7 +116,9 @@ class ParquetScan(Struct, frozen=True, kw_only=True):
         if is_partitioned and not _in_own_directories(snapshot, files, keys):
             return None
         scan = cls(
+            table=snapshot.table,
             root=root,
+            names=files["path"].to_pylist(),
             paths=[f"file://{root.rstrip('/')}/{key}" for key in keys.to_pylist()],
             fields=tuple(snapshot.schema.fields if is_partitioned else columns),
             is_partitioned=is_partitioned,
@@ -112,15 +133,29 @@ class ParquetScan(Struct, frozen=True, kw_only=True):
             datetimeRebaseMode="CORRECTED",
             int96RebaseMode="CORRECTED",
         )
+        if any(not _every(f.type, lambda t: t not in _FLOATS) for f in self.fields if isinstance(f.type, StructType)):
+            reader = reader.options(**_NO_SKIPPING)
         if self.is_partitioned:
             reader = reader.option("basePath", f"file://{self.root}")
         else:
             reader = reader.option("recursiveFileLookup", True)
-        with _listed_here(spark):
-            frame = reader.parquet(*self.paths)
-            # Over Spark Connect nothing has happened so far.
-            _ = frame.schema
-        return frame
+        self._check_present()
+        try:
+            with _listed_here(spark):
+                frame = reader.parquet(*self.paths)
+                # Over Spark Connect nothing has happened so far.
+                _ = frame.schema
+        except AnalysisException:
+            self._check_present()
+            raise
+        if all(f.type not in _FLOATS for f in self.fields):
+            return frame
+        return frame.select(*(_unskipped(f, frame) for f in self.fields))
+
+    def _check_present(self) -> None:
+        for name, path in zip(self.names, self.paths, strict=True):
+            if not os.path.exists(path.removeprefix("file://")):
+                raise DataFileMissing("A data file is not there", table=self.table, file=name)
 
     def _has_our_calendar(self, snapshot: Snapshot, files: pa.Table, stored: Sequence[StructField]) -> bool:
         leaves = [leaf for f in stored for leaf in _moments(f.type, (f.name,))]
@@ -132,6 +167,13 @@ class ParquetScan(Struct, frozen=True, kw_only=True):
             return False
         with ThreadPoolExecutor(8) as pool:
             return all(pool.map(_is_of_our_calendar, doubtful))
+
+
+def _unskipped(field: StructField, frame: DataFrame) -> Column:
+    column = F.col(quote_name(field.name))
+    if field.type not in _FLOATS:
+        return column
+    return F.nanvl(column, column).alias(field.name, metadata=frame.schema[field.name].metadata)
 
 
 def _is_plain(field: StructField) -> bool:
@@ -170,6 +212,8 @@ def _in_own_directories(snapshot: Snapshot, files: pa.Table, keys: pa.Array) -> 
     """Whether every file is in the directory of its partition, and Spark reads the same values from its name."""
     expected: pa.Array = pa.repeat(pa.scalar("", pa.string()), files.num_rows)
     for field in snapshot.partition_schema.fields:
+        if char_limits(field) is not None:
+            return False  # Spark would look for directories by filled up names
         texts = pc.map_lookup(files["partitionValues"].combine_chunks(), pa.scalar(field.name), "first")
         encoded = pc.if_else(pc.equal(texts, ""), None, texts).dictionary_encode()
         if not _read_alike(encoded.dictionary, field.type):

@@ -81,6 +81,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     store_assignment: StoreAssignment = StoreAssignment.ANSI
     rare: bool = False
     """Whether a setting is on that nobody here follows."""
+    pads_chars: bool = True
+    """Whether values of `char(n)` are read with all their blanks."""
 
     @classmethod
     def of(cls, spark: SparkSession) -> Settings:
@@ -96,6 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             ansi=ansi,
             store_assignment=StoreAssignment(text("spark.sql.storeAssignmentPolicy", "ansi").upper()),
             rare=any(text(name, usual) != usual for name, usual in _RARE.items()),
+            pads_chars=text("spark.sql.readSideCharPadding", "true") == "true",
         )
 
     @property

@@ -1,22 +1,23 @@
 """Rows on their way into Spark: the schema that they have there, and their Arrow form.
 
 Columns are nullable throughout, as from every file source of Spark: Spark believes a NOT NULL without looking, and a
-file that is older than the promise would turn into wrong answers. Of a table's notes on its columns, comments stay.
+file that is older than the promise would turn into wrong answers. Of a table's notes on its columns two stay: comments,
+and `char(n)`, by which Spark compares texts of different lengths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.types as spark
 
-from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from lakeseal.protocol.schema import CHAR_VARCHAR, ArrayType, DataType, MapType, StructField, StructType
 from lakeseal.spark.schema import to_spark
 
+_KEPT_NOTES = ("comment", CHAR_VARCHAR)
 _VARIANT = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -30,8 +31,7 @@ def rows_schema(fields: Iterable[StructField]) -> spark.StructType:
 
 
 def _plain_field(field: StructField) -> StructField:
-    comment = field.metadata.get("comment")
-    notes: dict[str, Any] = {"comment": comment} if isinstance(comment, str) else {}
+    notes = {key: text for key in _KEPT_NOTES if isinstance(text := field.metadata.get(key), str)}
     return StructField(field.name, _plain(field.type), True, notes)
 
 

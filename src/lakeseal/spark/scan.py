@@ -43,14 +43,15 @@ def to_spark(
     """The rows of a snapshot. `in_tasks` decides who reads the files: True for ours, None for the better one."""
     with located(table=snapshot.table, version=snapshot.version):
         settings = Settings.of(spark)
-        wanted = read_spec(snapshot, columns)
+        wanted = msgspec.structs.replace(read_spec(snapshot, columns), pads_chars=settings.pads_chars)
         early = None if where is None else understood(where, snapshot.schema, settings)
         files = snapshot.files if early is None else snapshot.files.filter(snapshot.match(early).may)
         names = [field.name for field in wanted.wanted()]
         spec = wanted if where is None else _with_columns(wanted, names, columns_of(where, snapshot.schema, settings))
         scan = None if in_tasks else ParquetScan.of(snapshot, files, spec.wanted(), settings)
     if scan is not None:
-        frame = scan.frame(spark)
+        with located(version=snapshot.version):
+            frame = scan.frame(spark)
     else:
         task = ScanTask(store=store, spec=spec, where=early)
         frame = run_in_tasks(spark, task, file_splits(files, max_bytes=_max_split(spark)), f"read of {store.uri}")
@@ -74,7 +75,8 @@ def changes_spark(
 ) -> DataFrame:
     """The change feed from `start` to `end`, both included, in the schema of the last version."""
     first, last = version_range(log, start, end)
-    task = ChangeTask(store=store, spec=read_spec(log.snapshot(last)))
+    spec = msgspec.structs.replace(read_spec(log.snapshot(last)), pads_chars=Settings.of(spark).pads_chars)
+    task = ChangeTask(store=store, spec=spec)
     splits = change_splits(changes(log, first, last), max_bytes=_max_split(spark))
     return run_in_tasks(spark, task, splits, f"changes of {store.uri}")
 

@@ -21,9 +21,9 @@ from lakeseal import expr
 from lakeseal.errors import InvalidArgument, InvalidExpression, LakesealError
 from lakeseal.expr.expression import BoundExpression, Expression
 from lakeseal.expr.syntax import Column
+from lakeseal.protocol.nested import children
 from lakeseal.protocol.schema import DataType, StructField, StructType, dotted
 from lakeseal.write.constraints import generation_expression
-from lakeseal.write.nested import children
 from lakeseal.write.store_assignment import assign, canonical, check_assignable, stored_type
 
 Path = tuple[str, ...]

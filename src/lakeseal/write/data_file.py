@@ -38,6 +38,9 @@ class DataFile(Protocol):
     @property
     def checksum(self) -> str | None: ...
 
+    def takes(self, rows: pa.Table) -> bool:
+        """Whether these rows may go into this file; if not, they go into one that is begun with them."""
+
     def write(self, rows: pa.Table) -> None: ...
 
     def close(self) -> Any:
@@ -69,6 +72,9 @@ class EncodedFile:
     @property
     def checksum(self) -> str | None:
         return self._sink.checksum
+
+    def takes(self, rows: pa.Table) -> bool:
+        return True
 
     def write(self, rows: pa.Table) -> None:
         self._encoder.write(rows)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakeseal.errors import SchemaMismatch, UnsupportedType
 from lakeseal.protocol.arrow import PARQUET_FIELD_ID, to_arrow_type
+from lakeseal.protocol.nested import children, list_like, map_like, struct_like
 from lakeseal.protocol.schema import (
     NESTED_IDS,
     VOID,
@@ -26,7 +27,6 @@ from lakeseal.protocol.schema import (
     VariantType,
     dotted,
 )
-from lakeseal.write.nested import children, list_like, map_like, struct_like
 
 CHANGE_TYPE = "_change_type"
 """The column that change files have beside the table's own."""

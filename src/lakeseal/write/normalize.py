@@ -21,8 +21,8 @@ from lakeseal.errors import InvalidExpression, LakesealError, SchemaMismatch, Un
 from lakeseal.expr import BoundExpression, bind, evaluate, parse
 from lakeseal.expr.render import quote_name
 from lakeseal.protocol.arrow import from_arrow
+from lakeseal.protocol.char_varchar import fit, limits
 from lakeseal.protocol.schema import BINARY, STRING, DataType, StructField, StructType
-from lakeseal.write.char_varchar import fit, limits
 from lakeseal.write.constraints import generation_expression
 from lakeseal.write.expressions import IN_TASK, Expressions
 from lakeseal.write.file_schema import CHANGE_TYPE

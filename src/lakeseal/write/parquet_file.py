@@ -4,6 +4,12 @@ Timestamps are 64-bit microseconds, small decimals are integers, list items are 
 Arrow schema is stored: types are those of the Parquet schema alone. Row groups are as large as the pieces given to
 `write`, up to a limit. Pages have checksums: our reader, and any other that looks at them, notices damaged values.
 
+Of floats a file says no more than that they are there. Readers leave out row groups by a footer's bounds and by
+dictionaries, and not all of them know what these leave open: NaN is in no bounds, but above all numbers to Spark, which
+drops a row group by a maximum that leaves it out; and a dictionary with one zero only is taken to lack the other, equal
+one. So float columns have no statistics (those in the log have no maximum where there is NaN, which every reader
+takes for unknown), and no dictionary if they hold a negative zero. All other types are ordered alike everywhere.
+
 A dictionary helps only where values repeat, and trying it on those that do not is the most expensive part of writing.
 So a sample of each column decides: `Repetition` estimates how many distinct values there are from how many met twice.
 """
@@ -11,7 +17,8 @@ So a sample of each column decides: `Repetition` estimates how many distinct val
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +37,9 @@ _SAMPLE = 2048
 _DICTIONARY_BYTES = 2**20
 _STREAM_BUFFER = 2**18
 _MIN_REPETITION = 4
+
+_Steps: TypeAlias = tuple[str | int, ...]
+"""From rows to the values of a leaf: a column, then places in structs."""
 
 _CODECS: Mapping[str, tuple[str, str]] = {
     # The name for the writer, and what file names say.
@@ -71,7 +81,7 @@ class Repetition:
         for field in schema:
             distinct, size = self._distinct[field.name]
             if distinct is None or (distinct * _MIN_REPETITION <= rows and distinct * size <= _DICTIONARY_BYTES):
-                paths += _leaf_paths(field.name, field.type)
+                paths += (path for path, _, _ in _leaves(field.name, field.type, None))
         return paths
 
 
@@ -98,27 +108,57 @@ def _estimated_distinct(sample: pa.ChunkedArray) -> tuple[float | None, float]:
     return estimate, sample.nbytes / rows
 
 
-def _leaf_paths(path: str, arrow: pa.DataType) -> Iterator[str]:
+def _leaves(path: str, arrow: pa.DataType, steps: _Steps | None) -> Iterator[tuple[str, pa.DataType, _Steps | None]]:
+    """What Parquet calls the leaves of a column, with their types; those in lists and maps without steps."""
     if types.is_struct(arrow):
         for n in range(arrow.num_fields):
-            yield from _leaf_paths(f"{path}.{arrow.field(n).name}", arrow.field(n).type)
+            field = arrow.field(n)
+            yield from _leaves(f"{path}.{field.name}", field.type, None if steps is None else (*steps, n))
     elif types.is_map(arrow):
-        yield from _leaf_paths(f"{path}.key_value.key", arrow.key_type)
-        yield from _leaf_paths(f"{path}.key_value.value", arrow.item_type)
+        yield from _leaves(f"{path}.key_value.key", arrow.key_type, None)
+        yield from _leaves(f"{path}.key_value.value", arrow.item_type, None)
     elif types.is_list(arrow):
-        yield from _leaf_paths(f"{path}.list.element", arrow.value_type)
+        yield from _leaves(f"{path}.list.element", arrow.value_type, None)
     else:
-        yield path
+        yield path, arrow, steps
+
+
+def bounded_leaves(schema: pa.Schema) -> list[str]:
+    """Paths of the leaves that have statistics: all but floats."""
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type, (field.name,))]
+    floats = {path for path, arrow, _ in leaves if types.is_floating(arrow)}
+    return [path for path, _, _ in leaves if path not in floats]
+
+
+def with_negative_zero(rows: pa.Table, paths: Collection[str]) -> set[str]:
+    """Those of the paths, as far as readers skip by them, whose values have a negative zero."""
+    leaves = (leaf for field in rows.schema for leaf in _leaves(field.name, field.type, (field.name,)))
+    floats = [(path, steps) for path, arrow, steps in leaves if path in paths and steps and types.is_floating(arrow)]
+    return {path for path, steps in floats if any(_has_negative_zero(array) for array in _values(rows, steps))}
+
+
+def _values(rows: pa.Table, steps: _Steps) -> Iterator[pa.Array]:
+    """The arrays of a leaf, with values below null structs too."""
+    for array in rows.column(steps[0]).chunks:
+        for step in steps[1:]:
+            array = array.field(step)
+        yield array
+
+
+def _has_negative_zero(array: pa.Array) -> bool:
+    numbers = array.to_numpy(zero_copy_only=False)
+    return bool((np.signbit(numbers) & (numbers == 0)).any())
 
 
 class ParquetFile:
-    """Ends by `close` or `abort`."""
+    """Ends by `close` or `abort`. `takes` says whether rows may go into this file, or need another."""
 
     def __init__(self, sink: FileSink, schema: pa.Schema, compression: Compression, dictionary: list[str]) -> None:
         self.key = sink.key
         self.rows = 0
         self.modified_ms = 0
         self._sink = sink
+        self._dictionary = frozenset(dictionary)
         self._footers: list[pq.FileMetaData] = []
         # The writer hands over each page, and its header, by a call; in Python that would cost more than copying them.
         self._stream = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), _STREAM_BUFFER)
@@ -127,6 +167,7 @@ class ParquetFile:
             schema,
             compression=_CODECS[compression.codec][0],
             use_dictionary=dictionary or False,
+            write_statistics=bounded_leaves(schema) or False,
             store_schema=False,
             store_decimal_as_integer=True,
             version="2.6",
@@ -143,6 +184,9 @@ class ParquetFile:
     @property
     def checksum(self) -> str | None:
         return self._sink.checksum
+
+    def takes(self, rows: pa.Table) -> bool:
+        return not with_negative_zero(rows, self._dictionary)
 
     def write(self, rows: pa.Table) -> None:
         groups = -(-rows.num_rows // ROW_GROUP_ROWS)

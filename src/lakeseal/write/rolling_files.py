@@ -1,7 +1,8 @@
 """The files of one partition in one task, one behind the other.
 
 A file is closed and the next one begun when it holds `max_records` rows or about `target_bytes` bytes. The size is
-estimated from what the rows before took on disk; the first rows of a task are taken to be as large as in memory.
+estimated from what the rows before took on disk; the first rows of a task are taken to be as large as in memory. So it
+is when rows come that the file cannot take, which is rare.
 A file is begun by its first row, so there are none without rows.
 """
 
@@ -89,6 +90,8 @@ class RollingFiles:
         return max(count, 1)
 
     def _write(self, rows: pa.Table, memory: int) -> None:
+        if self._open is not None and not self._open.file.takes(rows):
+            self._close()
         if self._open is None:
             self._open = self._begin(self._begun, rows)
             self._begun += 1

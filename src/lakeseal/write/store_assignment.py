@@ -17,8 +17,8 @@ from lakeseal.errors import LakesealError, SchemaMismatch, UnsupportedExpression
 from lakeseal.expr import casts
 from lakeseal.expr.coercion import MOMENTS, is_atomic, is_numeric
 from lakeseal.protocol.arrow import from_arrow_type, to_arrow_type
+from lakeseal.protocol.nested import children, list_like, map_like, nullable, struct_like
 from lakeseal.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType, dotted
-from lakeseal.write.nested import children, list_like, map_like, nullable, struct_like
 
 Path = tuple[str, ...]
 

@@ -27,7 +27,7 @@ from lakeseal.write.data_file import EncodedFile
 from lakeseal.write.delayed_commit_protocol import CDC_PARTITION_TRUE
 from lakeseal.write.file_commit_protocol import FileCommitProtocol, TaskContext, WrittenFile
 from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
-from lakeseal.write.parquet_file import Compression, ParquetFile, Repetition
+from lakeseal.write.parquet_file import Compression, ParquetFile, Repetition, with_negative_zero
 from lakeseal.write.partition_split import PartitionSplit
 from lakeseal.write.rolling_files import Limits, OpenFile, RollingFiles, Shrinking
 from lakeseal.write.spill import Spill
@@ -191,7 +191,9 @@ class TaskWriter:
         repetition = self._repetition
         if repetition is None or rows.num_rows >= _OWN_SAMPLE_ROWS:
             repetition = Repetition(rows)
-        dictionary = repetition.repeating(rows.schema, rows.num_rows)
+        repeating = repetition.repeating(rows.schema, rows.num_rows)
+        signed = with_negative_zero(rows, repeating)
+        dictionary = [path for path in repeating if path not in signed]
         file = ParquetFile(sink, rows.schema, self._compression, dictionary)
         indexed = None if _is_cdc(directory) else self._indexed
         return OpenFile(file, None if indexed is None else StatsCollector(indexed, string_prefix=self._string_prefix))

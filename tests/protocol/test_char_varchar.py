@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from lakeseal.errors import ConstraintViolation
+from lakeseal.protocol.char_varchar import Limit, char_limits, fit, limits, padded
 from lakeseal.protocol.schema import CHAR_VARCHAR, STRING, StructField
-from lakeseal.write.char_varchar import Limit, fit, limits
 
 VARCHAR = Limit(length=3, is_char=False)
 CHAR = Limit(length=3, is_char=True)
@@ -79,3 +79,12 @@ def test_nulls_and_slices_of_nested_values_stay_as_they_are() -> None:
 
 def test_only_nulls_are_left_alone() -> None:
     assert fit(pa.array([None, None], pa.string()), CHAR, "c").to_pylist() == [None, None]
+
+
+def test_reading_fills_up_chars_alone_and_cuts_nothing() -> None:
+    column = StructField("c", STRING, True, {CHAR_VARCHAR: "struct<a:char(3),v:varchar(3),l:array<char(2)>>"})
+    array = pa.array([{"a": "q", "v": "q", "l": ["x", None]}, None, {"a": "qqqq", "v": None, "l": None}])
+    assert padded(array, char_limits(column)).to_pylist() == [
+        {"a": "q  ", "v": "q", "l": ["x ", None]}, None, {"a": "qqqq", "v": None, "l": None},
+    ]  # fmt: skip
+    assert char_limits(StructField("c", STRING, True, {CHAR_VARCHAR: "varchar(3)"})) is None

@@ -1,14 +1,17 @@
-"""Columns that Spark declared as `char(n)` or `varchar(n)`: strings of limited length, written as Spark writes them.
+"""Columns that Spark declared as `char(n)` or `varchar(n)`: strings of limited length, written and read as Spark does.
 
-Blanks at the end that are too many are dropped, `char(n)` is filled up with blanks to n characters, and a string that
-is still too long is a `ConstraintViolation`. The declared type stands in the metadata of the top-level column as text
-such as `struct<a:varchar(5),b:array<char(2)>>`, so lengths are found through structs, arrays and maps.
+`fit` is for writing: blanks at the end that are too many are dropped, `char(n)` is filled up with blanks to n
+characters, and a string that is still too long is a `ConstraintViolation`. `padded` is for reading: Delta Spark stores
+values of `char(n)` as they were given and fills them up when it reads them, so files have them in both ways.
+
+The declared type stands in the metadata of the top-level column as text such as
+`struct<a:varchar(5),b:array<char(2)>>`, so lengths are found through structs, arrays and maps.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -16,8 +19,8 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal.errors import ConstraintViolation
+from lakeseal.protocol.nested import children, list_like, map_like, struct_like
 from lakeseal.protocol.schema import StructField
-from lakeseal.write.nested import children, list_like, map_like, struct_like
 
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^<>(),:`\s]+)|([<>(),:]))\s*")
 
@@ -46,23 +49,49 @@ def limits(field: StructField) -> Limits:
         return None
 
 
+def char_limits(field: StructField) -> Limits:
+    """Those of `limits` that fill values up."""
+    return _only_chars(limits(field))
+
+
 def fit(array: pa.Array, limit: Limits, column: str) -> pa.Array:
     """The values as they are to be stored."""
+    return _each(array, limit, column, _fit_strings)
+
+
+def padded(array: pa.Array, limit: Limits) -> pa.Array:
+    """The values as they are to be read; `limit` is of `char_limits`."""
+    return _each(array, limit, "", lambda strings, found, _: pc.utf8_rpad(strings, found.length, " "))
+
+
+def _only_chars(limit: Limits) -> Limits:
+    if isinstance(limit, Limit):
+        return limit if limit.is_char else None
+    found: dict[str, Limits] = {}
+    for name, inner in (limit or {}).items():
+        part = _only_chars(inner)
+        if part is not None:
+            found[name] = part
+    return found or None
+
+
+def _each(array: pa.Array, limit: Limits, column: str, change: Callable[[pa.Array, Limit, str], pa.Array]) -> pa.Array:
     if limit is None:
         return array
     if isinstance(limit, Limit):
-        return _fit_strings(array, limit, column)
+        return change(array, limit, column)
     if pa.types.is_struct(array.type):
         names = [array.type.field(n).name for n in range(array.type.num_fields)]
         parts = [
-            fit(child, limit.get(name.lower()), f"{column}.{name}")
+            _each(child, limit.get(name.lower()), f"{column}.{name}", change)
             for name, child in zip(names, children(array), strict=True)
         ]
         return struct_like(array, parts, array.type)
     if pa.types.is_map(array.type):
-        keys = fit(array.keys, limit.get("key"), f"{column}.key")
-        return map_like(array, keys, fit(array.items, limit.get("value"), f"{column}.value"), array.type)
-    return list_like(array, fit(array.values, limit.get("element"), f"{column}.element"), array.type)
+        keys = _each(array.keys, limit.get("key"), f"{column}.key", change)
+        items = _each(array.items, limit.get("value"), f"{column}.value", change)
+        return map_like(array, keys, items, array.type)
+    return list_like(array, _each(array.values, limit.get("element"), f"{column}.element", change), array.type)
 
 
 def _fit_strings(array: pa.Array, limit: Limit, column: str) -> pa.Array:
