@@ -93,6 +93,8 @@ class Program(Struct):
     reads: list[Read] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     began: int = 0
+    asked: int = 0
+    """How many commits there were when it asked whether what it read still holds."""
     ended: int = 0
     state: str = "waits"
     at: int | None = None
@@ -237,6 +239,7 @@ def over_several(tables: Tables, level: str) -> Program:
             for what, name in todo:
                 one_step(program, txn, what, name)
                 yield
+            program.asked = len(tables.history.commits)
             txn.commit()
         finally:
             note_versions(program, txn)
@@ -400,8 +403,9 @@ class Judge:
             for change in program.changes
             if change.gone is not None
         ]
-        # Who only read was looked at between its last step and its end; who commits, at the commit.
-        places = [program.at] if program.at is not None else range(program.began, program.ended + 1)
+        # Who only read was looked at after it had asked; who commits, at the commit.
+        first = max(program.began, program.asked)
+        places = [program.at] if program.at is not None else range(first, program.ended + 1)
         assert any(all(self._holds(read, place, program.level) for read in reads) for place in places), f"{program}"
 
     def _found(self, change: Change) -> Rows:
