@@ -25,6 +25,7 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
     AppendOnlyTable,
+    ConcurrentAppendException,
     ConcurrentDeleteReadException,
     ConcurrentModification,
     ConstraintViolation,
@@ -346,3 +347,27 @@ def test_a_column_that_says_something_of_every_row_is_not_added_to_rows_that_hav
     with pytest.raises(InvalidArgument, match="rows that are there"):
         table.add_columns(StructType((double,)))
     assert table.version() == 0
+
+
+def test_a_restore_has_the_level_that_is_asked_for(make: Callable[..., Table], monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(1, 2)
+    with (
+        between(lambda: other(table).write(rows(3)), monkeypatch),
+        pytest.raises(ConcurrentAppendException),
+    ):
+        table.restore(version=1, isolation_level="Serializable")
+    assert table.to_arrow().num_rows == 3
+    with between(lambda: other(table).write(rows(4)), monkeypatch):
+        table.restore(version=1)
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 4]
+
+
+def test_an_optimize_has_the_level_that_is_asked_for(make: Callable[..., Table]) -> None:
+    table = make(1, 2)
+    table.optimize(isolation_level="Serializable")
+    assert table.history(1)[0]["isolationLevel"] == "Serializable"
+    table.write(rows(3))
+    table.optimize()
+    assert table.history(1)[0]["isolationLevel"] == "SnapshotIsolation"
+    with pytest.raises(InvalidArgument, match="isolation level"):
+        table.optimize(isolation_level="Loose")
