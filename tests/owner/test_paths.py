@@ -14,6 +14,7 @@ import lakeseal
 from lakeseal import Table
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
+from lakeseal.errors import PolicyRefused
 from lakeseal.log.files import add_actions
 from lakeseal.owner import naming
 from lakeseal.owner.config import OwnerConfig
@@ -126,3 +127,13 @@ def test_a_vacuum_through_a_link_keeps_files_that_the_log_names_by_another_path(
     for path in ("link", "real"):
         assert Table(tmp_path / path).vacuum(0, enforce_retention_duration=False).deleted == ()
     assert real.to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize("said", ["link", "directory", "real"])
+@pytest.mark.parametrize("opened", ["link", "real/t"])
+def test_a_policy_holds_by_whatever_path_it_names_its_tables(
+    table: Table, owner: OwnerConfig, tmp_path: Path, said: str, opened: str
+) -> None:
+    careful = replace(owner, policies=({"policy": "append-only", "tables": f"file://{tmp_path}/{said}"},))
+    with pytest.raises(PolicyRefused):
+        Table(tmp_path / opened, owner=careful).delete("x = 1")

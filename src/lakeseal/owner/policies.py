@@ -47,6 +47,7 @@ from lakeseal.protocol.schema import (
     StructType,
 )
 from lakeseal.protocol.stats import TYPE_CHANGES
+from lakeseal.storage import real_uri
 from lakeseal.storage.location import parse
 
 Doing = Literal["commit", "create", "take over", "release"]
@@ -242,8 +243,9 @@ def prefix_of(text: str) -> str:
 
 
 def is_below(table: str, prefix: str) -> bool:
+    """Whichever path leads to the prefix: tables are known by their places."""
     stem = prefix.rstrip("/")
-    return not stem or table == stem or table.startswith(stem + "/")
+    return not stem or any(table == one or table.startswith(one + "/") for one in (stem, real_uri(stem)))
 
 
 def check_commit(policies: Sequence[Policy], commit: ProposedCommit) -> None:

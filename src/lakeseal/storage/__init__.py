@@ -6,7 +6,7 @@ from lakeseal.storage.base import HasDirectories, MovesObjects, ObjectMeta, Plac
 from lakeseal.storage.local import LocalStore
 from lakeseal.storage.object import ObjectStore
 from lakeseal.storage.streams import WriteStream
-from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, resolve
+from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, real_uri, resolve
 
 __all__ = [
     "HasDirectories",
@@ -21,5 +21,6 @@ __all__ = [
     "identity",
     "key_in",
     "open_store",
+    "real_uri",
     "resolve",
 ]
