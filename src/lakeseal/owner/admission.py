@@ -21,7 +21,7 @@ from lakeseal.owner import enablement, policies, validation
 from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import CommitRequest
-from lakeseal.owner.policies import Policy, ProposedCommit, is_below, prefix_of
+from lakeseal.owner.policies import Policy, ProposedCommit, holds_for, prefix_of
 from lakeseal.protocol.codec import decode_numbered
 from lakeseal.storage.base import Store
 
@@ -80,7 +80,7 @@ class Gate:
         policies.check_principal(self._applying(table), table=table, principal=principal, doing=doing)
 
     def _applying(self, table: str) -> list[Policy]:
-        return [policy for prefix, policy in self.policies if is_below(table, prefix)]
+        return [policy for prefix, policy in self.policies if holds_for(table, prefix)]
 
     def _read(self, request: CommitRequest, store: Store, *, needed: bool) -> bytes | None:
         if request.version > 0:

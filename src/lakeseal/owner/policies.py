@@ -248,6 +248,11 @@ def is_below(table: str, prefix: str) -> bool:
     return not stem or any(table == one or table.startswith(one + "/") for one in (stem, real_uri(stem)))
 
 
+def holds_for(table: str, prefix: str) -> bool:
+    """As `is_below`, whichever path leads to the prefix: tables are known by their places."""
+    return is_below(table, prefix) or is_below(table, real_uri(prefix))
+
+
 def check_commit(policies: Sequence[Policy], commit: ProposedCommit) -> None:
     """All of them, whatever tables they hold for."""
     for policy in policies:
