@@ -53,8 +53,11 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
-def tokenize(text: str) -> list[Token]:
-    """The tokens of `text`, ending with one of kind `end`."""
+def tokenize(text: str, *, strict: bool = True) -> list[Token]:
+    """The tokens of `text`, ending with one of kind `end`.
+
+    Unless `strict`, a character that belongs to no token is an operator of its own: whoever only cuts the text leaves
+    it to another reader. What is not closed is never let through."""
     if len(text) > MAX_LENGTH:
         raise InvalidExpression(
             f"The expression has {len(text)} characters, the limit is {MAX_LENGTH}",
@@ -65,13 +68,17 @@ def tokenize(text: str) -> list[Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _unreadable(text, position)
+            if strict or text[position] in "'\"`":
+                raise _unreadable(text, position)
+            tokens.append(Token("op", text[position], position, position + 1))
+            position += 1
+            continue
         kind = match.lastgroup
         end = match.end()
         if kind == "comment":
             end = _comment_end(text, end)
         elif kind != "blank":
-            tokens.append(_token(kind, match.group(), position, end, text))
+            tokens.append(_token(kind, match.group(), position, end, text, strict))
         position = end
     tokens.append(Token("end", "", len(text), len(text)))
     return tokens
@@ -84,8 +91,10 @@ def place(text: str, position: int) -> str:
     return f"line {line}, column {column}"
 
 
-def _token(kind: str | None, raw: str, start: int, end: int, text: str) -> Token:
+def _token(kind: str | None, raw: str, start: int, end: int, text: str, strict: bool) -> Token:
     match kind:
+        case "string" if not strict:
+            return Token("string", raw, start, end)
         case "string":
             quote = raw[0]
             return Token("string", _unescape(raw[1:-1].replace(quote * 2, quote), text, start), start, end)

@@ -77,6 +77,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     case_sensitive: bool = False
     other_quotes: bool = False
     """Whether quotes or backslashes mean something else than they do by default."""
+    double_quoted_names: bool = False
     ansi: bool = True
     store_assignment: StoreAssignment = StoreAssignment.ANSI
     rare: bool = False
@@ -90,11 +91,12 @@ class Settings(Struct, frozen=True, kw_only=True):
             return str(spark.conf.get(name, default)).lower()
 
         ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+        double_quoted = ansi and text("spark.sql.ansi.doubleQuotedIdentifiers", "false") == "true"
         return cls(
             zone=str(spark.conf.get("spark.sql.session.timeZone", "UTC")),
             case_sensitive=text("spark.sql.caseSensitive", "false") == "true",
-            other_quotes=(ansi and text("spark.sql.ansi.doubleQuotedIdentifiers", "false") == "true")
-            or text("spark.sql.parser.escapedStringLiterals", "false") == "true",
+            double_quoted_names=double_quoted,
+            other_quotes=double_quoted or text("spark.sql.parser.escapedStringLiterals", "false") == "true",
             ansi=ansi,
             store_assignment=StoreAssignment(text("spark.sql.storeAssignmentPolicy", "ansi").upper()),
             rare=any(text(name, usual) != usual for name, usual in _RARE.items()),

@@ -1,24 +1,23 @@
 """SQL that changes tables, as values: what Spark's own SQL cannot do to tables that are named by their paths.
 
 `parse` understands MERGE, DELETE, UPDATE, OPTIMIZE, VACUUM, DESCRIBE HISTORY and RESTORE on ``delta.`path` `` or
-``lakeseal.`path` ``; everything else is None, and Spark's. Pure: nothing is opened here.
+``lakeseal.`path` ``; every other statement is None, and Spark's. Pure: nothing is opened here.
+
+Conditions, values and queries are cut out of the text and never written anew (see `sql_cutting`). A statement on such
+a table that cannot be cut for sure is an `InvalidExpression`, for Spark could only misunderstand it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-import sqlglot
 from msgspec import Struct
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from lakeseal.errors import InvalidExpression
-from lakeseal.write.merge_clauses import Clause
+from lakeseal.spark.sql_cutting import Cutter
+from lakeseal.write.merge_clauses import Clause, Kind
 
-_DIALECT = "databricks"
-_SCHEMAS = ("delta", "lakeseal")
+_SCHEMAS = ("DELTA", "LAKESEAL")
 _TABLE = r"(?:delta|lakeseal)\s*\.\s*`((?:[^`]|``)+)`"
 _OPTIMIZE = re.compile(
     rf"OPTIMIZE\s+{_TABLE}(?:\s+WHERE\s+(.+?))?(?:\s+ZORDER\s+BY\s*\(?\s*(.+?)\s*\)?)?", re.IGNORECASE | re.DOTALL
@@ -34,12 +33,14 @@ _RESTORE = re.compile(
 class Delete(Struct, frozen=True, kw_only=True):
     path: str
     where: str | None = None
+    alias: str | None = None
 
 
 class Update(Struct, frozen=True, kw_only=True):
     path: str
     values: dict[str, str]
     where: str | None = None
+    alias: str | None = None
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -57,6 +58,8 @@ class Merge(Struct, frozen=True, kw_only=True):
     clauses: tuple[Clause, ...]
     source_alias: str | None = None
     target_alias: str | None = None
+    merge_schema: bool = False
+    """WITH SCHEMA EVOLUTION."""
 
 
 class Optimize(Struct, frozen=True, kw_only=True):
@@ -85,26 +88,20 @@ class Restore(Struct, frozen=True, kw_only=True):
 Statement = Delete | Update | Merge | Optimize | Vacuum | History | Restore
 
 
-def parse(text: str) -> Statement | None:
+def parse(text: str, *, double_quoted_names: bool = False) -> Statement | None:
+    """`double_quoted_names`: the session takes what is in double quotes for a name."""
     stripped = text.strip().rstrip(";").strip()
     word = stripped.split(maxsplit=1)[0].upper() if stripped else ""
     if word in ("OPTIMIZE", "VACUUM", "DESC", "DESCRIBE", "RESTORE"):
         return _upkeep(stripped)
-    if word not in ("MERGE", "DELETE", "UPDATE"):
-        return None
     try:
-        tree = sqlglot.parse_one(stripped, read=_DIALECT)
-    except SqlglotError:
+        return _Reader(text, double_quoted_names).statement()
+    except InvalidExpression:
+        # Spark says better what is wrong with its own statements.
+        may_be_ours = word in ("MERGE", "DELETE", "UPDATE", "WITH") or word.startswith(("--", "/*"))
+        if may_be_ours and re.search(_TABLE, text, re.IGNORECASE):
+            raise
         return None
-    match tree:
-        case exp.Delete():
-            return _delete(tree)
-        case exp.Update():
-            return _update(tree)
-        case exp.Merge():
-            return _merge(tree)
-        case _:
-            return None
 
 
 def _upkeep(text: str) -> Statement | None:
@@ -126,98 +123,179 @@ def _unquoted(name: str) -> str:
     return name.replace("``", "`")
 
 
-def _path(table: exp.Expression | None) -> str | None:
-    if not isinstance(table, exp.Table) or table.args.get("catalog") or table.db.lower() not in _SCHEMAS:
-        return None
-    return table.name
+class _Reader(Cutter):
+    """One DELETE, UPDATE or MERGE, from its first token to its last."""
 
-
-def _delete(tree: exp.Delete) -> Delete | None:
-    path = _path(tree.this)
-    if path is None or tree.args.get("using"):
-        return None
-    where = tree.args.get("where")
-    return Delete(path=path, where=None if where is None else _sql(where.this, _without(tree.this.alias)))
-
-
-def _update(tree: exp.Update) -> Update | None:
-    path = _path(tree.this)
-    if path is None or tree.args.get("from_") or tree.args.get("from"):
-        return None
-    plain = _without(tree.this.alias)
-    where = tree.args.get("where")
-    values = {_sql(one.this, plain): _sql(one.expression, plain) for one in tree.expressions}
-    return Update(path=path, values=values, where=None if where is None else _sql(where.this, plain))
-
-
-def _merge(tree: exp.Merge) -> Merge | None:
-    path, using = _path(tree.this), tree.args["using"]
-    if path is None or tree.args.get("on") is None:
-        return None
-    match using:
-        case exp.Subquery():
-            source = Source(query=using.this.sql(dialect="spark"))
-        case exp.Table() if (named := _path(using)) is not None:
-            source = Source(path=named)
-        case exp.Table():
-            bare = using.copy()
-            bare.set("alias", None)
-            source = Source(name=bare.sql(dialect="spark"))
-        case _:
+    def statement(self) -> Statement | None:
+        ctes = self._ctes() if self.sees("WITH") else None
+        if self.takes("MERGE"):
+            return self._merge(ctes)
+        is_delete = self.sees("DELETE", "FROM")
+        if not is_delete and not self.sees("UPDATE"):
             return None
-    source_alias = using.alias or (using.name if isinstance(using, exp.Table) and source.path is None else None)
-    return Merge(
-        path=path,
-        source=source,
-        on=_sql(tree.args["on"]),
-        clauses=tuple(_clause(when) for when in tree.args["whens"].expressions),
-        source_alias=source_alias or None,
-        target_alias=tree.this.alias or None,
-    )
+        self.skip(2 if is_delete else 1)
+        path = self._path()
+        if path is None:
+            return None
+        if ctes is not None:
+            self.refuse("Only a MERGE may begin with WITH", hint="Put the query into the condition's subquery")
+        return self._delete(path) if is_delete else self._update(path)
 
+    def _ctes(self) -> str | None:
+        """What stands between WITH and the statement that it is for, with the WITH."""
+        return self.cut_before("MERGE", "DELETE", "UPDATE", "SELECT", "INSERT", "FROM", "TABLE", "VALUES")
 
-def _clause(when: exp.When) -> Clause:
-    condition = when.args.get("condition")
-    text = None if condition is None else _sql(condition)
-    then = when.args["then"]
-    kind = "matched" if when.args["matched"] else "not_matched_by_source" if when.args["source"] else "not_matched"
-    match then:
-        case exp.Update():
-            star = any(isinstance(one, exp.Star) for one in then.expressions)
-            values = None if star else {_sql(one.this): _sql(one.expression) for one in then.expressions}
-            return Clause(kind=kind, action="update", condition=text, values=values)  # type: ignore[arg-type]
-        case exp.Insert():
-            return Clause(kind="not_matched", action="insert", condition=text, values=_inserted(then))
-        case _ if then.name.upper() == "DELETE":
-            return Clause(kind=kind, action="delete", condition=text)  # type: ignore[arg-type]
-        case _:
-            raise InvalidExpression(f"A merge cannot do {then.sql(dialect='spark')}")
+    def _path(self) -> str | None:
+        """Of a table that is ours."""
+        name = self.name_at(2)
+        if self.token.keyword not in _SCHEMAS or not self.is_op(1, ".") or name is None or self.is_op(3, "."):
+            return None
+        if self.tokens[self.at + 2].kind == "name":
+            return None
+        self.skip(3)
+        return name
 
+    def _alias(self) -> str | None:
+        wanted = self.takes("AS")
+        if not wanted and (self.token.keyword in ("WHERE", "SET", "USING", "ON") or self.name_at(0) is None):
+            return None
+        name = self.name_at(0)
+        if name is None:
+            self.refuse("A name must follow AS")
+        self.skip(1)
+        if self.is_op(0, "("):
+            self.refuse("Columns cannot be renamed by an alias here", hint="Rename them in a subquery")
+        return name
 
-def _inserted(then: exp.Insert) -> dict[str, str] | None:
-    if isinstance(then.this, exp.Star):
-        return None
-    columns, values = then.this, then.expression
-    if not isinstance(columns, exp.Tuple) or not isinstance(values, exp.Tuple):
-        raise InvalidExpression("An INSERT of a merge names its columns and their values, or takes all by *")
-    if len(columns.expressions) != len(values.expressions):
-        raise InvalidExpression(
-            f"An INSERT of a merge has {len(columns.expressions)} columns and {len(values.expressions)} values"
+    def _delete(self, path: str) -> Delete:
+        alias = self._alias()
+        where = self._rest("WHERE")
+        return Delete(path=path, where=where, alias=alias)
+
+    def _update(self, path: str) -> Update:
+        alias = self._alias()
+        self.expect("SET")
+        values = self._assignments("WHERE")
+        return Update(path=path, values=values, where=self._rest("WHERE"), alias=alias)
+
+    def _rest(self, word: str) -> str | None:
+        where = self.cut_before() if self.takes(word) else None
+        self.expect_end()
+        return where
+
+    def _merge(self, ctes: str | None) -> Merge | None:
+        evolves = self.takes("WITH", "SCHEMA", "EVOLUTION")
+        self.expect("INTO")
+        path = self._path()
+        if path is None:
+            return None
+        target_alias = self._alias()
+        self.expect("USING")
+        source, source_alias = self._source(ctes)
+        self.expect("ON")
+        on = self.cut_before("WHEN")
+        clauses = []
+        while self.takes("WHEN"):
+            clauses.append(self._clause())
+        self.expect_end()
+        if not clauses:
+            self.refuse("The merge has no WHEN clause")
+        return Merge(
+            path=path,
+            source=source,
+            on=on,
+            clauses=tuple(clauses),
+            source_alias=source_alias,
+            target_alias=target_alias,
+            merge_schema=evolves,
         )
-    return {_sql(c): _sql(v) for c, v in zip(columns.expressions, values.expressions, strict=True)}
+
+    def _source(self, ctes: str | None) -> tuple[Source, str | None]:
+        if self.is_op(0, "("):
+            query = self.cut_parentheses()
+            return Source(query=query if ctes is None else _with(ctes, f"({query}\n)")), self._alias()
+        path = self._path()
+        if path is not None:
+            return Source(path=path), self._alias()
+        first, name = self.at, None
+        while self.name_at(0) is not None:
+            name = self.name_at(0)
+            self.skip(1)
+            if not self.is_op(0, "."):
+                break
+            self.skip(1)
+        if name is None or self.is_op(0, "("):
+            self.refuse("The source of a merge is a table, a view or a query in parentheses")
+        text = self.text_of(first, self.at)
+        source = Source(name=text) if ctes is None else Source(query=_with(ctes, text))
+        return source, self._alias() or name
+
+    def _clause(self) -> Clause:
+        is_not = self.takes("NOT")
+        self.expect("MATCHED")
+        kind: Kind = "not_matched" if is_not else "matched"
+        if is_not and self.takes("BY", "SOURCE"):
+            kind = "not_matched_by_source"
+        elif is_not:
+            self.takes("BY", "TARGET")
+        condition = self.cut_before("THEN") if self.takes("AND") else None
+        self.expect("THEN")
+        if kind == "not_matched":
+            self.expect("INSERT")
+            return Clause(kind=kind, action="insert", condition=condition, values=self._inserted())
+        if self.takes("DELETE"):
+            return Clause(kind=kind, action="delete", condition=condition)
+        self.expect("UPDATE")
+        self.expect("SET")
+        if kind == "matched" and self.takes_op("*"):
+            return Clause(kind=kind, action="update", condition=condition)
+        return Clause(kind=kind, action="update", condition=condition, values=self._assignments("WHEN"))
+
+    def _assignments(self, until: str) -> dict[str, str]:
+        """`column = value, …`"""
+        values: dict[str, str] = {}
+        while True:
+            column = self._column()
+            if not self.takes_op("=") and not self.takes_op("=="):
+                self.refuse("A column and = must stand before a value")
+            if column in values:
+                self.refuse(f"The column {column} is set twice")
+            values[column] = self.cut_before(until, commas=True)
+            if not self.takes_op(","):
+                return values
+
+    def _column(self) -> str:
+        first = self.at
+        while self.name_at(0) is not None:
+            self.skip(1)
+            if not self.is_op(0, "."):
+                return self.text_of(first, self.at)
+            self.skip(1)
+        self.refuse("A column was expected")
+
+    def _inserted(self) -> dict[str, str] | None:
+        if self.takes_op("*"):
+            return None
+        columns = self._in_parentheses(values=False)
+        self.expect("VALUES")
+        values = self._in_parentheses(values=True)
+        if len(columns) != len(values):
+            self.refuse(f"An INSERT of a merge has {len(columns)} columns and {len(values)} values")
+        if len(set(columns)) < len(columns):
+            self.refuse("An INSERT of a merge names a column twice")
+        return dict(zip(columns, values, strict=True))
+
+    def _in_parentheses(self, *, values: bool) -> list[str]:
+        if not self.takes_op("("):
+            self.refuse("An INSERT of a merge names its columns and their values, or takes all by *")
+        parts = []
+        while True:
+            parts.append(self.cut_before(commas=True) if values else self._column())
+            if self.takes_op(")"):
+                return parts
+            if not self.takes_op(","):
+                self.refuse("A comma or ) was expected")
 
 
-def _without(alias: str) -> Callable[[exp.Expression], exp.Expression]:
-    """Columns of the only table there is, without its name."""
-
-    def plain(node: exp.Expression) -> exp.Expression:
-        if alias and isinstance(node, exp.Column) and node.table.lower() == alias.lower():
-            node = node.copy()
-            node.set("table", None)
-        return node
-
-    return plain
-
-
-def _sql(node: exp.Expression, change: Callable[[exp.Expression], exp.Expression] | None = None) -> str:
-    return (node if change is None else node.transform(change)).sql(dialect="spark")
+def _with(ctes: str, source: str) -> str:
+    return f"{ctes}\nSELECT * FROM {source}"
