@@ -224,16 +224,18 @@ class TestChangeFeed:
     def test_rows_with_a_change_type_become_change_files(self, new_table: NewTable) -> None:
         table = new_table(SCHEMA, ["p"], {"delta.enableChangeDataFeed": "true"})
         data = pa.table({"id": [1, 2], "p": ["a", "a"], "_change_type": [None, "delete"]})
-        add, cdc = table.write_files(data)
+        add, cdc = table.write_files(data, WriteOptions(changes=True))
         assert isinstance(add, AddFile)
         assert isinstance(cdc, AddCDCFile)
         assert cdc.path.startswith("_change_data/p=a/cdc-00000-")
         assert cdc.partition_values == {"p": "a"}
         assert pq.read_table(table.root / cdc.path).to_pylist() == [{"id": 2, "_change_type": "delete"}]
 
-    def test_without_a_change_feed_the_column_is_one_too_many(self, new_table: NewTable) -> None:
+    @pytest.mark.parametrize("feed", ["true", "false"])
+    def test_in_data_that_has_no_changes_the_column_is_one_too_many(self, new_table: NewTable, feed: str) -> None:
+        table = new_table(SCHEMA, properties={"delta.enableChangeDataFeed": feed})
         with pytest.raises(SchemaMismatch) as caught:
-            new_table(SCHEMA).write_files(pa.table({"id": [1], "_change_type": ["delete"]}))
+            table.write_files(pa.table({"id": [1], "_change_type": ["delete"]}))
         assert caught.value.column == "_change_type"
 
 

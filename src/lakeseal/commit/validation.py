@@ -15,6 +15,7 @@ from lakeseal.errors import AppendOnlyTable, InvalidArgument, LakesealError, Sch
 from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
 from lakeseal.protocol.data_paths import canonical_path
 from lakeseal.protocol.features import check_consistent, check_writable, required_features, supports
+from lakeseal.protocol.feed_columns import check_feed_columns
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructType
 
@@ -58,6 +59,7 @@ def _check_table(protocol: Protocol, metadata: Metadata) -> None:
             hint="Enable the feature in the protocol together with the metadata that needs it",
         )
     check_writable(protocol, metadata)
+    check_feed_columns(metadata)
 
 
 def _check_once(what: str, names: list[str]) -> None:

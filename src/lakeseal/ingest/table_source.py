@@ -21,6 +21,7 @@ from lakeseal.log import changes as change_feed
 from lakeseal.log.data import ReadSpec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import timestamp_of
+from lakeseal.protocol.feed_columns import CHANGE_FIELDS
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import StoreSpec
 from lakeseal.table import Table
@@ -64,7 +65,7 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
         return read_task
 
     def row_schema(self) -> StructType:
-        return StructType((*self._newest.schema.fields, *change_feed.CHANGE_FIELDS))
+        return StructType((*self._newest.schema.fields, *CHANGE_FIELDS))
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         self.__dict__.pop("_newest", None)
@@ -136,6 +137,6 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
 def _inserted(batch: pa.RecordBatch, version: int, timestamp_ms: int) -> pa.RecordBatch:
     stamp = pa.scalar(timestamp_ms * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
     values = (pa.scalar(_INSERT), pa.scalar(version, pa.int64()), stamp)
-    for field, value in zip(change_feed.CHANGE_FIELDS, values, strict=True):
+    for field, value in zip(CHANGE_FIELDS, values, strict=True):
         batch = batch.append_column(field.name, pa.repeat(value, batch.num_rows))
     return batch

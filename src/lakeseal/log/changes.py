@@ -27,19 +27,11 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp, file_times, to_ms, version_at
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile
 from lakeseal.protocol.data_paths import canonical_path
+from lakeseal.protocol.feed_columns import CHANGE_FIELDS, CHANGE_TYPE, check_no_feed_columns
 from lakeseal.protocol.properties import TableProperties
-from lakeseal.protocol.schema import LONG, STRING, TIMESTAMP, StructField, StructType
+from lakeseal.protocol.schema import STRING, StructField, StructType
 from lakeseal.storage.base import Store
 
-CHANGE_TYPE = "_change_type"
-COMMIT_VERSION = "_commit_version"
-COMMIT_TIMESTAMP = "_commit_timestamp"
-CHANGE_FIELDS = (
-    StructField(CHANGE_TYPE, STRING),
-    StructField(COMMIT_VERSION, LONG),
-    StructField(COMMIT_TIMESTAMP, TIMESTAMP),
-)
-"""Columns of the feed behind the table's own."""
 _POSITION = "lakeseal.position"
 
 
@@ -133,6 +125,7 @@ class ChangeReader:
 
     def __init__(self, source: Snapshot | ReadSpec, store: Store, *, outside: Outside | None = None) -> None:
         spec = source if isinstance(source, ReadSpec) else read_spec(source)
+        check_no_feed_columns(spec.schema)
         change_type = StructType((StructField(CHANGE_TYPE, STRING),))
         self._explicit = DataReader(store, msgspec.structs.replace(spec, extra_columns=change_type), outside=outside)
         self._derived = DataReader(store, msgspec.structs.replace(spec, position_column=_POSITION), outside=outside)

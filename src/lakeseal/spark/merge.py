@@ -3,6 +3,9 @@
 Spark joins; tasks read and write files as Arrow. First the columns of conditions of the files that may match are joined
 with the source, which gives the place of every row that changes. Then only files with such rows are read whole. The
 source is kept by Spark while the merge runs, so it is evaluated once.
+
+Conditions and values go to Spark as they were written, over two frames with the aliases of the merge, so Spark binds
+their names by its own rules. What `expr` understands of the condition only leaves out files and columns earlier.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
-from lakeseal.errors import AmbiguousMerge, UnsupportedExpression, located
+from lakeseal.errors import AmbiguousMerge, InvalidInput, located
 from lakeseal.expr import syntax as sql
 from lakeseal.expr.expression import Expression, literal
-from lakeseal.expr.render import quote_name, render
+from lakeseal.expr.render import quote_name
 from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import Action, AddFile
@@ -37,13 +40,13 @@ from lakeseal.write.change_metrics import Stopwatch
 from lakeseal.write.file_changes import live_rows, removal, with_vector
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import MergeCommand
+from lakeseal.write.merge_evolution import evolved
 from lakeseal.write.merge_metrics import merge_metrics, merge_operation
-from lakeseal.write.merge_names import SOURCE, TARGET, Names, columns_of, own_names, sides
+from lakeseal.write.merge_names import SOURCE, TARGET, own_names, sides
 from lakeseal.write.progress import Progress, progress
-from lakeseal.write.schema_merge import merge_schema
 from lakeseal.write.search import write_vectors
 from lakeseal.write.touched_files import changeable
-from lakeseal.write.transactional_write import TransactionalWrite
+from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions
 from lakeseal.write.write_command import NothingToDo
 
 _SOURCE_ROW = "__lakeseal_source"
@@ -80,32 +83,29 @@ class _SparkMerge:
         self._store = store
         self._spark = source.sparkSession
         self._settings = Settings.of(self._spark)
-        _check_quotes(command, self._settings)
         self._snapshot = changeable(txn)
         schema = data_schema(source.schema)
-        self._table = self._evolved(schema)
-        self._names = Names(self._table, schema, target_names=command.target_names, source_names=command.source_names)
-        self._columns = MergeColumns(command, self._table, schema, self._names, self._settings)
-        flat = [F.col(quote_name(name)).alias(SOURCE + name) for name in source.columns]
-        self._source = source.select(*flat).withColumn(_SOURCE_ROW, F.monotonically_increasing_id()).persist()
+        self._table = evolved(command, txn, schema)
+        self._columns = MergeColumns(command, self._table, schema, self._settings)
+        self._on = self._understood()
+        numbered = source.withColumn(_SOURCE_ROW, F.monotonically_increasing_id()).persist()
+        self._source = numbered.alias(self._columns.source_alias)
         properties = self._snapshot.properties
         self._by_vectors = properties.deletion_vectors
         self._feed = properties.change_data_feed
         self._updates = [n for n, clause in enumerate(command.clauses) if clause.action == "update"]
-        self._deletes = [n for n, clause in enumerate(command.clauses) if clause.action == "delete"]
-        self._kept: list[DataFrame] = [self._source]
+        self._kept: list[DataFrame] = [numbered]
         self._sources = 0
 
     def run(self, bar: Progress) -> CommitResult | NothingToDo:
         watch = Stopwatch()
         try:
             self._sources = self._source.count()
-            self._columns.check(self._rows([], None).crossJoin(self._source))
-            on = self._names.resolve(self._command.on)
-            candidates = self._txn.filter_files(self._predicate(on))
+            self._columns.check(self._rows([], None), self._source)
+            candidates = self._txn.filter_files(None if self._on is None else self._predicate(self._on))
             numbered = list(enumerate(data_files(candidates)))
             bar.stage(f"searching in {len(numbered)} files")
-            pairs, actions = self._matched(on, numbered)
+            pairs, actions = self._matched(numbered)
             touched, counts = self._touched(actions, candidates, numbered)
             scan_time = watch.lap()
             bar.stage(f"rewriting {len(touched)} files")
@@ -127,12 +127,14 @@ class _SparkMerge:
             for frame in self._kept:
                 frame.unpersist()
 
-    def _evolved(self, source: StructType) -> StructType:
-        if self._command.merge_schema and any(c.values is None and c.action != "delete" for c in self._command.clauses):
-            merged = merge_schema(self._txn.metadata, source)
-            if merged != self._txn.metadata:
-                self._txn.update_metadata(merged)
-        return StructType.from_json(self._txn.metadata.schema_string or "")
+    def _understood(self) -> Expression | None:
+        """The condition over flat names, where `expr` reads it as the session does."""
+        if self._settings.other_quotes and ('"' in self._command.on or "\\" in self._command.on):
+            return None
+        try:
+            return self._columns.names.resolve(self._command.on)
+        except InvalidInput:
+            return None
 
     def _predicate(self, on: Expression) -> str | None:
         """What rows of the table must be like to have a match."""
@@ -150,13 +152,11 @@ class _SparkMerge:
         keys = [key for part in on.conjuncts() if (key := _plain_key(part, self._table)) is not None]
         if not keys:
             return []
-        bounds = [
-            f(F.expr(render(source))).cast(spark_type(field.type)) for field, source in keys for f in (F.min, F.max)
-        ]
+        bounds = [f(F.expr(source)).cast(spark_type(field.type)) for field, source in keys for f in (F.min, F.max)]
         (row,) = self._source.select(*bounds).collect()
         ranges = []
         for number, (field, source) in enumerate(keys):
-            (given,) = data_schema(self._source.select(F.expr(render(source)).alias("it")).schema).fields
+            (given,) = data_schema(self._source.select(F.expr(source).alias("it")).schema).fields
             if given.type != field.type:
                 continue  # comparing them casts one or the other
             low, high = row[2 * number], row[2 * number + 1]
@@ -174,13 +174,13 @@ class _SparkMerge:
             max_decoded_bytes=self._snapshot.trust.max_decoded_bytes,
         )
         rows = placed_rows(self._spark, self._store, spec, files)
-        return rows.select(*(F.col(quote_name(n)).alias(TARGET + n) for n in names), quoted(FILE), quoted(ROW))
+        return rows.select(*map(quoted, names), quoted(FILE), quoted(ROW)).alias(self._columns.target_alias)
 
-    def _matched(self, on: Expression, files: Sequence[tuple[int, DataFile]]) -> tuple[DataFrame, DataFrame]:
+    def _matched(self, files: Sequence[tuple[int, DataFile]]) -> tuple[DataFrame, DataFrame]:
         """Pairs that belong together, and the rows that change, by their places."""
-        target = self._rows(files, columns_of(TARGET, self._columns.paths(on)))
+        target = self._rows(files, self._columns.searched(self._on))
         source = _sent(self._source, self._sources)
-        joined = target.join(source, F.expr(render(on.root)), "inner")
+        joined = target.join(source, F.expr(self._columns.on), "inner")
         chosen = self._columns.clause("matched").alias(_CLAUSE)
         pairs = self._keep(joined.select(quoted(FILE), quoted(ROW), quoted(_SOURCE_ROW), chosen))
         actions = pairs.where(quoted(_CLAUSE).isNotNull())
@@ -192,7 +192,7 @@ class _SparkMerge:
             actions = actions.unionByName(by_source.where(quoted(_CLAUSE).isNotNull()))
         actions = self._keep(actions)
         self._check_ambiguous(actions, target)
-        if any(clause.action == "delete" for clause in self._command.of("matched")):
+        if self._command.may_match_often:
             actions = self._keep(actions.dropDuplicates([FILE, ROW]))
         return pairs, actions
 
@@ -202,14 +202,15 @@ class _SparkMerge:
         return kept
 
     def _check_ambiguous(self, actions: DataFrame, target: DataFrame) -> None:
-        not_deleted = F.sum(F.when(quoted(_CLAUSE).isin(self._deletes), 0).otherwise(1)).alias("others")
-        several = actions.groupBy(FILE, ROW).agg(F.count("*").alias("count"), not_deleted)
-        wrong = several.where("`count` > 1 AND others > 0").limit(1).collect()
+        if self._command.may_match_often:
+            return
+        several = actions.groupBy(FILE, ROW).agg(F.count("*").alias("count"))
+        wrong = several.where("`count` > 1").limit(1).collect()
         if wrong:
             place = (quoted(FILE) == wrong[0][FILE]) & (quoted(ROW) == wrong[0][ROW])
             (row,) = target.where(place).drop(FILE, ROW).limit(1).collect()
-            shown = ", ".join(f"{name.removeprefix(TARGET)}: {value!r}" for name, value in row.asDict().items())
-            raise AmbiguousMerge(f"Several rows of the source match the row {{{shown}}}, and not all of them delete it")
+            shown = ", ".join(f"{name}: {value!r}" for name, value in row.asDict().items())
+            raise AmbiguousMerge(f"Several rows of the source would change the row {{{shown}}}")
 
     def _touched(
         self, actions: DataFrame, candidates: Any, numbered: Sequence[tuple[int, DataFile]]
@@ -243,7 +244,7 @@ class _SparkMerge:
             return []
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
         write = TransactionalWrite(self._txn, SparkRunner(self._spark, self._settings), store=self._store)
-        return [*write.write_files(frame)]
+        return [*write.write_files(frame, WriteOptions(changes=changes))]
 
     def _inserted(self, pairs: DataFrame) -> DataFrame | None:
         if not self._command.of("not_matched"):
@@ -296,22 +297,9 @@ class _SparkMerge:
         return known if known is not None else self._rows([(one.number, one.file)], []).count()
 
 
-def _check_quotes(command: MergeCommand, settings: Settings) -> None:
-    """Names of both sides are told apart by reading the texts, which is done in the usual dialect only."""
-    texts = [command.on]
-    for clause in command.clauses:
-        texts += [text for text in (clause.condition, *(clause.values or {}).values()) if isinstance(text, str)]
-    for text in texts:
-        if settings.other_quotes and ('"' in text or "\\" in text):
-            raise UnsupportedExpression(
-                f"The session reads quotes or backslashes otherwise than a merge does, in {text[:100]!r}",
-                hint="Use single quotes and backticks, or switch spark.sql.ansi.doubleQuotedIdentifiers and "
-                "spark.sql.parser.escapedStringLiterals off",
-            )
-
-
-def _plain_key(part: Expression, table: StructType) -> tuple[StructField, sql.Node] | None:
-    """Of `t.column = …` the column and the source's side, where values of the column's type have a plain order."""
+def _plain_key(part: Expression, table: StructType) -> tuple[StructField, str] | None:
+    """Of `t.column = …` the column and the source's side, by its own names, where values of the column's type have a
+    plain order."""
     root = part.root
     if not isinstance(root, sql.Call) or root.name != "=":
         return None
@@ -319,7 +307,7 @@ def _plain_key(part: Expression, table: StructType) -> tuple[StructField, sql.No
         if isinstance(target, sql.Column) and len(target.parts) == 1 and target.parts[0].startswith(TARGET):
             field = table.field(target.parts[0][len(TARGET) :])
             if field is not None and field.type in _RANGED and sides(Expression(part.text, source)) == {SOURCE}:
-                return field, source
+                return field, own_names(Expression(part.text, source))
     return None
 
 

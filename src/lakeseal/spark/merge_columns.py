@@ -1,61 +1,92 @@
 """Columns of a MERGE in Spark: which clause a row falls under, and what it then becomes.
 
-Expressions are over flat names (`t.id`, `s.id`, see `write/merge_names`) and are Spark's: what `expr` cannot evaluate
-works here. A value goes into its column by store assignment, as everywhere.
+Texts are Spark's, as they were written: names bind to frames that carry the aliases of both sides, so what `expr`
+cannot evaluate works here, and the session says what a text means. A value goes into its column by store assignment,
+structs by name at every depth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from lakeseal import expr
-from lakeseal.errors import InvalidArgument, InvalidExpression, SchemaMismatch
+from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, SchemaMismatch
 from lakeseal.expr.bound import Path
 from lakeseal.expr.expression import Expression
-from lakeseal.expr.render import quote_name, render
-from lakeseal.protocol.schema import DataType, StructType
+from lakeseal.expr.render import quote_name
+from lakeseal.protocol.schema import DataType, StructField, StructType, dotted
 from lakeseal.spark import store_assignment
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema, spark_type
-from lakeseal.write.assignments import column_path, value_sql
+from lakeseal.spark.sql_qualifiers import qualified, renamed
+from lakeseal.write.assignments import check_fields, default_or, lacks_fields, value_sql
 from lakeseal.write.constraints import generation_expression
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import Clause, MergeCommand
-from lakeseal.write.merge_names import BOTH, SOURCE, TARGET, Names
+from lakeseal.write.merge_evolution import own_path
+from lakeseal.write.merge_names import TARGET, Names, columns_of
 from lakeseal.write.normalize import sql_when_missing
 from lakeseal.write.store_assignment import check_omittable
 
-_SEES = {"matched": BOTH, "not_matched": (SOURCE,), "not_matched_by_source": (TARGET,)}
 _OLD = "__lakeseal_old"
 
 
+class _Value(Struct, frozen=True, kw_only=True):
+    sql: str
+    keeps: bool = False
+    """Fields of a struct that the value lacks stay as they are."""
+
+
 class MergeColumns:
-    def __init__(
-        self, command: MergeCommand, table: StructType, source: StructType, names: Names, settings: Settings
-    ) -> None:
+    def __init__(self, command: MergeCommand, table: StructType, source: StructType, settings: Settings) -> None:
         self._settings = settings
         self._command = command
         self._table = table
         self._source = source
-        self._names = names
-        self._conditions = [
-            None if c.condition is None else names.resolve(c.condition, _SEES[c.kind]) for c in command.clauses
-        ]
+        self.target_alias, self.source_alias = command.target_names[0], command.source_names[0]
+        self.names = Names(table, source, target_names=command.target_names, source_names=command.source_names)
+        self.on = self._own(command.on)
+        self._conditions = [None if c.condition is None else self._own(c.condition) for c in command.clauses]
         self._values = [self._values_of(clause) for clause in command.clauses]
+        self._types: dict[tuple[int, Path], DataType] = {}
 
-    def paths(self, on: Expression) -> frozenset[Path]:
-        """Columns that say what becomes of a row."""
-        return frozenset().union(on.columns, *(c.columns for c in self._conditions if c is not None))
+    def searched(self, on: Expression | None) -> frozenset[str] | None:
+        """Columns of the table that say what becomes of a row; None for all, where that cannot be told."""
+        if on is None:
+            return None
+        paths = set(on.columns)
+        for clause in self._command.clauses:
+            if clause.condition is None:
+                continue
+            if self._settings.other_quotes and ('"' in clause.condition or "\\" in clause.condition):
+                return None
+            try:
+                paths |= self.names.resolve(clause.condition).columns
+            except InvalidInput:
+                return None
+        return columns_of(TARGET, paths)
 
-    def check(self, joined: DataFrame) -> None:
-        """That all values go into their columns; `joined` has the columns of both sides, and need have no rows."""
-        for values in self._values:
-            for path, value in values.items():
-                self._cast(joined, path, value)
+    def check(self, target: DataFrame, source: DataFrame) -> None:
+        """That conditions mean something, and that all values go into their columns; the frames need have no rows."""
+        both = target.crossJoin(source)
+        frames = {"matched": both, "not_matched": source, "not_matched_by_source": target}
+        _ = both.where(F.expr(self.on)).schema
+        for number, clause in enumerate(self._command.clauses):
+            condition = self._conditions[number]
+            if condition is not None:
+                _ = frames[clause.kind].where(F.expr(condition)).schema
+            for path, value in self._values[number].items():
+                shown = frames[clause.kind].select(F.expr(value.sql).alias("it"))
+                (given,) = data_schema(shown.schema).fields
+                wanted = self._type_at(path)
+                store_assignment.check(given.type, wanted, path, self._settings)
+                if not self._command.merge_schema:
+                    check_fields(given.type, wanted, path)
+                self._types[number, path] = given.type
 
     def clause(self, kind: str) -> Column:
         """The number of the first clause of a kind whose condition holds; null if none does."""
@@ -63,35 +94,25 @@ class MergeColumns:
         for number, clause in reversed(list(enumerate(self._command.clauses))):
             if clause.kind == kind:
                 condition = self._conditions[number]
-                holds = F.lit(True) if condition is None else F.expr(render(condition.root))
+                holds = F.lit(True) if condition is None else F.expr(condition)
                 chosen = F.when(holds, F.lit(number)).otherwise(chosen)
         return chosen
 
     def updated(self, joined: DataFrame, clause: Column) -> DataFrame:
         """Rows as they become, under the table's names, with `_OLD` as they were."""
-        columns = []
-        for field in self._table.fields:
-            old = _flat(TARGET, field.name)
-            new = old
-            for number, values in enumerate(self._values):
-                mine = {path: value for path, value in values.items() if path[0].lower() == field.name.lower()}
-                if self._command.clauses[number].action == "update" and mine:
-                    new = F.when(clause == number, self._assigned(joined, old, mine)).otherwise(new)
-            columns.append(new.alias(field.name))
-        was = F.struct(*(_flat(TARGET, n).alias(n) for n in self._table.names)).alias(_OLD)
+        columns = [
+            self._new(field, self._of_target(field.name), clause, "update").alias(field.name)
+            for field in self._table.fields
+        ]
+        was = F.struct(*(self._of_target(n).alias(n) for n in self._table.names)).alias(_OLD)
         return self._generated(joined.select(*columns, was, clause), clause, "update")
 
     def inserted(self, fresh: DataFrame, clause: Column) -> DataFrame:
         """New rows, under the table's names."""
-        columns = []
-        for field in self._table.fields:
-            empty = F.lit(None).cast(spark_type(field.type))
-            new = empty
-            for number, values in enumerate(self._values):
-                mine = {path: value for path, value in values.items() if path[0].lower() == field.name.lower()}
-                if self._command.clauses[number].action == "insert" and mine:
-                    new = F.when(clause == number, self._assigned(fresh, empty, mine)).otherwise(new)
-            columns.append(new.alias(field.name))
+        columns = [
+            self._new(field, F.lit(None).cast(spark_type(field.type)), clause, "insert").alias(field.name)
+            for field in self._table.fields
+        ]
         made = self._generated(fresh.select(*columns, clause), clause, "insert")
         return made.select(*(F.col(quote_name(n)) for n in self._table.names))
 
@@ -116,30 +137,64 @@ class MergeColumns:
         columns = [F.col("told.row").getField(n).alias(n) for n in self._table.names]
         return whole.select(*columns, F.col("told.kind").alias(change_type))
 
-    def _assigned(self, frame: DataFrame, old: Column, values: Mapping[Path, Expression]) -> Column:
-        result = old
-        for path, value in values.items():
-            column = self._cast(frame, path, value)
-            result = column if len(path) == 1 else result.withField(".".join(map(quote_name, path[1:])), column)
-        return result
+    def _of_target(self, name: str) -> Column:
+        return F.col(f"{quote_name(self.target_alias)}.{quote_name(name)}")
 
-    def _cast(self, frame: DataFrame, path: Path, value: Expression) -> Column:
-        target = self._type_at(path)
-        column = F.expr(render(value.root))
-        (given,) = data_schema(frame.select(column.alias("it")).schema).fields
-        store_assignment.check(given.type, target, path, self._settings)
-        return store_assignment.assigned(column, given.type, target, self._settings, path)
+    def _new(self, field: StructField, old: Column, clause: Column, action: str) -> Column:
+        new = old
+        for number, values in enumerate(self._values):
+            mine = [path for path in values if path[0] == field.name]
+            if self._command.clauses[number].action == action and mine:
+                new = F.when(clause == number, self._placed(number, (field.name,), field.type, old)).otherwise(new)
+        return new
+
+    def _placed(self, number: int, path: Path, data_type: DataType, old: Column) -> Column:
+        """The value at a path; setting a field of a struct that is null makes it one of nulls."""
+        values = self._values[number]
+        if path in values:
+            return self._assigned(
+                F.expr(values[path].sql), self._types[number, path], data_type, old, path, values[path].keeps
+            )
+        if not any(other[: len(path)] == path for other in values):
+            return old
+        assert isinstance(data_type, StructType)
+        parts = [
+            self._placed(number, (*path, part.name), part.type, old.getField(part.name)).alias(part.name)
+            for part in data_type.fields
+        ]
+        return F.struct(*parts)
+
+    def _assigned(
+        self, column: Column, given: DataType, wanted: DataType, old: Column, path: Path, keeps: bool
+    ) -> Column:
+        if not keeps or not lacks_fields(given, wanted):
+            return store_assignment.assigned(column, given, wanted, self._settings, path)
+        assert isinstance(given, StructType)
+        assert isinstance(wanted, StructType)
+        parts = []
+        for field in wanted.fields:
+            part, source = old.getField(field.name), given.field(field.name)
+            if source is not None:
+                inner = column.getField(source.name)
+                part = self._assigned(inner, source.type, field.type, part, (*path, field.name), keeps)
+            parts.append(part.alias(field.name))
+        return F.struct(*parts)
 
     def _type_at(self, path: Path) -> DataType:
+        return self._resolved(path)[1]
+
+    def _resolved(self, path: Path) -> tuple[Path, DataType]:
+        names: list[str] = []
         current: DataType = self._table
         for name in path:
             field = current.field(name) if isinstance(current, StructType) else None
-            if field is None:
+            if field is None or (self._settings.case_sensitive and field.name != name):
                 raise InvalidExpression(
-                    f"There is no column {'.'.join(path)} to set", hint=f"There are {', '.join(self._table.names[:20])}"
+                    f"There is no column {dotted(path)} to set", hint=f"There are {', '.join(self._table.names[:20])}"
                 )
+            names.append(field.name)
             current = field.type
-        return current
+        return tuple(names), current
 
     def _generated(self, rows: DataFrame, clause: Column, action: str) -> DataFrame:
         """Generated columns follow what they are made of, where they are not set themselves."""
@@ -160,33 +215,34 @@ class MergeColumns:
                 columns[field.name] = F.when(clause.isin(follows), value).otherwise(F.col(quote_name(field.name)))
         return rows.withColumns(columns) if columns else rows
 
-    def _values_of(self, clause: Clause) -> dict[Path, Expression]:
+    def _values_of(self, clause: Clause) -> dict[Path, _Value]:
         if clause.action == "delete":
             return {}
-        sees = _SEES[clause.kind]
-        values = self._all_columns(clause) if clause.values is None else self._set(clause.values, sees)
+        values = self._all_columns(clause) if clause.values is None else self._set(clause, clause.values)
         return values | self._missing({p[0].lower() for p in values}) if clause.action == "insert" else values
 
-    def _set(self, given: Mapping[str, Any], sees: tuple[str, ...]) -> dict[Path, Expression]:
+    def _set(self, clause: Clause, given: Mapping[str, object]) -> dict[Path, _Value]:
         if not given:
             raise InvalidArgument("A clause has nothing to set", hint='Give columns and values, or "*" for all')
-        values: dict[Path, Expression] = {}
+        values: dict[Path, _Value] = {}
         for name, value in given.items():
-            path = column_path(name)
-            if len(path) > 1 and path[0].lower() in {n.lower() for n in self._command.target_names}:
-                path = path[1:]
-            self._type_at(path)
-            if any(other[0].lower() == path[0].lower() and (len(other) == 1 or len(path) == 1) for other in values):
+            path, _ = self._resolved(own_path(name, self._command, self._table))
+            if any(path[: len(other)] == other[: len(path)] for other in values):
                 raise InvalidArgument("A column can be set only once", column=name)
-            values[path] = self._names.resolve(value_sql(value), sees)
+            sql = self._own(default_or(value_sql(value), self._table, path))
+            if clause.kind == "not_matched_by_source":
+                # It is evaluated beside the source, of which it must not see anything.
+                sql = qualified(sql, self._table, self.target_alias, other_quotes=self._settings.other_quotes)
+            values[path] = _Value(sql=sql)
         return values
 
-    def _all_columns(self, clause: Clause) -> dict[Path, Expression]:
-        values: dict[Path, Expression] = {}
+    def _all_columns(self, clause: Clause) -> dict[Path, _Value]:
+        values: dict[Path, _Value] = {}
         for field in self._table.fields:
             given = self._source.field(field.name)
-            if given is not None:
-                values[(field.name,)] = expr.column(SOURCE + given.name)
+            if given is not None and not (self._settings.case_sensitive and given.name != field.name):
+                sql = f"{quote_name(self.source_alias)}.{quote_name(given.name)}"
+                values[(field.name,)] = _Value(sql=sql, keeps=clause.action == "update")
             elif not self._command.merge_schema and sql_when_missing(field) is None:
                 raise SchemaMismatch(
                     f'The source has no such column, and {clause.name}("*") sets all columns of the table',
@@ -195,18 +251,26 @@ class MergeColumns:
                 )
         return values
 
-    def _missing(self, given: set[str]) -> dict[Path, Expression]:
-        values: dict[Path, Expression] = {}
+    def _missing(self, given: set[str]) -> dict[Path, _Value]:
+        values: dict[Path, _Value] = {}
         for field in self._table.fields:
             if field.name.lower() in given or generation_expression(field) is not None:
                 continue
             sql = sql_when_missing(field)
             if sql is not None:
-                values[(field.name,)] = expr.parse(sql)
+                values[(field.name,)] = _Value(sql=sql)
             else:
                 check_omittable(field, (field.name,))
         return values
 
+    def _own(self, text: str) -> str:
+        """The text with one name for each side, of the several that a side may have."""
+        for names in (self._command.target_names, self._command.source_names):
+            text = _one_name(text, names, self._settings)
+        return text
 
-def _flat(side: str, name: str) -> Column:
-    return F.col(quote_name(side + name))
+
+def _one_name(text: str, names: Sequence[str], settings: Settings) -> str:
+    return (
+        text if len(names) < 2 else renamed(text, names[1:], names[0], double_quoted_names=settings.double_quoted_names)
+    )

@@ -27,8 +27,9 @@ import pyspark.sql.types as spark
 from msgspec import Struct
 
 from lakeseal import expr
-from lakeseal.log.changes import CHANGE_FIELDS, ChangeReader, VersionChanges
+from lakeseal.log.changes import ChangeReader, VersionChanges
 from lakeseal.log.data import DataReader, ReadSpec
+from lakeseal.protocol.feed_columns import CHANGE_FIELDS, check_no_feed_columns
 from lakeseal.spark.rows import for_spark, rows_schema
 from lakeseal.storage import Store, StoreSpec, open_store
 
@@ -92,6 +93,7 @@ class ChangeTask(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> spark.StructType:
+        check_no_feed_columns(self.spec.schema)
         return rows_schema((*self.spec.wanted(), *CHANGE_FIELDS))
 
     def read(self, split: bytes) -> Iterator[pa.RecordBatch]:

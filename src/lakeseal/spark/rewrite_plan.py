@@ -22,7 +22,7 @@ from lakeseal.spark.failures import analysed
 from lakeseal.spark.placed_rows import CHOSEN, placed_rows
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema
-from lakeseal.write.assignments import Assignment, Path
+from lakeseal.write.assignments import Assignment, Path, check_fields
 from lakeseal.write.constraints import generation_expression
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.rewrite import Rewrite
@@ -113,6 +113,7 @@ class _Plan:
         column = F.expr(sql)
         (given,) = data_schema(self._rows.select(column.alias("it")).schema).fields
         store_assignment.check(given.type, target, path, self._settings)
+        check_fields(given.type, target, path)
         return store_assignment.assigned(column, given.type, target, self._settings, path)
 
     def _with_generated(self, rows: DataFrame) -> DataFrame:

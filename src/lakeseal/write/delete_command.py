@@ -64,7 +64,7 @@ def run(
             where = Rows(judged=touched.judged)
             rewrite = Rewrite.of(snapshot, store, touched.chosen(files), delete=where, changes=changes, now=command.now)
             written = TransactionalWrite(txn, engine.runner(bar), store=store)
-            actions += written.write_files(rewrite, WriteOptions(own_rows=True))
+            actions += written.write_files(rewrite, WriteOptions(own_rows=True, changes=changes))
             actions += removals(touched.partly, now_ms=now_ms())
         metrics = {
             **_rows(touched, copied=not by_vectors),

@@ -45,6 +45,7 @@ class FileSchema:
                 "A table needs a column that is not a partition column",
                 hint="Partition by fewer columns, or add one",
             )
+        self.has_changes = cdc
         fields = [_file_field(f, mapped, (f.name,)) for f in self.columns]
         if cdc:
             fields.append(pa.field(CHANGE_TYPE, pa.string()))

@@ -39,7 +39,7 @@ class MergeCommand(Struct, frozen=True, kw_only=True):
     on: str
     clauses: tuple[Clause, ...]
     merge_schema: bool = False
-    """Whether "*" adds columns to the table that only the source has."""
+    """Whether clauses add columns to the table that only the source has."""
     source_names: tuple[str, ...] = ("s", "source")
     target_names: tuple[str, ...] = ("t", "target")
     user_metadata: str | None = None
@@ -62,6 +62,12 @@ class MergeCommand(Struct, frozen=True, kw_only=True):
 
     def of(self, kind: str) -> tuple[Clause, ...]:
         return tuple(clause for clause in self.clauses if clause.kind == kind)
+
+    @property
+    def may_match_often(self) -> bool:
+        """Whether several rows of the source may change one row: only where all that may happen is that it goes."""
+        matched = self.of("matched")
+        return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 
     @property
     def is_insert_only(self) -> bool:

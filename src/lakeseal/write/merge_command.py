@@ -24,13 +24,14 @@ from lakeseal.log.files import add_actions
 from lakeseal.log.read_ahead import in_order
 from lakeseal.protocol.actions import Action, AddFile
 from lakeseal.protocol.arrow import from_arrow
-from lakeseal.protocol.schema import StructType, duplicate_name
+from lakeseal.protocol.schema import duplicate_name
 from lakeseal.storage import StoreSpec
 from lakeseal.write.change_metrics import Stopwatch
 from lakeseal.write.engine import InProcessEngine
 from lakeseal.write.file_changes import removal, with_vector
 from lakeseal.write.file_schema import CHANGE_TYPE
 from lakeseal.write.merge_clauses import MergeCommand
+from lakeseal.write.merge_evolution import evolved
 from lakeseal.write.merge_join import Matcher, Rows
 from lakeseal.write.merge_metrics import merge_metrics, merge_operation
 from lakeseal.write.merge_names import SOURCE, TARGET, flat_columns
@@ -39,12 +40,11 @@ from lakeseal.write.merge_search import POSITION, FileActions, Matches, MergeSea
 from lakeseal.write.progress import Progress, progress
 from lakeseal.write.rewrite import change_rows
 from lakeseal.write.runner import arrow_reader
-from lakeseal.write.schema_merge import merge_schema
 from lakeseal.write.search import write_vectors
 from lakeseal.write.store_assignment import canonical
 from lakeseal.write.table_files import TableFiles, described
 from lakeseal.write.touched_files import changeable
-from lakeseal.write.transactional_write import TransactionalWrite
+from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions
 from lakeseal.write.write_command import NothingToDo
 
 _INSERT_ROWS = 65_536
@@ -89,7 +89,7 @@ class _Merge:
         self._store = store
         self._snapshot = changeable(txn)
         schema = from_arrow(source.schema)
-        table = self._evolved(schema)
+        table = evolved(command, txn, schema)
         self._plan = MergePlan(command, table, schema)
         self._source = source.rename_columns([SOURCE + name for name in source.column_names])
         self._matcher = Matcher(self._plan.condition, self._source, now=command.now)
@@ -125,14 +125,6 @@ class _Merge:
             bar.stage("committing")
             return self._txn.commit(actions, merge_operation(self._command, metrics))
 
-    def _evolved(self, source: StructType) -> StructType:
-        """The table's schema, with the source's columns where "*" brings them in."""
-        if self._command.merge_schema and any(c.values is None and c.action != "delete" for c in self._command.clauses):
-            merged = merge_schema(self._txn.metadata, source)
-            if merged != self._txn.metadata:
-                self._txn.update_metadata(merged)
-        return StructType.from_json(self._txn.metadata.schema_string or "")
-
     def _count(self, matches: Matches) -> None:
         for file in matches.files:
             for number, count in enumerate(np.bincount(file.clauses)):
@@ -163,7 +155,7 @@ class _Merge:
         given = schema.append(pa.field(CHANGE_TYPE, pa.string())) if changes else schema
         stream = pa.RecordBatchReader.from_batches(given, (batch for batch in rows() if batch.num_rows))
         write = TransactionalWrite(self._txn, self._engine.runner(), store=self._store)
-        return [*write.write_files(stream)]
+        return [*write.write_files(stream, WriteOptions(changes=changes))]
 
     def _updates(self, file: FileActions) -> bool:
         updates = [number for number, c in enumerate(self._plan.clauses) if c.clause.action == "update"]

@@ -18,8 +18,9 @@ from lakeseal.expr.expression import BoundExpression, Expression
 from lakeseal.expr.render import quote_name
 from lakeseal.expr.values import truths
 from lakeseal.protocol.schema import DOUBLE, FLOAT, StructType
-from lakeseal.write.assignments import Assigner, Path, column_path, value_sql
+from lakeseal.write.assignments import Assigner, Path, default_or, value_sql
 from lakeseal.write.merge_clauses import Clause, MergeCommand
+from lakeseal.write.merge_evolution import own_path
 from lakeseal.write.merge_join import Condition, Key, Matcher, Rows, is_plain_column
 from lakeseal.write.merge_names import BOTH, SOURCE, TARGET, Names, columns_of, own_names
 from lakeseal.write.normalize import sql_when_missing
@@ -73,17 +74,25 @@ class MergePlan:
         values = self._all_columns(clause) if clause.values is None else self._set(clause.values, sees)
         if is_new:
             values += self._missing({path[0].lower() for path, _ in values})
-        return Assigner(self.table, values, given=self.names.schema, now=self.command.now, is_new=is_new)
+        evolves = self.command.merge_schema
+        return Assigner(
+            self.table,
+            values,
+            given=self.names.schema,
+            now=self.command.now,
+            is_new=is_new,
+            may_lack=evolves,
+            keeps=self.table.names if evolves and clause.values is None and not is_new else (),
+        )
 
     def _set(self, values: Mapping[str, Any], sees: tuple[str, ...]) -> list[tuple[Path, Expression]]:
         if not values:
             raise InvalidArgument("A clause has nothing to set", hint='Give columns and values, or "*" for all')
-        return [(self._own_path(name), self.names.resolve(value_sql(value), sees)) for name, value in values.items()]
-
-    def _own_path(self, name: str) -> Path:
-        path = column_path(name)
-        qualified = len(path) > 1 and path[0].lower() in {n.lower() for n in self.command.target_names}
-        return path[1:] if qualified and self.table.field(path[1]) is not None else path
+        found = []
+        for name, value in values.items():
+            path = own_path(name, self.command, self.table)
+            found.append((path, self.names.resolve(default_or(value_sql(value), self.table, path), sees)))
+        return found
 
     def _all_columns(self, clause: Clause) -> list[tuple[Path, Expression]]:
         values: list[tuple[Path, Expression]] = []

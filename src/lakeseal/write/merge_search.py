@@ -1,7 +1,7 @@
 """The first half of a MERGE: which rows of which files change, and which source rows are matched.
 
 Of each file that may have matches only the columns of conditions are read. A row that several source rows would change
-is an error with the row in it; that they would all delete it is not.
+is an error with the row in it, unless the merge does nothing with matched rows but delete them all.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class MergeSearch:
         self._matcher = matcher
         self._matched = plan.of("matched")
         self._by_source = plan.of("not_matched_by_source")
-        self._deletes = {number for number, c in self._matched if c.clause.action == "delete"}
 
     def run(self, reader: DataReader, files: list[DataFile], progress: Progress) -> Matches:
         """`reader` gives the plan's search columns and `POSITION`."""
@@ -115,7 +114,7 @@ class MergeSearch:
             rows.append(unmatched[acts])
             clauses.append(chosen[acts])
             sources.append(np.full(int(acts.sum()), -1, dtype=np.int64))
-        order, kept = self._one_per_row(_joined(rows), _joined(clauses), batch)
+        order, kept = self._one_per_row(_joined(rows), batch)
         return _Batch(
             positions=positions[_joined(rows)[order][kept]],
             clauses=_joined(clauses)[order][kept],
@@ -131,18 +130,14 @@ class MergeSearch:
 
         return choose(self._by_source if of_source is None else self._matched, len(of_target), evaluate)
 
-    def _one_per_row(self, rows: Rows, clauses: Rows, batch: pa.RecordBatch) -> tuple[Rows, Rows]:
+    def _one_per_row(self, rows: Rows, batch: pa.RecordBatch) -> tuple[Rows, Rows]:
         """The order of rows, and which of them to keep: the first of several deletes."""
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
         again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
-        if len(again):
-            several = np.isin(ordered, ordered[again])
-            is_delete = np.isin(clauses[order], list(self._deletes))
-            wrong = np.flatnonzero(several & ~is_delete)
-            if len(wrong):
-                row = show_row(batch.drop_columns([POSITION]), int(ordered[wrong[0]]))
-                raise AmbiguousMerge(f"Several rows of the source match the row {row}, and not all of them delete it")
+        if len(again) and not self._plan.command.may_match_often:
+            row = show_row(batch.drop_columns([POSITION]), int(ordered[again[0]]))
+            raise AmbiguousMerge(f"Several rows of the source would change the row {row}")
         return order, np.setdiff1d(np.arange(len(ordered)), again)
 
 

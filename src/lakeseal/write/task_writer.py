@@ -173,7 +173,7 @@ class TaskWriter:
 
     def _rows(self, directory: str, pieces: list[pa.RecordBatch]) -> pa.Table:
         rows = pa.Table.from_batches(pieces)
-        return rows if _is_cdc(directory) or CHANGE_TYPE not in self._schema.names else rows.drop_columns(CHANGE_TYPE)
+        return rows if _is_cdc(directory) or not self._schema.has_changes else rows.drop_columns(CHANGE_TYPE)
 
     def _new_files(self, directory: str) -> RollingFiles:
         files = RollingFiles(partial(self._begin, directory), self._limits, self._shrinking)

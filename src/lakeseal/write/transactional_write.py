@@ -18,6 +18,7 @@ from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.protocol.actions import AddCDCFile, AddFile, Metadata
 from lakeseal.protocol.actions import Protocol as TableProtocol
 from lakeseal.protocol.features import check_writable
+from lakeseal.protocol.feed_columns import check_feed_columns
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import StoreSpec
@@ -25,7 +26,7 @@ from lakeseal.write.constraints import Check, ConstraintPlan, plan_constraints
 from lakeseal.write.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.write.expressions import IN_TASK, Expressions
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
-from lakeseal.write.file_schema import CHANGE_TYPE, FileSchema
+from lakeseal.write.file_schema import FileSchema
 from lakeseal.write.job import CommitProtocolSpec, StatsConfig, WriteJobSpec, new_protocol, partition_fields
 from lakeseal.write.normalize import ColumnPlan, plan_columns
 from lakeseal.write.parquet_file import Compression
@@ -46,6 +47,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The rows are the table's own, so nothing about them is checked again."""
     must_match: str | None = None
     """A predicate that every row must match."""
+    changes: bool = False
+    """Rows say by a `_change_type` whether they are of the change feed; without, a column of that name is any other."""
     insert_changes: bool = False
     """Every row goes to the change feed as well, as an insert."""
     max_records_per_file: int | None = None
@@ -136,12 +139,12 @@ class TransactionalWrite:
         if options.merge_schema:
             self._merge_schema(data)
         check_writable(self._txn.protocol, self._txn.metadata)
+        check_feed_columns(self._txn.metadata)
         self._txn.mark_written()
-        columns = self.normalize_data(data, expressions)
+        columns = plan_columns(data, self._schema, cdc=options.changes, expressions=expressions)
         is_own = is_optimize or options.own_rows
         constraints = ConstraintPlan() if is_own else self._constraints(columns, options.must_match, expressions)
-        has_changes = options.insert_changes or self._has_changes(data)
-        spec = self._job_spec(options, constraints, cdc=has_changes)
+        spec = self._job_spec(options, constraints, cdc=options.insert_changes or options.changes)
         committer = self.get_committer(spec)
         committer.setup_job()
         return PlannedWrite(
@@ -158,7 +161,7 @@ class TransactionalWrite:
 
     def normalize_data(self, data: StructType, expressions: Expressions = IN_TASK) -> ColumnPlan:
         """Which columns of the table the data brings, and that all of them can be written."""
-        return plan_columns(data, self._schema, cdc=self._has_changes(data), expressions=expressions)
+        return plan_columns(data, self._schema, expressions=expressions)
 
     def get_partitioning_columns(self) -> list[StructField]:
         """The columns to split by; at least one column must be left for the files."""
@@ -178,13 +181,8 @@ class TransactionalWrite:
     def _is_mapped(self) -> bool:
         return self._properties.column_mapping_mode != "none"
 
-    def _has_changes(self, data: StructType) -> bool:
-        return self._properties.change_data_feed and any(f.name == CHANGE_TYPE for f in data.fields)
-
     def _merge_schema(self, data: StructType) -> None:
-        changes = self._has_changes(data)
-        own = StructType(tuple(f for f in data.fields if not (changes and f.name == CHANGE_TYPE)))
-        merged = merge_schema(self._txn.metadata, own)
+        merged = merge_schema(self._txn.metadata, data)
         if merged != self._txn.metadata:
             self._txn.update_metadata(merged)
 

@@ -22,7 +22,7 @@ from lakeseal.expr.render import quote_name
 from lakeseal.protocol.actions import Action
 from lakeseal.protocol.schema import DataType, StructType
 from lakeseal.storage import StoreSpec
-from lakeseal.write.assignments import Assigner, Assignment, assignments
+from lakeseal.write.assignments import Assigner, Assignment, assignments, with_defaults
 from lakeseal.write.change_metrics import Stopwatch, file_metrics, known
 from lakeseal.write.constraints import generation_expression
 from lakeseal.write.engine import Engine
@@ -30,7 +30,7 @@ from lakeseal.write.file_changes import removals
 from lakeseal.write.progress import progress
 from lakeseal.write.rewrite import Rewrite, Rows
 from lakeseal.write.touched_files import changeable, find
-from lakeseal.write.transactional_write import TransactionalWrite
+from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions
 from lakeseal.write.write_command import NothingToDo
 
 
@@ -48,7 +48,7 @@ def run(
     with located(table=txn.table), progress("update") as bar:
         watch = Stopwatch()
         snapshot = changeable(txn)
-        values = assignments(command.values)
+        values = with_defaults(assignments(command.values), snapshot.schema)
         in_plan = not all(
             engine.evaluates(sql, snapshot.schema, target) for sql, target in _expressions(values, snapshot.schema)
         )
@@ -86,7 +86,9 @@ def run(
                 changes=snapshot.properties.change_data_feed,
                 now=command.now,
             )
-            actions += TransactionalWrite(txn, engine.runner(bar), store=store).write_files(rewrite)
+            actions += TransactionalWrite(txn, engine.runner(bar), store=store).write_files(
+                rewrite, WriteOptions(changes=rewrite.changes)
+            )
         metrics = {
             **known(numUpdatedRows=touched.matched, numCopiedRows=0 if by_vectors else touched.unmatched),
             **file_metrics(actions),

@@ -194,7 +194,9 @@ class _Write:
         self, snapshot: Snapshot, files: Sequence[DataFile], replaced: Rows, *, changes: bool
     ) -> list[AddFile | AddCDCFile]:
         rewrite = Rewrite.of(snapshot, self._store, files, delete=replaced, changes=changes)
-        return self._files.write_files(rewrite, msgspec.structs.replace(self._command.options, own_rows=True))
+        return self._files.write_files(
+            rewrite, msgspec.structs.replace(self._command.options, own_rows=True, changes=changes)
+        )
 
     def _in_partitions_of(self, added: list[AddFile | AddCDCFile], snapshot: Snapshot) -> pa.Table:
         """The files of the snapshot in the partitions that the new files are in, noted as read."""
