@@ -210,7 +210,7 @@ def test_double_quotes_name_columns_where_the_session_says_so(spark: Any, table:
         changed.update({"s": "concat(\"s\", '!')"}, '"n" = 0', spark=spark)
         assert set(changed.to_arrow()["s"].to_pylist()) == {"v1", "v1!"}
         merge = changed.merge(spark.range(100).toDF("id"), 't."id" = s."id"')
-        merge.when_matched_delete("\"t\".\"s\" = 'v1!'").execute()
+        merge.when_matched_delete('"t"."s" = \'v1!\'').execute()
         assert set(changed.to_arrow()["s"].to_pylist()) == {"v1"}
 
 
