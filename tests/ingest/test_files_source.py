@@ -305,3 +305,12 @@ def test_a_compressed_file_that_was_cut_off_is_a_mistake_and_not_the_end(tmp_pat
     (tmp_path / "a.json.gz").write_bytes(whole[: len(whole) - 6])
     with pytest.raises(BadRecord, match=r"a\.json\.gz"):
         read(FilesSource(path=str(tmp_path), format="json", schema="id long"))
+
+
+def test_a_file_whose_name_is_no_text_is_not_passed_over_silently(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}')
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xff.json")).write_text('{"id": 2}')
+    source = FilesSource(path=str(tmp_path), format="json", schema="id long")
+    (note,) = source.plan({}).notes
+    assert "1 files have names that are no keys" in note
+    assert "b\\udcff.json" in note

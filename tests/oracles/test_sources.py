@@ -357,3 +357,32 @@ def from_ddl(text: str) -> Any:
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(text)
+
+
+ORC = tuple(leaf for leaf in LEAVES if leaf not in ("timestamp", "timestamp_ntz", "date", "float", "double"))
+
+
+def test_orc_files_that_spark_wrote_are_read_as_by_spark(spark: Any, tmp_path: Path) -> None:
+    for seed in cases(1, 1000 // FILES):
+        with case(seed) as chance, with_settings(spark, _UTC):
+            columns = schema_of(chance, nested=True, leaves=ORC)
+            lines = [json_record(chance, columns, n, is_tame=True).decode() for n in range(4 * FILES)]
+            (tmp_path / f"{seed}.json").write_text("\n".join(lines))
+            moments = (
+                "timestamp_micros(id * 1234567) AS t, date_from_unix_date(int(id)) AS d, id / 3 AS x, float(id) AS y"
+            )
+            frame = (
+                spark.read.schema(ddl(columns))
+                .json(str(tmp_path / f"{seed}.json"))
+                .selectExpr("*", *moments.split(", "))
+            )
+            folder = tmp_path / str(seed)
+            frame.repartition(FILES, "id").write.option("compression", chance.choice(("snappy", "zstd", "zlib"))).orc(
+                str(folder)
+            )
+            repo = Repository.create(tmp_path / f"repo-{seed}")
+            for file in folder.glob("*.orc"):
+                repo.put("main", f"out/{file.name}", file.read_bytes())
+            right = spark.read.orc(str(folder)).toArrow()
+            assert counted(repo.to_arrow("main", "out")) == counted(right), ddl(columns)
+            assert counted(repo.to_spark(spark, "main", "out", schema=frame.schema).toArrow()) == counted(right)

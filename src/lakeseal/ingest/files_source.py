@@ -35,6 +35,7 @@ from lakeseal.ingest.source import Chunk, Plan, Source, Watermark, WorkUnit, reg
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import ObjectMeta, Store, StoreSpec
+from lakeseal.storage.keys import listable
 from lakeseal.storage.location import parse
 
 _SHOWN = 5
@@ -118,6 +119,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         if rewritten:
             done = "published again" if self.on_rewritten == "ingest" else "ignored"
             notes.append(f"{_some(rewritten)} changed after being published: {done}")
+        if unnamed := self._unnamed():
+            notes.append(f"{len(unnamed)} files have names that are no keys, and are never read: {_some(unnamed)}")
         return Plan(units=tuple(units), notes=tuple(notes))
 
     def _listed(self) -> Iterator[ObjectMeta]:
@@ -129,6 +132,16 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 yield meta
         if not found and self._store.uri.startswith("file:"):
             self._must_exist()
+
+    def _unnamed(self) -> list[str]:
+        """Files on a disk whose names are not UTF-8, or have signs that no store takes: listings pass over them."""
+        if not self._store.uri.startswith("file:"):
+            return []
+        found = []
+        for _, folders, files in os.walk(parse(self._store.uri).path):
+            folders[:] = [name for name in folders if self.recursive and not name.startswith(("_", "."))]
+            found += [name for name in (*folders, *files) if not listable(name) and not name.startswith(("_", "."))]
+        return [ascii(name) for name in found]
 
     def _must_exist(self) -> None:
         # A store cannot tell an empty directory from none; on a disk the difference is a slip or a lost mount.
