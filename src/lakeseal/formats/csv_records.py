@@ -7,8 +7,8 @@ and quotes in its midst included. A field of nothing, and the text that stands f
 not.
 
 What is none of this is no record: something behind a closing quote, a quote that is never closed, another number of
-fields than expected, bytes that are not UTF-8, and NUL, which Spark drops. Where a quote was not closed, or some lines
-later than it was meant to be, nobody can tell where the record was to end: all of the rest is one then.
+fields than expected, bytes that are not UTF-8, and NUL, which Spark drops in quotes. Where a quote was not closed,
+or some lines later than it was meant to be, nobody can tell where the record was to end: all of the rest is one then.
 
 Fields are found by a regular expression. Where quotes and escapes are as they should be, which a second one tells,
 Arrow reads thousands of records at once, and gives the same.
