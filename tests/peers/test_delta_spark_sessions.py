@@ -44,8 +44,7 @@ DELTA = """
     spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     result = []
     try:
-        if first:
-            spark.sql(rows).repartition(2, "id").write.format("delta").save(path)
+        spark.sql(rows).repartition(2, "id").write.format("delta").save(path)
         for step in steps:
             try:
                 if "delete" in step:
@@ -89,16 +88,14 @@ def ours(spark: Any, table: Table, step: dict[str, Any]) -> str:
     return "done"
 
 
-@pytest.mark.parametrize("vectors", [False, True], ids=["plain", "vectors"])
 @pytest.mark.parametrize("session", ["new-york", "ansi-off", "legacy-store", "strict-store", "case-sensitive"])
 def test_the_same_steps_in_the_same_session_make_the_same_table(
-    spark: Any, delta_spark: Any, tmp_path: Path, session: str, vectors: bool
+    spark: Any, delta_spark: Any, tmp_path: Path, session: str
 ) -> None:
     theirs, mine = str(tmp_path / "delta"), Table(tmp_path / "ours")
-    told = delta_spark.run(DELTA, path=theirs, rows=ROWS, steps=STEPS, settings=SESSIONS[session], first=True)
+    told = delta_spark.run(DELTA, path=theirs, rows=ROWS, steps=STEPS, settings=SESSIONS[session])
     with with_settings(spark, SESSIONS[session]):
-        properties = {"delta.enableDeletionVectors": str(vectors).lower()}
-        mine.write(spark.sql(ROWS).repartition(2, "id"), properties=properties)
+        mine.write(spark.sql(ROWS).repartition(2, "id"))
         said = [ours(spark, mine, step) for step in STEPS]
     for step, their_word, our_word in zip(STEPS, told, said, strict=True):
         assert (their_word == "done") == (our_word == "done"), f"{step}: Delta {their_word}, ours {our_word}"
