@@ -52,6 +52,8 @@ _READS_MOMENTS = frozenset({*sql.COMPARISONS, "between"})
 _STRINGS_AND_OTHERS = frozenset(
     ("substring", "substr", "left", "right", "lpad", "rpad", "date_format", "trunc", "date_trunc", "case")
 )
+# They read what they are given as a timestamp, whatever it is.
+_OF_ZONE = frozenset(("hour", "minute", "second", "date_format", "date_trunc"))
 # What they give for null, or how, depends on more than one setting.
 _NOT_PORTABLE = frozenset(("size", "cardinality"))
 # Settings that change what an expression means in ways that are rare enough to leave all of it to Spark.
@@ -292,7 +294,11 @@ def _kind(data_type: DataType) -> str:
 
 
 def _exact_names(root: sql.Node, schema: StructType) -> bool:
-    return all(_is_exact(node.parts, schema) for node in _nodes(root) if isinstance(node, sql.Column))
+    """A field of what is no plain column is not looked for."""
+    return all(
+        not isinstance(node, sql.Member) and (not isinstance(node, sql.Column) or _is_exact(node.parts, schema))
+        for node in _nodes(root)
+    )
 
 
 def _is_exact(parts: tuple[str, ...], schema: StructType) -> bool:
@@ -321,7 +327,7 @@ def _has_clock(root: sql.Node) -> bool:
 def _of_zone(root: sql.Node, schema: StructType) -> bool:
     """Whether it has to do with timestamps, or with today."""
     return _has_clock(root) or any(
-        (found := _type_of(node, schema)) is None or found == TIMESTAMP
+        (isinstance(node, sql.Call) and node.name in _OF_ZONE) or _type_of(node, schema) in (None, TIMESTAMP)
         for node in _nodes(root)
         if not isinstance(node, sql.Interval)
     )
