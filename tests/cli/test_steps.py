@@ -31,8 +31,10 @@ def steps(lakeseal: Run, world: World, tmp_path: Path) -> Run:
     """`lakeseal steps …` on the world's ledger, as JSON."""
     where = () if isinstance(world.steps, LedgerStepStore) else ("--steps", str(tmp_path / "recorded"))
 
-    def run(command: str, *arguments: str, json: bool = True) -> Any:
+    def run(command: str, *arguments: str, json: bool = True, places: bool = True) -> Any:
         options = ("--ledger", world.place.ledger, *where, *(("--json",) if json else ()))
+        if places and command != "list":
+            options += ("--place", world.files.uri, "--staging", world.files.uri)
         return lakeseal("steps", command, *arguments, *options)
 
     return run
@@ -139,3 +141,40 @@ def test_a_ledger_that_is_not_there_is_not_made(lakeseal: Run, tmp_path: Path) -
     assert ended.code == 1
     assert '"kind":"not-found"' in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_is_followed_only_to_places_that_a_person_has_named(steps: Run, world: World, tmp_path: Path) -> None:
+    broken(world)
+    mended(world)
+
+    for command in (("retry", STORE), ("abort", STORE, URN), ("show", STORE, URN, "--verify")):
+        refused = steps(*command, places=False)
+        assert refused.code == 1
+        assert "not a place of this pipeline" in refused.err + refused.out
+    assert steps("show", STORE, URN, places=False).code == 0
+    elsewhere = steps("retry", STORE, "--place", str(tmp_path / "elsewhere"), places=False)
+    assert elsewhere.code == 1
+    assert world.files.list_keys("job-output/") == []
+
+    assert steps("retry", STORE).code == 0
+    assert steps("list").rows == []
+
+
+def test_a_pipelines_file_says_which_places_its_steps_may_reach(steps: Run, world: World, tmp_path: Path) -> None:
+    broken(world)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        f"""
+name: {STORE}
+ledger: {world.place.ledger}
+datasets:
+  - name: {URN}
+    source: {{type: files, path: {tmp_path}/landing, format: json, schema: "id long"}}
+    target: {{type: directory, path: {tmp_path}/elsewhere, format: json}}
+"""
+    )
+    refused = steps("retry", STORE, "--pipeline", str(file), places=False)
+    assert refused.code == 1
+    assert "not a place of this pipeline" in refused.out
+    both = steps("retry", STORE, "--pipeline", str(file))
+    assert "not both" in both.err

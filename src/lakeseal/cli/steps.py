@@ -7,19 +7,21 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from lakeseal.cli.options import AsJson, Ledger, StoreOptions, parse_store_options, service_token
 from lakeseal.cli.output import Output
-from lakeseal.errors import LakesealError, NotFound
+from lakeseal.errors import InvalidArgument, LakesealError, NotFound
 from lakeseal.owner.config import OwnerConfig
 from lakeseal.steps import leases, recovery
 from lakeseal.steps.abort import abort as abort_sequence
 from lakeseal.steps.connect import step_store
 from lakeseal.steps.context import StepContext, StepSettings
 from lakeseal.steps.leases import Lease
+from lakeseal.steps.places import Places
 from lakeseal.steps.recovery import RecoveryPolicy
 from lakeseal.steps.step import kind_of
 from lakeseal.steps.store import CommitStepStore, SequenceState, SequenceStatus
@@ -34,6 +36,20 @@ _LEASE_SECONDS = 600
 Recorded = Annotated[
     str | None,
     typer.Option("--steps", help="Where sequences are recorded as files.", show_default="in the ledger", metavar="URI"),
+]
+PipelineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--pipeline", help="The pipeline's file: its steps may reach its targets, and nothing else.", show_default=False
+    ),
+]
+PlaceUris = Annotated[
+    list[str] | None,
+    typer.Option("--place", help="Without the file: a place that its steps may reach.", metavar="URI"),
+]
+StagingUris = Annotated[
+    list[str] | None,
+    typer.Option("--staging", help="And one that task output may be taken and removed from.", metavar="URI"),
 ]
 StoreName = Annotated[str, typer.Argument(metavar="STORE", help="The pipeline's name.")]
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset's URN.")]
@@ -67,13 +83,16 @@ def show(
     verify: Annotated[
         bool, typer.Option("--verify", help="Also find out which steps have been done; reads what they published.")
     ] = False,
+    pipeline: PipelineFile = None,
+    place: PlaceUris = None,
+    staging: StagingUris = None,
     steps: Recorded = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Show one sequence, step by step."""
     out: Output = ctx.obj
-    with _opened(ledger, steps, option) as (found, context):
+    with _opened(ledger, steps, option, _places(pipeline, place, staging)) as (found, context):
         status = _status(found, store, dataset)
         told: dict[str, Any] = {**_shown(status), "epoch": status.epoch, "checksum": status.checksum}
         try:
@@ -83,6 +102,8 @@ def show(
             return
         if sequence is None:
             raise _nothing(store, dataset)
+        if verify:
+            context.check_places(sequence)
         listed = []
         for number, step in enumerate(sequence.steps, start=1):
             row = {"step": number, "kind": kind_of(type(step)), "does": step.describe()}
@@ -107,13 +128,17 @@ def retry(
         bool, typer.Option("--later", help="Only open it again: the pipeline's next run does it.")
     ] = False,
     tries: Annotated[int, typer.Option("--tries", min=1, help="How often, before it is set aside again.")] = 1,
+    pipeline: PipelineFile = None,
+    place: PlaceUris = None,
+    staging: StagingUris = None,
     steps: Recorded = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Finish a sequence now: verify each step, do what is missing."""
     out: Output = ctx.obj
-    with _opened(ledger, steps, option) as (found, context), _turn(store, context) as lease:
+    places = _places(pipeline, place, staging)
+    with _opened(ledger, steps, option, places) as (found, context), _turn(store, context) as lease:
         if dataset is None:
             names = [one.dataset for one in found.statuses(store) if one.state is SequenceState.SET_ASIDE]
         else:
@@ -152,20 +177,26 @@ def abort(
             "--broken", help="Drop a record that can't be read; what it had published by then stays as it is."
         ),
     ] = False,
+    pipeline: PipelineFile = None,
+    place: PlaceUris = None,
+    staging: StagingUris = None,
     steps: Recorded = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Take back what a sequence has done, remove its task output and its record. Its rows are extracted again."""
     out: Output = ctx.obj
-    with _opened(ledger, steps, option) as (found, context), _turn(store, context) as lease:
+    places = _places(pipeline, place, staging)
+    with _opened(ledger, steps, option, places) as (found, context), _turn(store, context) as lease:
         found.claim(store, [_status(found, store, dataset).dataset], lease.epoch)
         done = abort_sequence(found, store, dataset, context, epoch=lease.epoch, drop_broken=broken)
     out.record({"store": store, "dataset": dataset, "aborted": True, "undone": done.undone})
 
 
 @contextmanager
-def _opened(ledger: str, steps: str | None, option: list[str] | None) -> Iterator[tuple[CommitStepStore, StepContext]]:
+def _opened(
+    ledger: str, steps: str | None, option: list[str] | None, places: Places | None = None
+) -> Iterator[tuple[CommitStepStore, StepContext]]:
     owner = OwnerConfig(url=ledger, token=service_token(ledger))
     settings = StepSettings(
         ledger=ledger,
@@ -173,9 +204,22 @@ def _opened(ledger: str, steps: str | None, option: list[str] | None) -> Iterato
         steps=steps,
         storage_options=parse_store_options(option) or {},
         owners=(owner,),
+        places=places,
     )
     with settings.open() as context:
         yield step_store(settings, context), context
+
+
+def _places(pipeline: Path | None, place: list[str] | None, staging: list[str] | None) -> Places:
+    """A record is followed only as far as a person has said: nowhere, without a file and without a place."""
+    if pipeline is None:
+        return Places.anything_below(place or (), staging or ())
+    if place or staging:
+        raise InvalidArgument("Give the pipeline's file, or places, not both")
+    from lakeseal.ingest.staging import places_of  # pipelines are a world of their own, and slow to load
+    from lakeseal.ingest.yaml_file import read_pipeline
+
+    return places_of(read_pipeline(pipeline))
 
 
 @contextmanager

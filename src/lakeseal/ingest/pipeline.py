@@ -25,6 +25,7 @@ from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.progress import NoProgress, RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
+from lakeseal.ingest.staging import places_of
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners, connect
@@ -87,6 +88,7 @@ class Pipeline:
                 owners=Owners(owner),
                 turn=held.turn,
                 open_store=_opener(config),
+                places=places_of(config),
             )
             run = Run(
                 config,

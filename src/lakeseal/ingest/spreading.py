@@ -16,7 +16,7 @@ from lakeseal.ingest.config import PipelineConfig
 from lakeseal.ingest.dataset_run import DatasetRun
 from lakeseal.ingest.jobs import Jobs
 from lakeseal.ingest.reports import DatasetOutcome
-from lakeseal.ingest.staging import TableStage
+from lakeseal.ingest.staging import TableStage, places_of
 from lakeseal.ingest.task_publishing import PublishedWork, Publishing, read_outcomes
 from lakeseal.owner.config import OwnerConfig
 from lakeseal.steps.books import Books
@@ -119,5 +119,10 @@ def _settings(config: PipelineConfig, turn: Turn) -> StepSettings | None:
         return None
     owner = OwnerConfig(url=config.ledger, batch_size=1, token=config.token)
     return StepSettings(
-        ledger=config.ledger, token=config.token, storage_options=dict(options[0]), owners=(owner,), turn=turn
+        ledger=config.ledger,
+        token=config.token,
+        storage_options=dict(options[0]),
+        owners=(owner,),
+        turn=turn,
+        places=places_of(config),
     )

@@ -20,7 +20,7 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, ConcurrentModification, MetadataChangedException, SchemaMismatch
 from lakeseal.formats.file_format import FileFormat
-from lakeseal.ingest.config import Dataset, DirectoryTarget, TableTarget, Target
+from lakeseal.ingest.config import Dataset, DirectoryTarget, PipelineConfig, TableTarget, Target
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.log.maintenance import checkpoint_is_due, maintain
 from lakeseal.log.snapshot import Snapshot
@@ -32,6 +32,7 @@ from lakeseal.owner.transaction import JoinedTransaction, Transaction
 from lakeseal.protocol.actions import Action, Metadata
 from lakeseal.protocol.actions import Protocol as TableProtocol
 from lakeseal.protocol.schema import StructType
+from lakeseal.steps.places import JOBS, STAGING, Places, staging_below
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.table_commit import TableCommitStep
 from lakeseal.storage import StoreSpec
@@ -39,12 +40,9 @@ from lakeseal.table import HOOKS, create
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
 from lakeseal.write.job import CommitProtocolSpec, WriteJobSpec
 from lakeseal.write.runner import InPlan, InProcessRunner
-from lakeseal.write.staged_commit_protocol import JOBS
 from lakeseal.write.staged_write import PlannedStagedWrite
 from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions, operation_metrics
 
-STAGING = "_lakeseal_staging"
-"""Below a target: names that begin with `_` are hidden from readers of tables and of directories."""
 _LEFT_BEHIND = (f"{STAGING}/", f"{JOBS}/")
 
 WrittenFor = tuple[Metadata, TableProtocol]
@@ -256,6 +254,17 @@ def open_stage(
     if isinstance(target, TableTarget):
         return TableStage(target, schema, owner=owner, app_id=app_id, note=note)
     return DirectoryStage(target, schema)
+
+
+def places_of(config: PipelineConfig) -> Places:
+    """What the steps of a pipeline may reach: its targets, its tables of errors, and the staging below them."""
+    tables: list[str] = []
+    directories: list[str] = []
+    for dataset in config.datasets:
+        (tables if isinstance(dataset.target, TableTarget) else directories).append(_place(dataset.target))
+        tables.append(dataset.errors_uri)
+    staging = [place for target in (*tables, *directories) for place in staging_below(target)]
+    return Places(tables=tuple(tables), directories=tuple(directories), staging=tuple(staging))
 
 
 def _place(target: Target) -> str:

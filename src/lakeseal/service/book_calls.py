@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
 
 from lakeseal.commit.transaction import now_ms
-from lakeseal.errors import InvalidArgument, NotAllowed
+from lakeseal.errors import InvalidArgument, NotAllowed, UnknownStep
 from lakeseal.ledger import Ledger, key
 from lakeseal.ledger.schema import task_states
 from lakeseal.owner.messages import from_json
@@ -24,6 +25,7 @@ from lakeseal.service.book_wire import Answer
 from lakeseal.service.calls import Call
 from lakeseal.steps.books import LedgerBooks
 from lakeseal.steps.leases import OF_PIPELINES, Lease
+from lakeseal.steps.places import Places
 from lakeseal.steps.runs import RunRecord
 from lakeseal.steps.store import SequenceStatus
 from lakeseal.steps.task_states import TaskState
@@ -83,8 +85,10 @@ _PARTS_ARE_KEPT_MS = 24 * 3600 * 1000
 class ServedBooks:
     """The calls, done on a ledger. `perform` is for any thread."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, roots: Sequence[str] = ()) -> None:
+        """Sequences reach for nothing outside of `roots`, if there are any."""
         self._ledger = ledger
+        self._places = Places.anything_below(roots, roots) if roots else None
         books = LedgerBooks(ledger)
         self._marks, self._leases, self._runs = books.watermarks, books.leases, books.runs
         self._sequences, self._tasks = books.sequences, books.task_states
@@ -159,7 +163,9 @@ class ServedBooks:
         return DONE
 
     def put_sequence(self, asked: wire.PutSequence) -> Answer:
-        # Its kinds of steps need not be known here, where they never run.
+        if self._places is not None:
+            with suppress(UnknownStep):  # its kinds of steps need not be known here, where they never run
+                self._places.check(asked.record.sequence(asked.store, asked.dataset))
         self._sequences.put_record(asked.store, asked.dataset, asked.record)
         return DONE
 

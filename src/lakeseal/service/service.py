@@ -68,7 +68,7 @@ class Service:
         names = (*(call.name for call in (*CALLS, *BOOK_CALLS)), *OTHER_CALLS)
         self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
         self._served = Served(self.owner, self.places)
-        self._books = ServedBooks(self.ledger)
+        self._books = ServedBooks(self.ledger, roots=settings.roots)
         self.courier = self.owner.ledger.courier()
         self.lane = Lane(
             self.admit,

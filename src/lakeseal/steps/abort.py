@@ -2,15 +2,17 @@
 
 Steps are undone from the last to the first. A sequence whose watermark, or any other step that can't be taken back, has
 been done is not aborted: finishing it is the only way to keep what is visible and the watermark equal. A record that is
-broken says nothing of its steps; it is dropped only when a person says so.
+broken says nothing of its steps, and one that reaches for places which are not its pipeline's is not followed, not even
+to undo it: both are dropped only when a person says so.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from lakeseal.errors import BrokenSequence, NotFound, Refused, UnknownStep
+from lakeseal.errors import BrokenSequence, NotAllowed, NotFound, Refused, UnknownStep
 from lakeseal.steps.context import StepContext
+from lakeseal.steps.sequence import CommitSequence
 from lakeseal.steps.step import Undoable
 from lakeseal.steps.store import CommitStepStore, SequenceState
 
@@ -34,7 +36,10 @@ def abort(
         if not drop_broken:
             raise
         sequence = None
+    if sequence is not None and drop_broken and not _is_in_place(sequence, context):
+        sequence = None  # what it would do is not for this pipeline, undoing included
     if sequence is not None:
+        context.check_places(sequence)
         # First look at all of them: a sequence is taken back as a whole or not at all.
         for step in sequence.steps:
             if not isinstance(step, Undoable) and step.verify(context):
@@ -61,3 +66,11 @@ def abort(
             leftover.remove(context)
     steps.remove(store, dataset, checksum=status.checksum, epoch=max(epoch, status.epoch))
     return Aborted(dataset=dataset, undone=undone)
+
+
+def _is_in_place(sequence: CommitSequence, context: StepContext) -> bool:
+    try:
+        context.check_places(sequence)
+    except NotAllowed:
+        return False
+    return True

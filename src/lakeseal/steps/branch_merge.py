@@ -21,6 +21,7 @@ from lakeseal.branches.store import BranchStore
 from lakeseal.branches.values import MergeResult, Strategy
 from lakeseal.errors import HeadChanged
 from lakeseal.steps.context import StepContext
+from lakeseal.steps.places import Reach
 from lakeseal.steps.step import CommitStep, register
 
 _LAKEFS = "lakefs://"
@@ -70,6 +71,9 @@ class BranchMergeStep(CommitStep, frozen=True, kw_only=True, tag="branch-merge")
                 )
                 if isinstance(outcome, MergeResult):
                     return
+
+    def reaches(self) -> Reach:
+        return Reach(repositories=(self.repository,))
 
     def describe(self) -> str:
         return f"merge {self.commit[:12]} into {self.dest} of {self.repository}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -21,8 +22,12 @@ from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import Owners, connect, is_service
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.steps.books import Books, LedgerBooks, books_of
+from lakeseal.steps.places import Places
 from lakeseal.steps.turn import Turn
 from lakeseal.storage import Store, StoreSpec
+
+if TYPE_CHECKING:
+    from lakeseal.steps.sequence import CommitSequence
 
 
 class StepContext:
@@ -37,10 +42,12 @@ class StepContext:
         owners: Mapping[str, OwnerEndpoint] | None = None,
         turn: Turn | None = None,
         open_store: Callable[[str], Store] | None = None,
+        places: Places | None = None,
         threads: int = 8,
     ) -> None:
         """`books` are those of a ledger elsewhere, if there is no `ledger`. `open_store` replaces the opening of stores
-        by `storage_options`. `threads` is how many files a step may work on side by side."""
+        by `storage_options`. `places` are those that sequences may reach; without them a record is believed, which is
+        for those who have just made it. `threads` is how many files a step may work on side by side."""
         self._ledger = ledger
         self._books = LedgerBooks(ledger) if ledger is not None else books
         self.storage_options = dict(storage_options or {})
@@ -49,7 +56,13 @@ class StepContext:
         self._lock = threading.Lock()
         self.owners: Mapping[str, OwnerEndpoint] = Owners() if owners is None else owners
         self.turn = turn
+        self.places = places
         self.threads = threads
+
+    def check_places(self, sequence: CommitSequence) -> None:
+        """`NotAllowed` for a sequence that reaches for what is not its pipeline's."""
+        if self.places is not None:
+            self.places.check(sequence)
 
     @property
     def ledger(self) -> Ledger:
@@ -96,6 +109,7 @@ class StepSettings(Struct, frozen=True, kw_only=True):
     storage_options: dict[str, str] = {}
     owners: tuple[OwnerConfig, ...] = ()
     turn: Turn | None = None
+    places: Places | None = None
     threads: int = 8
 
     @contextmanager
@@ -113,6 +127,7 @@ class StepSettings(Struct, frozen=True, kw_only=True):
                 storage_options=self.storage_options,
                 owners=Owners(*self.owners),
                 turn=self.turn,
+                places=self.places,
                 threads=self.threads,
             )
         finally:

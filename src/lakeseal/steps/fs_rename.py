@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument, ObjectNotFound, StepImpossible
 from lakeseal.steps.context import StepContext
+from lakeseal.steps.places import Reach
 from lakeseal.steps.step import CommitStep, register
 from lakeseal.storage import MovesObjects, Store, StoreSpec
 
@@ -120,9 +121,19 @@ class FsRenameCommitStep(CommitStep, frozen=True, kw_only=True, tag="fs-rename")
         ours = _looked_at(store, lambda file: _is_there(store, file.target, file), self.files, context.threads)
         store.delete([file.target for file, is_ours in zip(self.files, ours, strict=True) if is_ours])
 
+    def reaches(self) -> Reach:
+        return Reach(
+            directories=tuple((self.target, key) for key in _directories(file.target for file in self.files)),
+            staging=tuple((self.source, key) for key in _directories(file.source for file in self.files)),
+        )
+
     def describe(self) -> str:
         total = sum(file.size for file in self.files)
         return f"rename {len(self.files)} files ({total} bytes) from {self.source} to {self.target}"
+
+
+def _directories(keys: Iterable[str]) -> list[str]:
+    return sorted({key[: key.rfind("/") + 1] for key in keys})
 
 
 def checksum_of(store: Store, key: str) -> str:

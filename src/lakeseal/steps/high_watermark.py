@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.steps.context import StepContext
+from lakeseal.steps.places import Reach
 from lakeseal.steps.step import CommitStep, register
 from lakeseal.steps.watermarks import WatermarkChange, check_forward
 
@@ -44,6 +45,9 @@ class HighWatermarkCommitStep(CommitStep, frozen=True, kw_only=True, tag="high-w
 
     def execute(self, context: StepContext) -> None:
         context.books.watermarks.advance(self.pipeline, self.dataset, self.changes, turn=context.turn)
+
+    def reaches(self) -> Reach:
+        return Reach(pipelines=(self.pipeline,))
 
     def describe(self) -> str:
         return f"advance {len(self.changes)} watermarks of {self.dataset} in {self.pipeline}"

@@ -12,6 +12,7 @@
 - `commit` records the sequence, whole, before its first step runs, and then does what `finish` does.
 - `finish` is for a sequence that is recorded: it verifies each step in order and executes what has not been done; then
   removes the task output; then, last, the record. Anybody may finish a sequence, at any time, several at once.
+- Both look first whether all of it is in the pipeline's own places, where the context says which these are.
 - If they raise, the record is there (or was never accepted: `AlreadyExists`, `Fenced`), and recovery goes on from it.
   Nothing is undone.
 """
@@ -89,6 +90,7 @@ class CommitSequence(Struct, frozen=True, kw_only=True):
         return SequenceBuilder(store, dataset, epoch)
 
     def commit(self, store: CommitStepStore, context: StepContext) -> Replayed:
+        context.check_places(self)
         store.put(self)
         return self.finish(store, context)
 
@@ -109,6 +111,7 @@ class CommitSequence(Struct, frozen=True, kw_only=True):
 
     def replay(self, context: StepContext) -> Replayed:
         """The steps only: verify each, execute what is missing."""
+        context.check_places(self)
         executed = 0
         for step in self.steps:
             if not step.verify(context):

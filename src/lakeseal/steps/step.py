@@ -37,6 +37,7 @@ from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.errors import BrokenSequence, InvalidArgument, UnknownStep
+from lakeseal.steps.places import Reach
 
 if TYPE_CHECKING:
     from lakeseal.steps.context import StepContext
@@ -52,6 +53,10 @@ class CommitStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="step"
 
     def execute(self, context: StepContext) -> None:
         raise NotImplementedError
+
+    def reaches(self) -> Reach:
+        """What it touches, for `places` to compare with what its pipeline owns; nothing that is known by default."""
+        return Reach()
 
     def describe(self) -> str:
         """One line for people."""

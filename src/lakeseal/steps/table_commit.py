@@ -34,8 +34,9 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.routing import Route, Router
 from lakeseal.protocol import codec
-from lakeseal.protocol.actions import Action, AddFile, Metadata
+from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile
 from lakeseal.steps.context import StepContext
+from lakeseal.steps.places import Reach
 from lakeseal.steps.step import CommitStep, register
 
 _OWNERS = "delta.managedCommit"
@@ -83,6 +84,11 @@ class TableCommitStep(CommitStep, frozen=True, kw_only=True, tag="table-commit")
         except ConcurrentTransactionException:
             if not self.verify(context):
                 raise
+
+    def reaches(self) -> Reach:
+        actions = codec.decode(self.actions.encode())
+        files = (action for action in actions if isinstance(action, AddFile | RemoveFile | AddCDCFile))
+        return Reach(tables=(self.table,), table_files=tuple((self.table, file.path) for file in files))
 
     def describe(self) -> str:
         return f"commit {self.actions.count(chr(10))} actions to {self.table}, staged at version {self.read_version}"

@@ -28,6 +28,7 @@ from msgspec import Struct
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename, move, recorded_checksum
+from lakeseal.steps.places import JOBS
 from lakeseal.steps.sequence import CommitSequence, Leftover
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.store import CommitStepStore
@@ -37,7 +38,6 @@ from lakeseal.write.file_commit_protocol import TaskCommitMessage, TaskContext, 
 
 logger = logging.getLogger("lakeseal.write.StagedCommitProtocol")
 
-JOBS = "_lakeseal_jobs"
 _MOVES_AT_ONCE = 8
 
 
