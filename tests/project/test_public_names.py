@@ -11,6 +11,7 @@ NAMES = [
     "Pipeline",
     "Repository",
     "Table",
+    "Trust",
     "convert",
     "create",
     "register",
