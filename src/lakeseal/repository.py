@@ -115,11 +115,13 @@ class Repository:
         job_id: str | None = None,
         max_records_per_file: int | None = None,
         target_file_size: int | None = None,
+        mixed_types: bool = False,
     ) -> BranchWrite:
         """Writes a Spark DataFrame, or anything that Arrow can read, as files below `path`.
 
         `inputs` are refs that the data was made of, or (ref, path), which the commit's lineage keeps as commits.
         `checks` see the merge before it counts. With a `job_id` of your own, a write that is tried again happens once.
+        An append whose columns have other types than the files that are there is refused, unless `mixed_types`.
         """
         runner, application = self._runner(data)
         command = BranchWriteCommand(
@@ -136,6 +138,7 @@ class Repository:
             job_id=job_id,
             max_records_per_file=max_records_per_file,
             target_file_size=target_file_size,
+            mixed_types=mixed_types,
         )
         return branch_write.run(self.store, command, data, runner=runner, checks=checks)
 

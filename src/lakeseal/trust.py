@@ -6,7 +6,8 @@ workers of a cluster can be told too:
 
     LAKESEAL_MAX_DECODED_BYTES     what a small file, or one line of text, may take when it is decoded (128 MiB)
     LAKESEAL_INSIST_ON_CHECKSUMS   1: a version checksum that does not fit its log stops the reader
-    LAKESEAL_PLACES                URIs, separated by blanks: files below them may be read wherever a log names them
+    LAKESEAL_PLACES                URIs, separated by blanks or as a list in JSON: files below them may be read
+                                   wherever a log, or a branch, names them
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct, field
 
 from lakeseal.errors import InvalidArgument
@@ -42,7 +44,13 @@ def _insist_on_checksums(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def _places(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    return tuple(environment.get(PLACES, "").split())
+    text = environment.get(PLACES, "").strip()
+    if not text.startswith("["):
+        return tuple(text.split())
+    try:
+        return tuple(msgspec.json.decode(text, type=list[str]))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{PLACES} is no list of texts: {error}") from None
 
 
 class Trust(Struct, frozen=True, kw_only=True):

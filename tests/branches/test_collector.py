@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -294,8 +295,11 @@ def test_a_fence_tells_that_files_may_have_been_collected(repo: EmbeddedBranchSt
         repo.commit("main", Changes(puts=(entry,)), fence="no fence")
 
 
-def test_objects_elsewhere_are_linked_and_never_collected(repo: EmbeddedBranchStore) -> None:
+def test_objects_elsewhere_are_linked_and_never_collected(
+    repo: EmbeddedBranchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = open_store(f"memory://{uuid.uuid4().hex}/raw files")
+    monkeypatch.setenv("LAKESEAL_PLACES", json.dumps([elsewhere.uri]))
     elsewhere.put("a b.csv", b"1,2")
     own = repo.objects.open()
     own.put("landing/c.csv", b"3")

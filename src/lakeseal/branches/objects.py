@@ -9,7 +9,8 @@ import pyarrow as pa
 from lakeseal.branches.values import Entry
 from lakeseal.errors import ObjectNotFound, UnsafePath
 from lakeseal.storage import Store, StoreSpec, resolve
-from lakeseal.storage.location import parse
+from lakeseal.storage.places import is_in_any
+from lakeseal.trust import PLACES, Trust
 
 
 def open_object(store: Store, spec: StoreSpec, entry: Entry) -> pa.NativeFile:
@@ -17,10 +18,14 @@ def open_object(store: Store, spec: StoreSpec, entry: Entry) -> pa.NativeFile:
     try:
         if "://" not in entry.address:
             return store.open_read(entry.address)
-        # A repository in a bucket must not make its readers open files of their own machine.
-        if parse(entry.address).kind != parse(spec.uri).kind:
-            raise UnsafePath("an entry's object is on another kind of store", file=entry.address)
+        # Whoever may commit may name any address: a repository must not make its readers open files of their own.
         elsewhere, key = resolve(quote(entry.address, safe="/:@"), spec.storage_options)
+        if not is_in_any((elsewhere.uri, key), (spec.uri, *Trust().places)):
+            raise UnsafePath(
+                f"The object of {entry.path!r} is in a place that is not the repository's",
+                file=entry.address,
+                hint=f"If you trust whoever committed it, allow the place: {PLACES}",
+            )
         return elsewhere.open_read(key)
     except ObjectNotFound as error:
         raise ObjectNotFound(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, field
 
 from lakeseal.errors import BrokenDataFile, DataFileMissing, LakesealError, ObjectNotFound, StorageUnavailable
 from lakeseal.formats import csv_text, json_lines, orc_stripes
@@ -26,6 +26,7 @@ from lakeseal.protocol.data_paths import encode_path
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import Store, StoreSpec, open_store
+from lakeseal.trust import Trust
 
 _WORKERS = 4
 
@@ -51,10 +52,18 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
     """In this order; None for all."""
     zone: str = "UTC"
     """Of moments in texts that name none."""
+    trust: Trust = field(default_factory=Trust)
+    """Of whoever asks, wherever it is read."""
 
     @property
     def table(self) -> ReadSpec:
-        return ReadSpec(schema=self.schema, partition_columns=self.partition_columns, columns=self.columns)
+        return ReadSpec(
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            columns=self.columns,
+            max_decoded_bytes=self.trust.max_decoded_bytes,
+            places=self.trust.places,
+        )
 
 
 class TreeReader:

@@ -94,6 +94,7 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
             "schema": self._newest.schema.to_json(),
             "partition_columns": list(self._newest.partition_columns),
             "mapping": self._newest.properties.column_mapping_mode,
+            "places": list(self._newest.places),
             "version": version,
         }
         if whole is not None:
@@ -123,6 +124,7 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
             schema=StructType.from_json(payload["schema"]),
             partition_columns=tuple(payload["partition_columns"]),
             mapping=payload["mapping"],
+            places=tuple(payload["places"]),
         )
         store = StoreSpec(uri=self.uri, storage_options=self.storage_options)
         if "timestamp_ms" not in payload:

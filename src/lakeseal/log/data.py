@@ -34,6 +34,7 @@ from lakeseal.errors import (
     LakesealError,
     ObjectNotFound,
     StorageUnavailable,
+    UnsafePath,
 )
 from lakeseal.log.decoded_size import DecodedSize, fitting_rows, leaves_below
 from lakeseal.log.deletion_vector_files import read_deletion_vector
@@ -46,7 +47,8 @@ from lakeseal.protocol.deletion_vectors import Positions
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage.base import Store
-from lakeseal.trust import Trust
+from lakeseal.storage.places import is_in_any
+from lakeseal.trust import PLACES, Trust
 
 DEFAULT_WORKERS = 4
 DEFAULT_BATCH_ROWS = 65_536
@@ -93,6 +95,8 @@ class ReadSpec(Struct, frozen=True, kw_only=True):
     """Name of a column with each row's position in its file, deleted rows counted; behind all others."""
     batch_rows: int = DEFAULT_BATCH_ROWS
     max_decoded_bytes: int = msgspec_field(default_factory=lambda: Trust().max_decoded_bytes)
+    places: tuple[str, ...] = msgspec_field(default_factory=lambda: Trust().places)
+    """Beyond the table itself, where its files may be."""
 
     def wanted(self) -> tuple[StructField, ...]:
         if self.columns is None:
@@ -126,8 +130,8 @@ class _Plan(Struct, frozen=True, kw_only=True):
 class DataReader:
     """Reads files of one table. May be shared by threads.
 
-    `outside` opens the store of a file that lies beyond the table, by the URI of its bucket or of `/`; without it such
-    files are refused.
+    `outside` opens the store of a file that lies beyond the table, by the URI of its bucket or of `/`, where the spec
+    allows its place; without it such files are refused.
     """
 
     def __init__(self, store: Store, spec: ReadSpec, *, outside: Callable[[str], Store] | None = None) -> None:
@@ -143,6 +147,7 @@ class DataReader:
         chars = {n: char_limits(f) for n, f in enumerate(self._wanted)} if spec.pads_chars else {}
         self._chars = {n: limit for n, limit in chars.items() if limit is not None}
         self._values: dict[tuple[str, str | None], pa.Scalar] = {}
+        self._known_places: set[tuple[str, str]] = set()
         self._plan: _Plan | None = None
         self.is_local = store.uri.startswith("file:")
         fields = [plain_field(f) for f in (*self._wanted, *spec.extra_columns.fields)]
@@ -194,7 +199,21 @@ class DataReader:
         found = resolve_data_path(self._store.uri, path, allow_outside=self._outside is not None)
         if found.root is None or self._outside is None:
             return self._store, found.key
+        self._check_place(found.root, found.key, path)
         return self._outside(found.root), found.key
+
+    def _check_place(self, root: str, key: str, path: str) -> None:
+        # Real paths cost a look at each directory on the way, and the files of a clone are in few of them.
+        directory = key.rpartition("/")[0]
+        if (root, directory) in self._known_places and not self.is_local:
+            return
+        if not is_in_any((root, key), self._spec.places):
+            raise UnsafePath(
+                f"A file of the table is in a place that is not allowed: {path}",
+                file=path,
+                hint=f"If you trust whoever wrote the log, allow the place: {PLACES}, or Trust(places=…)",
+            )
+        self._known_places.add((root, directory))
 
     def _read(self, file: DataFile, row_groups: RowGroups | None) -> Iterator[pa.RecordBatch]:
         deleted = None

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from threading import RLock
 from typing import Protocol, TypeVar
 
@@ -19,6 +20,7 @@ import msgspec
 from lakeseal.errors import (
     BrokenCheckpoint,
     BrokenCommit,
+    CorruptTable,
     EmptyLog,
     LakesealError,
     LogGap,
@@ -30,11 +32,13 @@ from lakeseal.errors import (
 from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_reader import read_checkpoint
 from lakeseal.log.checksum import mismatch, warn
+from lakeseal.log.clone_source import CLONE_SOURCES, source_of_clone
 from lakeseal.log.replay import LogCommit, TableState, replay
 from lakeseal.log.segment import LogListing, LogSegment, choose, sort_out
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, CommitInfo
+from lakeseal.protocol.data_paths import has_absolute
 from lakeseal.protocol.paths import (
     COMMITS_DIR,
     LAST_CHECKPOINT,
@@ -69,6 +73,7 @@ class DeltaLog:
         self.store = store
         self.trust = trust or Trust()
         self._source = commit_source
+        self._has_learned = False
         self._lock = RLock()
         self._latest: Snapshot | None = None
         self._latest_commit: bytes | None = None
@@ -268,6 +273,7 @@ class DeltaLog:
 
     def _snapshot_of(self, listing: LogListing, version: int | None, excluded: set[str]) -> Snapshot:
         state = self._read(listing, version, excluded)
+        self._learn_source(state)
         snapshot = Snapshot.of(self.table, state, self.trust)
         if snapshot.properties.in_commit_timestamps and state.commit_info is None and state.version in listing.commits:
             info = self.commit_info(state.version)
@@ -275,6 +281,17 @@ class DeltaLog:
         if state.version in listing.checksums:
             self._verify(snapshot)
         return snapshot
+
+    def _learn_source(self, state: TableState) -> None:
+        """Another client's clone says only in its first commit where its files are."""
+        if self._has_learned or not has_absolute(state.files["path"]):
+            return
+        self._has_learned = True
+        configuration = {} if state.metadata is None else state.metadata.configuration
+        if CLONE_SOURCES not in configuration:
+            with suppress(VersionNotFound, ObjectNotFound, CorruptTable):
+                source = source_of_clone(self.commit_info(0))
+                self.trust = msgspec.structs.replace(self.trust, places=(*self.trust.places, *source))
 
     def _verify(self, snapshot: Snapshot) -> None:
         try:

@@ -70,4 +70,5 @@ def read_spec(snapshot: Snapshot, columns: Sequence[str] | None = None) -> ReadS
         columns=None if columns is None else tuple(columns),
         pads_chars=True,
         max_decoded_bytes=snapshot.trust.max_decoded_bytes,
+        places=snapshot.places,
     )

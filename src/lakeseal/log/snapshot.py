@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from lakeseal import expr
 from lakeseal.errors import InvalidMetadata, MissingMetadata, MissingProtocol, located
+from lakeseal.log.clone_source import clone_sources
 from lakeseal.log.replay import TableState
 from lakeseal.log.stored_stats import stats_structs
 from lakeseal.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
@@ -97,6 +98,11 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     @cached_property
     def partition_schema(self) -> StructType:
         return StructType(tuple(f for name in self.partition_columns if (f := self.schema.field(name)) is not None))
+
+    @cached_property
+    def places(self) -> tuple[str, ...]:
+        """Beyond the table, where its files may be: what the reader allows, and what it was cloned from."""
+        return (*self.trust.places, *clone_sources(self.metadata.configuration))
 
     @property
     def in_commit_timestamp(self) -> int | None:

@@ -66,6 +66,10 @@ def canonical_path(path: str) -> str:
         return path
 
 
+def has_absolute(paths: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring_regex(paths, f"^(?:{_ABSOLUTE.pattern})"), min_count=0).as_py())
+
+
 def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """`canonical_path` for a column: relative paths, nearly always all of them, cost one look at their beginning."""
     absolute = pc.match_substring_regex(paths, f"^(?:{_ABSOLUTE.pattern})")

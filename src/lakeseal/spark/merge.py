@@ -172,6 +172,7 @@ class _SparkMerge:
             mapping=self._snapshot.properties.column_mapping_mode,  # type: ignore[arg-type]
             columns=tuple(names),
             max_decoded_bytes=self._snapshot.trust.max_decoded_bytes,
+            places=self._snapshot.places,
         )
         rows = placed_rows(self._spark, self._store, spec, files)
         return rows.select(*map(quoted, names), quoted(FILE), quoted(ROW)).alias(self._columns.target_alias)
@@ -281,7 +282,9 @@ class _SparkMerge:
             row[FILE]: np.array(sorted(row["rows"]), np.uint64)
             for row in actions.groupBy(FILE).agg(F.collect_set(quoted(ROW)).alias("rows")).collect()
         }
-        spec = ReadSpec(schema=self._table, partition_columns=self._snapshot.partition_columns)
+        spec = ReadSpec(
+            schema=self._table, partition_columns=self._snapshot.partition_columns, places=self._snapshot.places
+        )
         store = self._store.open()
         reader = DataReader(store, spec, outside=opener(self._store))
         properties = self._snapshot.properties

@@ -7,8 +7,7 @@ nothing is done.
 
 - Files are renamed from staging into a directory, commits go to a table, merges into a repository, leftovers are
   removed from staging, and watermarks are those of the sequence's own pipeline. No place is taken for another's kind.
-- A place is at or below another segment by segment (`/lake/out-2` is not below `/lake/out`), in the same store, and on
-  a disk by its real path: a symbolic link is where it leads.
+- What is at or below a place, `storage.places` says: segment by segment, in the same store, by real paths.
 - A table's commit may name only files in the table.
 
 Kinds that users registered are their own code: what they reach is up to them.
@@ -16,7 +15,6 @@ Kinds that users registered are their own code: what they reach is up to them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -24,19 +22,14 @@ from msgspec import Struct
 
 from lakeseal.errors import NotAllowed, UnsafePath
 from lakeseal.protocol.data_paths import resolve_data_path
-from lakeseal.storage.location import parse
+from lakeseal.storage.places import Place, is_in_any
 
 if TYPE_CHECKING:
     from lakeseal.steps.sequence import CommitSequence
 
-_LAKEFS = "lakefs://"
 JOBS = "_lakeseal_jobs"
 STAGING = "_lakeseal_staging"
 """Below a target: where tasks write. Names that begin with `_` are hidden from readers of tables and directories."""
-
-
-Place = tuple[str, str]
-"""The URI of a store, and a directory in it, as a key."""
 
 
 class Reach(Struct, frozen=True, kw_only=True):
@@ -101,34 +94,12 @@ class Places(Struct, frozen=True, kw_only=True):
                 raise _not_allowed(sequence, f"adds a file that is not in {table}: {path}") from error
 
     def _check_below(self, what: str, place: Place, allowed: tuple[str, ...], sequence: CommitSequence) -> None:
-        if not any(is_at_or_below(place, (uri, "")) for uri in allowed):
+        if not is_in_any(place, allowed):
             raise _not_allowed(sequence, f"{what} {place[0].rstrip('/')}/{place[1]}".rstrip("/"))
 
 
 def staging_below(target: str) -> tuple[str, ...]:
     return tuple(f"{target.rstrip('/')}/{name}" for name in (JOBS, STAGING))
-
-
-def is_at_or_below(one: Place, other: Place) -> bool:
-    inner, outer = _segments(*one), _segments(*other)
-    return inner is not None and outer is not None and inner[: len(outer)] == outer
-
-
-def _segments(uri: str, key: str) -> tuple[str, ...] | None:
-    """Of a place as it is now, its store first; None for one that could be anywhere."""
-    # A link may be anywhere on the way, so `..` is never a matter of text.
-    if any(segment in (".", "..") for segment in (*uri.split("/"), *key.split("/"))) or "\0" in uri + key:
-        return None
-    if uri.startswith(_LAKEFS):
-        return ("lakefs", *_parts(uri.removeprefix(_LAKEFS)), *_parts(key))
-    location = parse(uri)
-    if location.kind == "file":
-        return ("file", *_parts(os.path.realpath(os.path.join(location.path, key.strip("/")))))
-    return (location.kind, location.bucket, location.host, *_parts(location.path), *_parts(key))
-
-
-def _parts(path: str) -> list[str]:
-    return [segment for segment in path.split("/") if segment]
 
 
 def _not_allowed(sequence: CommitSequence, does: str) -> NotAllowed:

@@ -19,7 +19,7 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -40,15 +40,18 @@ from lakeseal.branches.store import (
 )
 from lakeseal.errors import (
     AlreadyExists,
+    BrokenDataFile,
     CheckRefused,
     HeadChanged,
     InvalidArgument,
     LakesealError,
     MergeConflict,
     ObjectNotFound,
+    SchemaMismatch,
     located,
 )
-from lakeseal.formats.shape import Shape
+from lakeseal.formats.shape import DIRECTORY, Shape
+from lakeseal.formats.tree_scan import scan
 from lakeseal.write.branch_commit_protocol import Link
 
 Mode = Literal["append", "overwrite", "error", "ignore"]
@@ -76,6 +79,8 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     message: str = ""
     metadata: dict[str, str] = {}
     shape: Shape | None = None
+    mixed_types: bool = False
+    """Append files whose columns have other types than those that are there."""
 
 
 class BranchWrite(Struct, frozen=True, kw_only=True):
@@ -161,6 +166,8 @@ class BranchJob:
     def _may_write(self, head: str) -> bool:
         """Also right at the merge, for somebody may have written meanwhile."""
         mode, path = self._plan.mode, self._plan.path
+        if self._plan.shape is not None and not self._plan.mixed_types and (mode == "append" or self._plan.dynamic):
+            self._check_types(head, self._plan.shape)
         if mode not in ("error", "ignore") or next(iter(self._store.list(head, path)), None) is None:
             return True
         if mode == "error":
@@ -171,6 +178,30 @@ class BranchJob:
             )
         self._skip(head, "there are files already")
         return False
+
+    def _check_types(self, head: str, ours: Shape) -> None:
+        """Whoever reads the directory needs one type for each column; files that stay have theirs."""
+        path = self._plan.path
+        directory = f"{path}/{DIRECTORY}" if path else DIRECTORY
+        described = [
+            Shape.from_json(self._store.read(head, entry.path), file=entry.path)
+            for entry in self._store.list(head, directory)
+            if entry.path.rpartition("/")[2].startswith("shape-") and not entry.path.endswith(ours.path)
+        ]
+        if described and _contradiction(ours, described) is None:
+            return
+        try:
+            found = scan(self._store, head, path)
+        except (ObjectNotFound, InvalidArgument, SchemaMismatch, BrokenDataFile):
+            return  # there is nothing yet, or nothing that says what it is
+        column = _contradiction(ours, found.spec.shapes)
+        if column is not None:
+            raise SchemaMismatch(
+                f"The files that are there have another type in this column than those to be written: {column[1]}",
+                file=path,
+                column=column[0],
+                hint="Cast the column, overwrite the directory, or write with mixed_types=True and read with schema=",
+            )
 
     def _commit(self, links: Sequence[Link], message: str, metadata: Mapping[str, str]) -> tuple[Commit, bool]:
         """The commit on the job's branch, and whether it was there before."""
@@ -308,6 +339,17 @@ def hint(job: Job) -> str:
     """One line for people about another job."""
     since = datetime.fromtimestamp(job.since_ms / 1000, UTC).isoformat(timespec="seconds")
     return f"{job.who or 'somebody'} is writing to {job.path or '/'} on {job.dest} since {since} (job {job.id})"
+
+
+def _contradiction(ours: Shape, others: Iterable[Shape]) -> tuple[str, str] | None:
+    """A column that has two types, and which; texts say nothing of themselves, so those of other shapes count too."""
+    own = {field.name.lower(): field for field in ours.columns.fields}
+    for shape in others:
+        for field in shape.columns.fields:
+            mine = own.get(field.name.lower())
+            if mine is not None and mine.type != field.type:
+                return mine.name, f"{field.type} there, {mine.type} here"
+    return None
 
 
 def _wait(attempt: int) -> float:

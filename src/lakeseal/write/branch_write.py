@@ -59,6 +59,8 @@ class BranchWriteCommand(Struct, frozen=True, kw_only=True):
     application: str = ""
     job_id: str | None = None
     """The caller's own: a write that is tried again with it happens once."""
+    mixed_types: bool = False
+    """Append rows whose columns have other types than those of the files that are there."""
     max_records_per_file: int | None = None
     target_file_size: int | None = None
     buffer_bytes: int = BUFFER_BYTES
@@ -100,6 +102,7 @@ class BranchWriteCommand(Struct, frozen=True, kw_only=True):
             message=self.message,
             metadata={**self.metadata, **self._lineage(job_id)},
             shape=Shape.of(self.format, schema, self.partition_by),
+            mixed_types=self.mixed_types,
         )
 
     def _lineage(self, job_id: str) -> dict[str, str]:

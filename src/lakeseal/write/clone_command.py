@@ -15,6 +15,7 @@ from msgspec import Struct
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
 from lakeseal.errors import AlreadyExists, located
+from lakeseal.log.clone_source import CLONE_SOURCES
 from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
@@ -46,7 +47,7 @@ def run(command: CloneCommand, txn: OptimisticTransaction, source: Snapshot) -> 
     with located(table=txn.table):
         if txn.snapshot is not None:
             raise AlreadyExists("There is a table already where the clone should go")
-        txn.update_metadata(_metadata(source.metadata))
+        txn.update_metadata(_metadata(source))
         txn.update_protocol(enable(_protocol(source.protocol), *required_features(txn.metadata)))
         adds = [cloned(add, source.table) for add in add_actions(source.files)]
         operation = Operation(
@@ -97,6 +98,9 @@ def _protocol(source: Protocol) -> Protocol:
     return disable(source, "managedCommits") if supports(source, "managedCommits") else source
 
 
-def _metadata(source: Metadata) -> Metadata:
-    configuration = {key: value for key, value in source.configuration.items() if key.lower() not in _OF_THE_SOURCE}
-    return msgspec.structs.replace(source, id=str(uuid4()), created_time=now_ms(), configuration=configuration)
+def _metadata(source: Snapshot) -> Metadata:
+    before = source.metadata
+    configuration = {key: value for key, value in before.configuration.items() if key.lower() not in _OF_THE_SOURCE}
+    places = dict.fromkeys([source.table, *source.places])
+    configuration[CLONE_SOURCES] = msgspec.json.encode(list(places)).decode()
+    return msgspec.structs.replace(before, id=str(uuid4()), created_time=now_ms(), configuration=configuration)

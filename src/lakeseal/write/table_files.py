@@ -27,6 +27,8 @@ class TableFiles(Struct, frozen=True, kw_only=True):
     partition_columns: tuple[str, ...]
     mapping: Mapping
     splits: tuple[tuple[DataFile, ...], ...]
+    max_decoded_bytes: int
+    places: tuple[str, ...]
     now: datetime.datetime | None = None
     """What `current_timestamp()` stands for in all tasks."""
 
@@ -48,6 +50,8 @@ class TableFiles(Struct, frozen=True, kw_only=True):
             columns=None if columns is None else tuple(columns),
             position_column=position_column,
             batch_rows=batch_rows,
+            max_decoded_bytes=self.max_decoded_bytes,
+            places=self.places,
         )
         return DataReader(self.store.open(), spec, outside=self._outside)
 
@@ -63,6 +67,8 @@ def described(snapshot: Snapshot, store: StoreSpec) -> dict[str, Any]:
         "table_schema": snapshot.schema.to_json(),
         "partition_columns": snapshot.partition_columns,
         "mapping": snapshot.properties.column_mapping_mode,
+        "max_decoded_bytes": snapshot.trust.max_decoded_bytes,
+        "places": snapshot.places,
     }
 
 
