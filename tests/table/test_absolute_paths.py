@@ -1,4 +1,4 @@
-"""Files that a log names by absolute paths: read where the reader allows it or the clone recorded it, refused elsewhere."""
+"""Files that a log names by absolute paths: read where the reader, or a clone's own record, allows it, else refused."""
 
 from __future__ import annotations
 

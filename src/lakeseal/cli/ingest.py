@@ -7,6 +7,7 @@ import re
 import signal
 import tempfile
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,9 +18,10 @@ import typer
 from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson
 from lakeseal.cli.output import Output
-from lakeseal.errors import InvalidArgument, LakesealError, Unsupported
+from lakeseal.errors import InvalidArgument, LakesealError, LeaseHeld, Unsupported
 from lakeseal.ingest.json_schema import pipeline_schema
 from lakeseal.ingest.pipeline import Pipeline
+from lakeseal.ingest.pipeline_books import PipelineBooks
 from lakeseal.ingest.progress import run_progress
 from lakeseal.ingest.runs import DatasetResult, RunResult
 
@@ -31,6 +33,7 @@ ingest_commands = typer.Typer(help="Run pipelines from sources to targets, each 
 commands.add_typer(ingest_commands, name="ingest")
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline's YAML.", show_default=False)]
+_TELL_EVERY_S = 5.0
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _DATASET_COLUMNS = ("dataset", "state", "rows", "read", "bad", "errors", "seconds", "notes")
 
@@ -49,6 +52,9 @@ def run(
     dataset: Annotated[
         list[str] | None, typer.Option("--dataset", help="Only this one; may be repeated.", show_default=False)
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="While another run is at work, wait until it has ended.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Bring in what is new. Exit code 1 if a dataset was not published.
@@ -61,7 +67,8 @@ def run(
     names = [one.name for one in pipeline.config.datasets]
     if every is None:
         with run_progress(pipeline.name, names) as progress:
-            result = pipeline.run(spark, datasets=dataset, check=False, progress=progress)
+            waiting = _Waiting(out) if wait else None
+            result = pipeline.run(spark, datasets=dataset, check=False, progress=progress, waiting=waiting)
         _show(out, result)
         raise typer.Exit(1 if result.state in ("failed", "partly") else 0)
     if dataset:
@@ -79,7 +86,7 @@ def run(
 def status(ctx: typer.Context, file: File, json: AsJson = False) -> None:
     """Show the newest run, and steps that are not finished."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file)
+    pipeline = PipelineBooks.from_yaml(file)
     newest = next(iter(pipeline.history(1)), None)
     waiting = pipeline.open_sequences()
     if out.json:
@@ -103,7 +110,7 @@ def history(
 ) -> None:
     """Show runs, newest first."""
     out: Output = ctx.obj
-    runs = Pipeline.from_yaml(file).history(limit)
+    runs = PipelineBooks.from_yaml(file).history(limit)
     rows = (one.to_json() if out.json else _line(one) for one in runs)
     out.rows(rows, ["run", "state", "started", "seconds", "rows", "datasets", "failed"])
 
@@ -117,7 +124,7 @@ def watermarks(
 ) -> None:
     """Show how far each partition of each dataset is published."""
     out: Output = ctx.obj
-    marks = Pipeline.from_yaml(file).watermarks(dataset)
+    marks = PipelineBooks.from_yaml(file).watermarks(dataset)
     rows = (
         {
             "dataset": mark.dataset,
@@ -170,6 +177,18 @@ def _stopped_by_signals() -> threading.Event:
 
     usual = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     return stop
+
+
+class _Waiting:
+    """Tells who is waited for, when that changes and every few seconds."""
+
+    def __init__(self, out: Output) -> None:
+        self._out, self._told = out, 0.0
+
+    def __call__(self, held: LeaseHeld) -> None:
+        if time.monotonic() - self._told >= _TELL_EVERY_S:
+            self._told = time.monotonic()
+            self._out.say(f"Waiting: {held.message}", style="dim")
 
 
 class _Spark:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ from lakeseal.steps import leases, recovery
 from lakeseal.steps.abort import abort as abort_sequence
 from lakeseal.steps.connect import step_store
 from lakeseal.steps.context import StepContext, StepSettings
+from lakeseal.steps.holder import take_turn, this_process
 from lakeseal.steps.leases import Lease
 from lakeseal.steps.places import Places
 from lakeseal.steps.recovery import RecoveryPolicy
@@ -225,8 +224,12 @@ def _places(pipeline: Path | None, place: list[str] | None, staging: list[str] |
 @contextmanager
 def _turn(store: str, context: StepContext) -> Iterator[Lease]:
     """The pipeline's own turn, so that no run of it is under way meanwhile."""
-    holder = f"lakeseal steps on {platform.node()}, process {os.getpid()}"
-    lease = context.books.leases.acquire(leases.of_pipeline(store), holder=holder, seconds=_LEASE_SECONDS)
+    lease = take_turn(
+        context.books.leases,
+        leases.of_pipeline(store),
+        holder=this_process("lakeseal steps"),
+        seconds=_LEASE_SECONDS,
+    )
     context.turn = lease.turn
     try:
         yield lease

@@ -22,17 +22,18 @@ from msgspec.structs import replace
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget
 from lakeseal.ingest.jobs import Jobs, LocalJobs
+from lakeseal.ingest.pipeline_books import PipelineBooks, owner_of
 from lakeseal.ingest.progress import NoProgress, RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
 from lakeseal.ingest.staging import places_of
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
-from lakeseal.owner.connect import Owners, connect
-from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.connect import Owners
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.steps.books import Books, books_of
+from lakeseal.steps.books import books_of
 from lakeseal.steps.context import StepContext
+from lakeseal.steps.holder import Waiting
 from lakeseal.steps.watermarks import Watermark
 from lakeseal.storage import Store, StoreSpec
 
@@ -71,16 +72,18 @@ class Pipeline:
         datasets: Sequence[str] | None = None,
         check: bool = True,
         progress: RunProgress | None = None,
+        waiting: Waiting | None = None,
     ) -> RunResult:
         """`datasets` are the names of those to run, if not all. `spark` may be a function that gives the session: it
         is called only if there is anything new. Without Spark, tasks are threads of this process, and nothing can be
-        transformed. `LeaseHeld` if another run is at work."""
+        transformed. `LeaseHeld` if another run is at work, unless there is somebody to tell while `waiting` for it; one
+        of this machine that was killed is not waited for."""
         config = self._only(datasets)
         jobs = _jobs(spark)
         run_id = str(uuid.uuid4())
-        owner = _owner(config)
+        owner = owner_of(config.ledger, config.token)
         books = books_of(owner)
-        with HeldTurn(books.leases, config.name, run_id, config.lease_seconds) as held:
+        with HeldTurn(books.leases, config.name, run_id, config.lease_seconds, waiting=waiting) as held:
             is_after_death = books.runs.begin(config.name, run_id, held.epoch)
             context = StepContext(
                 ledger=owner.ledger if isinstance(owner, LedgerOwner) else None,
@@ -134,24 +137,20 @@ class Pipeline:
 
     def history(self, limit: int = 20) -> list[RunResult]:
         """Runs, newest first."""
-        books = self._books()
-        return [RunResult.from_record(one) for one in books.runs.history(self.name, limit)]
+        return self._records.history(limit)
 
     def watermarks(self, dataset: str | None = None) -> list[Watermark]:
-        books = self._books()
-        return books.watermarks.of_pipeline(self.name, dataset)
+        return self._records.watermarks(dataset)
 
     def open_sequences(self) -> Mapping[str, str]:
         """Datasets with steps that are not finished: their state, and the reason if they were set aside."""
-        books = self._books()
-        found = books.sequences.statuses(self.name)
-        return {one.dataset: f"{one.state.value}: {one.reason}" if one.reason else one.state.value for one in found}
+        return self._records.open_sequences()
 
     def reset(self, dataset: str, watermarks: Mapping[str, Any] | None = None) -> None:
         """Sets a dataset's watermarks to these: all of them, none without an argument, so that its source is read from
         the beginning. Rows that were published stay."""
         self._only([dataset])
-        books = self._books()
+        books = self._records.books()
         with HeldTurn(books.leases, self.name, f"reset {uuid.uuid4()}", self.config.lease_seconds) as held:
             if books.sequences.exists(self.name, dataset):
                 raise AlreadyExists(
@@ -159,9 +158,9 @@ class Pipeline:
                 )
             books.watermarks.reset(self.name, dataset, watermarks or {}, epoch=held.epoch)
 
-    def _books(self) -> Books:
-        """To be kept while they are used."""
-        return books_of(_owner(self.config))
+    @property
+    def _records(self) -> PipelineBooks:
+        return PipelineBooks(self.name, self.config.ledger, self.config.token)
 
     def _only(self, datasets: Sequence[str] | None) -> PipelineConfig:
         if datasets is None:
@@ -204,12 +203,6 @@ def _result(pipeline: str, run_id: str, run: Run, started: int, error: BaseExcep
         datasets=datasets,
         error=told,
     )
-
-
-def _owner(config: PipelineConfig) -> OwnerEndpoint:
-    # Each commit is put into the log at once: a run makes few, and readers that know no owner see them then. A service
-    # has a batch size of its own.
-    return connect(config.ledger, batch_size=1, token=config.token)
 
 
 def _jobs(spark: Spark | None) -> Callable[[], Jobs]:

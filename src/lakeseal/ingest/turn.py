@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import threading
 from types import TracebackType
 from typing import Self
@@ -11,16 +9,20 @@ from typing import Self
 from lakeseal.errors import Fenced, LakesealError
 from lakeseal.steps import leases
 from lakeseal.steps.books import LeaseBook
+from lakeseal.steps.holder import Waiting, is_gone, take_turn, this_process
 from lakeseal.steps.turn import Turn
 
 
 class HeldTurn:
-    """`LeaseHeld` where another run has it. While held, a thread renews the lease; losing it shows in `check`."""
+    """`LeaseHeld` where another run has it, unless there is somebody to tell while `waiting` for it. While held, a
+    thread renews the lease; losing it shows in `check`."""
 
-    def __init__(self, book: LeaseBook, pipeline: str, run_id: str, seconds: float) -> None:
+    def __init__(
+        self, book: LeaseBook, pipeline: str, run_id: str, seconds: float, *, waiting: Waiting | None = None
+    ) -> None:
         self._book = book
-        holder = f"{platform.node()}, process {os.getpid()}, run {run_id}"
-        self._lease = book.acquire(leases.of_pipeline(pipeline), holder=holder, seconds=seconds)
+        name, holder = leases.of_pipeline(pipeline), this_process(f"run {run_id}")
+        self._lease = take_turn(book, name, holder=holder, seconds=seconds, waiting=waiting)
         self._over = threading.Event()
         self._lost: Fenced | None = None
         self._thread = threading.Thread(target=self._renew, name="lakeseal-lease", daemon=True)
@@ -60,3 +62,9 @@ class HeldTurn:
         self._thread.join()
         if self._lost is None:
             self._book.release(self._lease)
+
+
+def is_at_work(book: LeaseBook, pipeline: str, run_id: str) -> bool:
+    """Whether a run that has not been seen to end still has its turn."""
+    held = book.look(leases.of_pipeline(pipeline))
+    return held is not None and held.holder.endswith(f", run {run_id}") and not is_gone(held.holder)

@@ -69,14 +69,24 @@ class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def read_pipeline(path: str | os.PathLike[str]) -> PipelineConfig:
+    return parse_pipeline(_text(path), str(Path(path)))
+
+
+def read_head(path: str | os.PathLike[str]) -> RawPipeline:
+    """What stands above the datasets; of these, nothing is filled in or looked at."""
+    document = _Document(str(Path(path)), _text(path), leaving="datasets")
+    head: RawPipeline = document.convert(document.value, RawPipeline, ())
+    return head
+
+
+def _text(path: str | os.PathLike[str]) -> str:
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise InvalidArgument(f"There is no file {file}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file} cannot be read: {error}") from error
-    return parse_pipeline(text, str(file))
 
 
 def parse_pipeline(text: str, name: str = "pipeline.yaml") -> PipelineConfig:
@@ -107,8 +117,10 @@ def parse_pipeline(text: str, name: str = "pipeline.yaml") -> PipelineConfig:
 class _Document:
     """A YAML document as plain values, and where in the text each of them stands."""
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, *, leaving: str | None = None) -> None:
+        """Variables below the field `leaving` are left as they stand."""
         self._name = name
+        self._leaving = leaving
         self._marks: dict[Path_, Any] = {}
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -145,7 +157,8 @@ class _Document:
         value = self._scalars.construct_object(node)
         if isinstance(value, dt.date | dt.datetime):
             return node.value
-        return self._filled_in(value, path) if isinstance(value, str) else value
+        is_left = self._leaving is not None and path[:1] == (self._leaving,)
+        return self._filled_in(value, path) if isinstance(value, str) and not is_left else value
 
     def _filled_in(self, text: str, path: Path_) -> str:
         def variable(found: re.Match[str]) -> str:

@@ -55,6 +55,7 @@ BOOK_CALLS = (
     _of("advance_watermarks", wire.AdvanceWatermarks, Answer, "Move watermarks of a dataset on, all of them or none"),
     _of("reset_watermarks", wire.ResetWatermarks, Answer, "Set a dataset's watermarks to anything"),
     _of("acquire_lease", wire.AcquireLease, Lease, "Get a pipeline's turn, under the next epoch"),
+    _look("look_at_lease", wire.OneLease, wire.FoundLease, "Who has a pipeline's turn now"),
     _of("renew_lease", wire.HeldLease, Lease, "Keep it for its time from now on"),
     _of("release_lease", wire.HeldLease, Answer, "Give it back"),
     _of("begin_run", wire.BeginRun, Answer, "Record a run; yes: an earlier one died"),
@@ -116,7 +117,11 @@ class ServedBooks:
 
     def acquire_lease(self, asked: wire.AcquireLease) -> Lease:
         _check_lease(asked.name)
-        return self._leases.acquire(asked.name, holder=asked.holder, seconds=asked.seconds)
+        return self._leases.acquire(asked.name, holder=asked.holder, seconds=asked.seconds, instead_of=asked.instead_of)
+
+    def look_at_lease(self, asked: wire.OneLease) -> wire.FoundLease:
+        _check_lease(asked.name)
+        return wire.FoundLease(lease=self._leases.look(asked.name))
 
     def renew_lease(self, asked: wire.HeldLease) -> Lease:
         _check_lease(asked.name)

@@ -106,8 +106,12 @@ class HttpWatermarks(_Part):
 
 
 class HttpLeases(_Part):
-    def acquire(self, name: str, *, holder: str, seconds: float = 60.0) -> Lease:
-        return self._ask("acquire_lease", wire.AcquireLease(name=name, holder=holder, seconds=seconds), Lease)
+    def acquire(self, name: str, *, holder: str, seconds: float = 60.0, instead_of: str | None = None) -> Lease:
+        asked = wire.AcquireLease(name=name, holder=holder, seconds=seconds, instead_of=instead_of)
+        return self._ask("acquire_lease", asked, Lease)
+
+    def look(self, name: str) -> Lease | None:
+        return self._ask("look_at_lease", wire.OneLease(name=name), wire.FoundLease).lease
 
     def renew(self, lease: Lease) -> Lease:
         return self._ask("renew_lease", lease, Lease)

@@ -53,6 +53,16 @@ class AcquireLease(Struct, frozen=True, kw_only=True):
     name: Name
     holder: Annotated[str, Meta(min_length=1, max_length=1000)]
     seconds: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
+    instead_of: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    """A holder that the caller knows to be gone."""
+
+
+class OneLease(Struct, frozen=True, kw_only=True):
+    name: Name
+
+
+class FoundLease(Struct, frozen=True, kw_only=True):
+    lease: Lease | None = None
 
 
 class HeldLease(AcquireLease, frozen=True, kw_only=True):

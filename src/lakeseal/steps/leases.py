@@ -7,7 +7,8 @@
 
 A lease only spares useless work. It may run out while its holder is alive but slow; then another may get it, under the
 next epoch, and the first one's writes are refused wherever they name their epoch (`check`, step stores, watermarks).
-Times are those of the one clock that all users of the ledger share. A dead holder's lease runs out by itself.
+Times are those of the one clock that all users of the ledger share. A dead holder's lease runs out by itself; where it
+is known to be gone (`holder`), nobody need wait for that.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Leases:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def acquire(self, name: str, *, holder: str, seconds: float = 60.0) -> Lease:
-        """`holder` is unique to this run. Asking again as the same holder, while it is held, gives the same epoch."""
+    def acquire(self, name: str, *, holder: str, seconds: float = 60.0, instead_of: str | None = None) -> Lease:
+        """`holder` is unique to this run. Asking again as the same holder, while it is held, gives the same epoch.
+        `instead_of` is a holder that is known to be gone, and does not count."""
         if seconds <= 0 or not holder:
             raise InvalidArgument("A lease needs a holder, and a time above 0")
 
@@ -59,16 +61,28 @@ class Leases:
                 return Lease(name=name, holder=holder, epoch=1, expires_ms=expires, seconds=seconds)
             row = tx.get(leases, name=name)
             assert row is not None, "a lease's row is never deleted"
-            if row.holder != holder and row.expires > now:
+            if row.holder not in (holder, instead_of) and row.expires > now:
                 raise LeaseHeld(
                     f"{name!r} is held by {row.holder} for {(row.expires - now) / 1000:.0f} s more",
-                    hint="Wait until it ends, or until the lease of a dead run has run out",
+                    hint="Wait until it ends, as lakeseal ingest run --wait does, or until a dead run's lease is over",
                 )
             epoch = row.epoch if row.holder == holder and row.expires > now else row.epoch + 1
             tx.update(leases, {"name": name}, {"holder": holder, "epoch": epoch, "expires": expires})
             return Lease(name=name, holder=holder, epoch=epoch, expires_ms=expires, seconds=seconds)
 
         return self._ledger.write(do, idempotent=True)
+
+    def look(self, name: str) -> Lease | None:
+        """As it is held now; None if it is not."""
+
+        def do(tx: Tx) -> Lease | None:
+            row, now = tx.get(leases, name=name), tx.now()
+            if row is None or row.expires <= now:
+                return None
+            left = (row.expires - now) / 1000
+            return Lease(name=name, holder=row.holder, epoch=row.epoch, expires_ms=row.expires, seconds=left)
+
+        return self._ledger.read(do)
 
     def renew(self, lease: Lease) -> Lease:
         """The lease for its time from now on, even if it had run out, as long as nobody else has got it."""
