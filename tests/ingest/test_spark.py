@@ -81,6 +81,47 @@ def test_transforms_and_rules_of_sparks_own_run_before_anything_is_published(lak
     assert not [file for file in lake.place.rglob("_lakeseal_*/**/*") if file.is_file()]
 
 
+QUERIES = {
+    "all columns": ("SELECT *, id * 2 AS double FROM input", True),
+    "some columns": ("select name as name, id from input where id is not null -- all of them", True),
+    "a join": ("SELECT i.id, i.name FROM input i CROSS JOIN range(1) r", True),
+    "in a text": ("SELECT id, 'union of select' AS name FROM input", True),
+    "no column of the input": ("SELECT 7L AS id, 'x' AS name FROM input", True),
+    "whole rows": ("SELECT DISTINCT * FROM input", False),
+    "groups": ("SELECT max(id) AS id, name FROM input GROUP BY name", False),
+    "one group": ("SELECT max(id) AS id FROM input", False),
+    "two inputs": ("SELECT id, name FROM input UNION ALL SELECT id, name FROM input", False),
+    "a query in it": ("SELECT id, name FROM (SELECT * FROM input)", False),
+}
+
+
+def test_rows_that_a_rule_sets_aside_keep_their_origin_behind_a_transform(lake: Any, spark: Any) -> None:
+    lake.land("1.json", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    lake.land("2.json", [{"id": 3, "name": "c"}])
+    # Only Spark knows the function, so that also the dataset without a transform goes through it.
+    rule = Check(rule="levenshtein(CAST(id AS string), 'none') < 0", on_fail="error_table")
+    sets: dict[str, Any] = {"source": lake.files(), "quality": (rule,)}
+    datasets = [
+        Dataset(name=f"t{n}", target=lake.to_table(f"t{n}"), transform=query, **sets)
+        for n, (query, _) in enumerate(QUERIES.values())
+    ]
+    datasets.append(Dataset(name="none", target=lake.to_table("none"), **sets))
+    datasets.append(Dataset(name="function", target=lake.to_table("function"), transform=lambda rows: rows, **sets))
+    lake.pipeline(*datasets).run(spark)
+    for n, (what, (_, is_kept)) in enumerate(QUERIES.items()):
+        found = lake.table(f"t{n}_errors").to_arrow()
+        origins = {"1.json", "2.json"} if is_kept else {""}
+        assert set(found["partition"].to_pylist()) == origins, what
+        assert not any("__lakeseal" in record for record in found["record"].to_pylist())
+    by_record = lake.table("none_errors").to_arrow()
+    assert {row["record"]: row["partition"] for row in by_record.to_pylist()} == {
+        '{"id":1,"name":"a"}': "1.json",
+        '{"id":2,"name":"b"}': "1.json",
+        '{"id":3,"name":"c"}': "2.json",
+    }
+    assert set(lake.table("function_errors").to_arrow()["partition"].to_pylist()) == {""}
+
+
 def test_a_worker_that_is_killed_costs_a_retry_and_no_row(lake: Any, spark: Any, tmp_path: Path) -> None:
     lake.land("1.json", [{"id": n} for n in range(50)])
     died = str(tmp_path / "died")

@@ -26,6 +26,8 @@ from lakeseal.protocol.schema import LONG, STRING, TIMESTAMP, StructField, Struc
 
 MARKS = "__lakeseal_marks"
 """The column in which Spark says which row rules a row breaks: bit n is rule n."""
+ORIGIN = "__lakeseal_origin"
+"""The column in which a row that goes through Spark says which partition of its source it came from."""
 MOST_RULES = 62
 _SAMPLES = 3
 
@@ -77,6 +79,15 @@ class Measured(Struct, kw_only=True):
             self.newest[column] = max(moment, self.newest.get(column, moment))
 
 
+class Refused(Struct, frozen=True, kw_only=True):
+    """A row for the error table."""
+
+    rule: str
+    record: str
+    origin: str | None = None
+    """Which partition of its source it came from, where the row itself says so."""
+
+
 class RowRules:
     """The rules of a dataset that are about rows, in a task."""
 
@@ -87,14 +98,16 @@ class RowRules:
         self._nulls = [check.nulls.column for check in checks if check.nulls is not None]
         self._fresh = [check.freshness.column for check in checks if check.freshness is not None]
 
-    def judge(self, rows: pa.RecordBatch, measured: Measured) -> tuple[pa.RecordBatch, list[tuple[str, str]]]:
-        """Rows that pass, and (rule, record) of those for the error table. A rule that must not fail raises."""
+    def judge(self, rows: pa.RecordBatch, measured: Measured) -> tuple[pa.RecordBatch, list[Refused]]:
+        """Rows that pass, and those for the error table. A rule that must not fail raises."""
         marks = self._marks(rows)
-        if MARKS in rows.schema.names:
-            rows = rows.drop_columns([MARKS])
-        refused: list[tuple[str, str]] = []
+        origins = None
+        if self._bound is None:  # Spark gave the rows, and what it says of them is not published
+            origins = rows[ORIGIN] if ORIGIN in rows.schema.names else None
+            rows = rows.drop_columns([name for name in (MARKS, ORIGIN) if name in rows.schema.names])
+        refused: list[Refused] = []
         if marks is not None and marks.any():
-            rows, refused = self._split(rows, marks, measured)
+            rows, refused = self._split(rows, marks, origins, measured)
         measured.rows += rows.num_rows
         self._measure(rows, measured)
         return rows, refused
@@ -113,9 +126,9 @@ class RowRules:
         return marks
 
     def _split(
-        self, rows: pa.RecordBatch, marks: np.ndarray, measured: Measured
-    ) -> tuple[pa.RecordBatch, list[tuple[str, str]]]:
-        refused: list[tuple[str, str]] = []
+        self, rows: pa.RecordBatch, marks: np.ndarray, origins: pa.Array | None, measured: Measured
+    ) -> tuple[pa.RecordBatch, list[Refused]]:
+        refused: list[Refused] = []
         out = np.zeros(rows.num_rows, bool)
         for number, rule in enumerate(self._rules):
             broken = np.flatnonzero(marks & (1 << number))
@@ -127,7 +140,10 @@ class RowRules:
             if rule.on_fail == "fail":
                 raise QualityFailed(f"A row breaks the rule {rule.rule!r}: {as_text(rows, int(broken[0]))}")
             if rule.on_fail == "error_table":
-                refused += [(rule.rule or "", as_text(rows, int(at))) for at in broken if not out[at]]
+                for at in map(int, broken):
+                    if not out[at]:
+                        origin = None if origins is None else origins[at].as_py()
+                        refused.append(Refused(rule=rule.rule or "", record=as_text(rows, at), origin=origin))
                 out[broken] = True
         measured.to_error_table += len(refused)
         return (rows.filter(pa.array(~out)) if out.any() else rows), refused

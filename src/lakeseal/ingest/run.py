@@ -25,7 +25,7 @@ from lakeseal.ingest.dataset_run import DatasetRun, ours
 from lakeseal.ingest.jobs import Jobs
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.publication import Publication
-from lakeseal.ingest.quality import runs_in_tasks
+from lakeseal.ingest.quality import ORIGIN, runs_in_tasks
 from lakeseal.ingest.reports import DatasetOutcome, OrderReport, Report
 from lakeseal.ingest.source import Plan, Source
 from lakeseal.ingest.spreading import Spreading
@@ -34,7 +34,7 @@ from lakeseal.ingest.task import DatasetWork
 from lakeseal.ingest.timeouts import answered
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.owner.endpoint import OwnerEndpoint
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.schema import STRING, StructField, StructType
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.recovery import DatasetRecovery, recover
 from lakeseal.write.file_commit_protocol import TaskCommitMessage
@@ -181,9 +181,10 @@ class Run:
             one.work = self._work(dataset, stage, schema)
             one.stages = [stage]
             return
-        one.raw = RawStage(dataset.target, schema, run_id=self._run_id)
-        # Rows are judged behind the transform.
-        one.work = replace(self._work(dataset, one.raw, schema), checks=())
+        whence = StructField(ORIGIN, STRING)
+        one.raw = RawStage(dataset.target, StructType((*schema.fields, whence)), run_id=self._run_id)
+        # Rows are judged behind the transform, and then still to be told where they came from.
+        one.work = replace(self._work(dataset, one.raw, schema), checks=(), with_origin=True)
 
     def _open_stage(self, one: DatasetRun, schema: StructType) -> Stage:
         stage = open_stage(one.dataset, schema, owner=self._owner, app_id=one.app_id, note=one.note)

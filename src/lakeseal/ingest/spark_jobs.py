@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, LakesealError, StorageUnavailable
 from lakeseal.ingest.config import Check, Dataset
 from lakeseal.ingest.jobs import Opened
-from lakeseal.ingest.quality import MARKS, MOST_RULES, row_rules
+from lakeseal.ingest.quality import MARKS, MOST_RULES, ORIGIN, row_rules
 from lakeseal.ingest.reports import Order, OrderReport, Report, read_report
 from lakeseal.ingest.staging import RawStage
 from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Opens, PublishTask, ShareTask
@@ -32,6 +32,14 @@ from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
 
 _WITH = re.compile(r"\s*WITH\s+", re.IGNORECASE)
+_NO_CODE = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
+_STAR = re.compile(r"^\s*\*(\s*(?:,|FROM\b))", re.IGNORECASE)
+# Whatever puts rows together, or goes by all of a row's columns.
+_NOT_ROW_BY_ROW = re.compile(
+    r"\b(?:DISTINCT|GROUP|HAVING|UNION|INTERSECT|EXCEPT|MINUS|NATURAL|PIVOT|UNPIVOT|TRANSFORM|WITH|VALUES|MAP|REDUCE)\b",
+    re.IGNORECASE,
+)
 
 
 class SparkJobs:
@@ -55,12 +63,13 @@ class SparkJobs:
         self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
     ) -> list[OrderReport]:
         frame = transformed(self._spark, dataset, raw.to_spark(self._spark))
-        schema = data_schema(frame.schema)
+        schema = data_schema(frame.drop(ORIGIN).schema)
+        keeping = (ORIGIN,) if ORIGIN in frame.columns else ()
         target = opened(schema)
         in_plan = target.stage.in_plan
         if in_plan.checks:
             raise in_plan.checks[0].reason
-        whole = planned(frame, schema, target.stage.spec, in_plan, Settings.of(self._spark))
+        whole = planned(frame, schema, target.stage.spec, in_plan, Settings.of(self._spark), keeping)
         with cut_by_rows(self._spark, schema):
             told = _told(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
         return [OrderReport.from_json(text) for text in told]
@@ -124,29 +133,58 @@ def failure(error: Exception) -> LakesealError:
 
 
 def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> DataFrame:
+    """The rows to publish. `frame` has the rows that came in, and `ORIGIN`; so has the answer, where each of its rows
+    is made of one of them by what anybody can see: no transform, or a query that selects from its input row by row. A
+    function may do anything, and is not shown the column."""
     transform = dataset.transform
     if transform is None:
         return frame
+    plain = frame.drop(ORIGIN)
     if not isinstance(transform, str):
-        made: DataFrame = transform(frame)
+        made: DataFrame = transform(plain)
         if not hasattr(made, "mapInArrow"):
             raise InvalidArgument(
                 f"The transform of {dataset.name!r} returned a {type(made).__name__}", hint="Return a DataFrame"
             )
         return made
-    # A view is the session's, and datasets run side by side: each query gets one under a name of its own.
-    view = f"lakeseal_input_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(view)
-    mine = f"input AS (SELECT * FROM {view})"  # noqa: S608  a name of ours
-    starts = _WITH.match(transform)
-    query = f"WITH {mine} {transform}" if starts is None else f"WITH {mine}, {transform[starts.end() :]}"
     try:
-        made = spark.sql(query)
-        _ = made.schema
+        made = _query(spark, plain, transform)
+        wanted = made.schema
     except PySparkException as error:
         raise InvalidExpression(
             f"Spark cannot run the transform: {_line(error)}", hint="It is a query over the view input"
         ) from error
+    asked = with_origin(transform)
+    if asked is None:
+        return made
+    try:
+        told = _query(spark, frame, asked)
+        return told if told.drop(ORIGIN).schema == wanted and told.columns.count(ORIGIN) == 1 else made
+    except PySparkException:
+        return made  # its rows are made of something else
+
+
+def with_origin(query: str) -> str | None:
+    """A query that selects row by row, with the origin of each row in front; None for any other, or one that we can't
+    tell. Whether it is a query at all is for Spark to say."""
+    bare = _NO_CODE.sub(lambda found: " " * len(found[0]), query)
+    if _NOT_ROW_BY_ROW.search(bare) or len(_SELECT.findall(bare)) != 1:
+        return None
+    select = _SELECT.search(bare)
+    if select is None:
+        return None
+    listed = _STAR.sub(lambda found: f"* EXCEPT ({ORIGIN}){found[1]}", query[select.end() :], count=1)
+    return f"{query[: select.end()]} {ORIGIN}, {listed}"
+
+
+def _query(spark: SparkSession, frame: DataFrame, query: str) -> DataFrame:
+    # A view is the session's, and datasets run side by side: each query gets one under a name of its own.
+    view = f"lakeseal_input_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(view)
+    mine = f"input AS (SELECT * FROM {view})"  # noqa: S608  a name of ours
+    starts = _WITH.match(query)
+    made = spark.sql(f"WITH {mine} {query}" if starts is None else f"WITH {mine}, {query[starts.end() :]}")
+    _ = made.schema
     return made
 
 

@@ -20,7 +20,7 @@ from lakeseal import typed_json
 from lakeseal.errors import BadRecord as BadRecordError
 from lakeseal.errors import SourceTimeout, StorageUnavailable
 from lakeseal.ingest.config import Check, CommitPolicy, OnBadRecord
-from lakeseal.ingest.quality import BAD_RECORD, Measured, RowRules, error_rows
+from lakeseal.ingest.quality import BAD_RECORD, ORIGIN, Measured, RowRules, error_rows
 from lakeseal.ingest.reports import DatasetOutcome, Order, OrderReport, Report, UnitResult
 from lakeseal.ingest.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
@@ -50,6 +50,8 @@ class DatasetWork(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     run_id: str
     epoch: int
+    with_origin: bool = False
+    """Rows say which partition they are from, in a column of its own: Spark judges them later."""
 
 
 class Publishes(Protocol):
@@ -198,7 +200,7 @@ class _Output:
             self._main.write(passed)
         if refused:
             reason = "It breaks the rule"
-            self._to_error_table([(rule, reason, partition, position, record) for rule, record in refused])
+            self._to_error_table([(one.rule, reason, one.origin or partition, position, one.record) for one in refused])
 
     def refuse(self, chunk: Chunk, partition: str) -> None:
         """Records of a chunk that are no rows."""
@@ -285,7 +287,10 @@ class _Extraction:
                 where = f"{unit.partition}, {first.position}" if unit.partition else first.position
                 raise BadRecordError(f"A record at {where} is no row: {first.reason}: {first.record}")
             output.refuse(chunk, unit.partition)
-        output.write(chunk.rows, unit.partition, "")
+        rows = chunk.rows
+        if self._work.with_origin:
+            rows = rows.append_column(ORIGIN, pa.repeat(pa.scalar(unit.partition), rows.num_rows))
+        output.write(rows, unit.partition, "")
 
 
 def _failed(number: int, error: Exception, dataset: int = 0, units: Iterable[UnitResult] = ()) -> OrderReport:

@@ -10,6 +10,8 @@ error with the row in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
@@ -29,16 +31,24 @@ from lakeseal.write.runner import InPlan
 from lakeseal.write.store_assignment import Path
 
 
-def planned(frame: DataFrame, data: StructType, spec: WriteJobSpec, in_plan: InPlan, settings: Settings) -> DataFrame:
-    """`data` is the frame's schema."""
+def planned(
+    frame: DataFrame,
+    data: StructType,
+    spec: WriteJobSpec,
+    in_plan: InPlan,
+    settings: Settings,
+    keeping: Sequence[str] = (),
+) -> DataFrame:
+    """`data` is the frame's schema, but for columns that are none of the table's and go along: `keeping`."""
     if not in_plan.columns and not in_plan.checks:
         return frame
     table = spec.table
     feed = [F.col(CHANGE_TYPE)] if spec.cdc and CHANGE_TYPE in data.names else []
+    along = [*feed, *(F.col(name) for name in keeping)]
     with analysed("evaluate an expression of the table, its constraint, default or generated column"):
-        given = frame.select(*(_given(frame, field, data, spec, settings) for field in table.fields), *feed)
+        given = frame.select(*(_given(frame, field, data, spec, settings) for field in table.fields), *along)
         columns = [_generated(given, field, data, settings) for field in table.fields]
-        whole = given.select(*columns, *feed)
+        whole = given.select(*columns, *along)
         if in_plan.checks:
             violated = _violated([refused.check.sql for refused in in_plan.checks])
             # Rows of the change feed tell how rows were, right or not.
