@@ -21,6 +21,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     ├── AlreadyExists           what was to be made is there already
     ├── Unsupported             a newer or other client is needed
     │   ├── UnsupportedFeature · UnsupportedType · NewerLedger · UnknownStep
+    │   └── MissingOnExecutors      the Python of Spark's executors lacks a package
     ├── CorruptTable            the stored bytes break the format: repair or restore
     │   ├── EmptyLog · LogGap · BrokenCommit · BrokenCheckpoint · ChecksumMismatch · BackfillMismatch
     │   ├── TamperedCommit          a ratified commit's file was changed before it was published
@@ -268,6 +269,15 @@ class UnsupportedType(Unsupported):
 class NewerLedger(Unsupported):
     kind = "newer-ledger"
     default_hint = "A newer Lakeseal wrote this ledger: upgrade Lakeseal on this machine"
+
+
+class MissingOnExecutors(Unsupported):
+    kind = "missing-on-executors"
+    default_hint = (
+        "Tasks run in the executors' Python: name one that has Lakeseal (spark.pyspark.python, or PYSPARK_PYTHON, "
+        "before the session is made), install it there (pip install 'lakeseal[spark]'), or ship an environment with "
+        "the job (spark.archives; over Connect spark.addArtifacts(…, archive=True))"
+    )
 
 
 class UnknownStep(Unsupported):

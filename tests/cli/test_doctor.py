@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,20 @@ def test_doctor_tells_of_a_checksum_that_does_not_fit_its_log(
     assert told["status"] == "warning"
     assert "77 in the checksum" in told["detail"]
     assert "delete the checksum file" in told["detail"]
+
+
+def test_doctor_tells_whether_the_python_of_sparks_workers_has_lakeseal(
+    lakeseal: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert statuses(lakeseal("doctor", "--json"))["spark workers"] == "ok"
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert statuses(lakeseal("doctor", "--json"))["spark workers"] == "ok"
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+    for python in (str(bare), str(tmp_path / "absent")):
+        monkeypatch.setenv("PYSPARK_PYTHON", python)
+        told = next(row for row in lakeseal("doctor", "--json").rows if row["check"] == "spark workers")
+        assert told["status"] == "warning"
+        assert "spark.pyspark.python" in told["detail"]

@@ -6,7 +6,9 @@ is needed by a part of Lakeseal alone, is a warning.
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 import sys
 import time
 import warnings
@@ -17,7 +19,7 @@ from typing import Literal
 from msgspec import Struct
 
 from lakeseal.cli.java import OLDEST, find_java
-from lakeseal.errors import LakesealError, ObjectNotFound, TableNotFound, UnsafePath
+from lakeseal.errors import LakesealError, MissingOnExecutors, ObjectNotFound, TableNotFound, UnsafePath
 from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_reader import read_checkpoint
 from lakeseal.log.checksum import ChecksumWarning, mismatch
@@ -33,6 +35,7 @@ from lakeseal.trust import Trust
 _REQUIRED = ("lakeseal", "pyarrow", "obstore", "msgspec", "SQLAlchemy")
 _OPTIONAL = {"pyspark": "spark", "fastapi": "server", "confluent-kafka": "kafka", "lakefs": "lakefs"}
 _MANY_COMMITS = 100
+_PYTHON_S = 60
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -59,6 +62,30 @@ def machine() -> Iterator[Check]:
         found = _installed(name)
         detail = found or f"is not installed; where you need it: pip install 'lakeseal[{extra}]'"
         yield Check(check=name, status="ok", detail=detail)
+    if _installed("pyspark") is not None:
+        yield _workers()
+
+
+def _workers() -> Check:
+    """Whether the Python that Spark's workers are said to be could run our tasks."""
+    python = os.environ.get("PYSPARK_PYTHON")
+    if not python:
+        detail = "on this machine they are this Python; elsewhere set spark.pyspark.python to one that has Lakeseal"
+        return Check(check="spark workers", status="ok", detail=detail)
+    try:
+        asked = [python, "-c", "import lakeseal.write.job, platform; print(platform.python_version())"]
+        # Whoever set the variable has Spark run the very same.
+        ran = subprocess.run(asked, capture_output=True, text=True, timeout=_PYTHON_S, check=False)  # noqa: S603
+        told = ran.stdout.strip() if ran.returncode == 0 else ran.stderr.strip().rpartition("\n")[2]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        ran, told = None, str(error)
+    if ran is None or ran.returncode != 0:
+        detail = f"PYSPARK_PYTHON={python} cannot run tasks: {told}. {MissingOnExecutors.default_hint}"
+        return Check(check="spark workers", status="warning", detail=detail)
+    if told.rpartition(".")[0] != platform.python_version().rpartition(".")[0]:
+        detail = f"PYSPARK_PYTHON={python} is {told}, and Spark wants the driver's {platform.python_version()}"
+        return Check(check="spark workers", status="warning", detail=detail)
+    return Check(check="spark workers", status="ok", detail=f"{told} at {python}")
 
 
 def table(uri: str, storage_options: Mapping[str, str] | None, *, look_for_files: bool) -> Iterator[Check]:

@@ -27,6 +27,7 @@ from lakeseal.protocol.schema import StructType
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
+from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
@@ -44,6 +45,7 @@ _NOT_ROW_BY_ROW = re.compile(
 
 class SparkJobs:
     def __init__(self, spark: SparkSession) -> None:
+        use_this_python(spark)
         self._spark = spark
 
     def extract(

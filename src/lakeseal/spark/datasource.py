@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.errors import InvalidArgument, LakesealError, UnsupportedFeature
 from lakeseal.formats.tree_scan import TreeScan
 from lakeseal.spark.batch_read import BatchRead, BatchReader, declared
 from lakeseal.spark.batch_write import BatchWriter
 from lakeseal.spark.failures import noted
+from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.stream_sink import StreamSink
@@ -53,6 +54,7 @@ class LakesealDataSource(DataSource):
     def schema(self) -> StructType:
         self._is_inferred = True
         with noted():
+            self._refuse_catalog()
             if is_of_repository(self._options):
                 self._pinned = TreeReadOptions.from_options(self._options).scan()
                 return TreeTask.of(self._pinned).schema
@@ -62,6 +64,7 @@ class LakesealDataSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader | TreeBatchReader:
         pinned = self._pinned
         with noted():
+            self._refuse_catalog()
             if is_of_repository(self._options):
                 tree = pinned if isinstance(pinned, TreeReadOptions) else TreeReadOptions.from_options(self._options)
                 return TreeBatchReader(tree, schema, pinned if isinstance(pinned, TreeScan) else None)
@@ -73,6 +76,18 @@ class LakesealDataSource(DataSource):
             return TreeReadOptions.from_options(self._options).pinned()
         return BatchRead(ReadOptions.from_options(self._options)).options
 
+    def _refuse_catalog(self) -> None:
+        """Spark's catalog tells a Python source nothing of a table, not even where it is: one that is made there (USING
+        lakeseal, saveAsTable) could never be read. Only making it tells that it is of the catalog."""
+        if self._options and not {"provider", "location"} <= {name.lower() for name in self._options}:
+            return
+        raise UnsupportedFeature(
+            "A table of Lakeseal cannot be one of Spark's catalog, which does not tell its sources where a table is",
+            hint="Name it by a view: CREATE TEMPORARY VIEW name USING lakeseal OPTIONS (path 'uri'); or read it with "
+            "spark.read.format('lakeseal').load(uri), and write it with .save(uri). What saveAsTable wrote is at its "
+            "path, and DROP TABLE leaves it there",
+        )
+
     def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802  Spark's name
         with noted():
             _check_table(self._options, "reads")
@@ -81,6 +96,7 @@ class LakesealDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | TreeBatchWriter:
         with noted():
+            self._refuse_catalog()
             if is_of_repository(self._options):
                 return TreeBatchWriter(TreeSinkOptions.from_options(self._options, overwrite=overwrite), schema)
             return BatchWriter(SinkOptions.from_options(self._options), schema, overwrite)
@@ -99,6 +115,8 @@ def _check_table(options: Mapping[str, str], what: str) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("lakeseal")` known to a session, and leaves all its settings alone."""
+    """Makes `format("lakeseal")` known to a session, and leaves all its settings alone. Spark finds the format by
+    itself where its Python has Lakeseal (`pyspark_lakeseal`); then this is for what stream writers are told."""
+    use_this_python(spark)
     spark.dataSource.register(LakesealDataSource)
     heed(NAME, spark)

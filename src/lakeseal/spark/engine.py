@@ -20,6 +20,7 @@ from lakeseal.log.data import DataFile, ReadSpec
 from lakeseal.protocol.deletion_vectors import Positions, decode, encode
 from lakeseal.protocol.schema import DataType, StructType
 from lakeseal.spark.failures import analysed, noted, recovered
+from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
 from lakeseal.spark.predicates import Settings, columns_of, judged, same_value, understood
 from lakeseal.spark.runner import SparkRunner
@@ -35,6 +36,7 @@ _PLACES = "file int, rows binary, count long"
 
 class SparkEngine:
     def __init__(self, spark: SparkSession) -> None:
+        use_this_python(spark)
         self.spark = spark
 
     @cached_property

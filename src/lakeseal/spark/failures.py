@@ -4,8 +4,8 @@ Spark turns what is raised in one of its Python processes into text. `noted` wri
 and `recovered` finds them again in whatever Spark raises on the driver, so that the caller catches what was raised.
 What Spark itself says of values (an overflow, a cast, a division by zero, `raise_error`) becomes an `EvaluationError`
 with Spark's words in it; what it says of a table's file that is gone, as its own reader notices where a DataFrame is
-used later than it was made, a `DataFileMissing`. Other errors (a user's function that raised, a lost executor) stay
-Spark's.
+used later than it was made, a `DataFileMissing`; and an executor whose Python lacks Lakeseal could not say so itself.
+Other errors (a user's function that raised, a lost executor) stay Spark's.
 
 `Table.write` does both. Around `df.write.format("lakeseal")` it is for the user to say `with recovered():`, as there it
 is Spark who is called; without it the error's text is still in Spark's.
@@ -25,10 +25,11 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
-from lakeseal.errors import DataFileMissing, EvaluationError, InvalidExpression, LakesealError
+from lakeseal.errors import DataFileMissing, EvaluationError, InvalidExpression, LakesealError, MissingOnExecutors
 from lakeseal.write.task_report import error_from_json
 
 _MARK = "lakeseal-error: "
+_LACKING = re.compile(r"ModuleNotFoundError: No module named '(lakeseal|pyarrow|numpy|msgspec|obstore|pyroaring)\b")
 # `[CONDITION] text SQLSTATE: 22012`. 22 are a value's faults, 21 a subquery of too many rows, P0 is `raise_error`.
 _OF_VALUES = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\0]*?)\s*SQLSTATE: ((?:22|21|P0)[0-9A-Z]{3})")
 _LOST = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*? reading file file:(?://)?(/.*?)\. File does not exist")
@@ -61,6 +62,9 @@ def find(text: str) -> LakesealError | None:
     """The error that a task noted, or would have noted, in the text of the one that Spark made of it."""
     at = text.rfind(_MARK)
     if at < 0:
+        lacking = _LACKING.search(text)
+        if lacking is not None:
+            return MissingOnExecutors(f"The Python that runs Spark's tasks has no package {lacking[1]}")
         return _lost_file(text)
     line = text[at + len(_MARK) :].partition("\n")[0]
     try:

@@ -29,6 +29,7 @@ from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import Action, AddFile
 from lakeseal.protocol.schema import BYTE, DATE, INTEGER, LONG, SHORT, STRING, StructField, StructType
 from lakeseal.spark.failures import analysed, recovered
+from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.merge_columns import MergeColumns
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
 from lakeseal.spark.predicates import Settings, understood
@@ -59,6 +60,7 @@ _RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
 def run(
     command: MergeCommand, txn: OptimisticTransaction, source: DataFrame, *, store: StoreSpec
 ) -> CommitResult | NothingToDo:
+    use_this_python(source.sparkSession)
     with located(table=txn.table), recovered(), analysed("do this merge"), progress("merge") as bar:
         return _SparkMerge(command, txn, source, store).run(bar)
 

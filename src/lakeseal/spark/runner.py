@@ -22,6 +22,7 @@ from lakeseal.protocol.schema import StructType
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.in_plan import SessionExpressions, planned
+from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.rewrite_plan import rewritten
 from lakeseal.spark.schema import data_schema
@@ -38,6 +39,7 @@ ArrowTask = WriteTask | RewriteTask
 
 class SparkRunner:
     def __init__(self, spark: SparkSession, settings: Settings | None = None) -> None:
+        use_this_python(spark)
         self._spark = spark
         self._settings = Settings.of(spark) if settings is None else settings
 

@@ -25,6 +25,7 @@ from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp
 from lakeseal.spark.failures import analysed, noted, recovered
+from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.parquet_scan import ParquetScan
 from lakeseal.spark.predicates import Settings, columns_of, understood
 from lakeseal.spark.read_task import MAX_SPLIT_BYTES, ChangeTask, ReadTask, ScanTask, change_splits, file_splits
@@ -83,6 +84,7 @@ def changes_spark(
 
 def run_in_tasks(spark: SparkSession, task: ReadTask, splits: Sequence[bytes], name: str) -> DataFrame:
     """The rows that `task` makes of splits, one Spark task per split."""
+    use_this_python(spark)
     if not splits:
         return spark.createDataFrame([], task.schema)
     numbers = pa.array(range(len(splits)), pa.int32())
