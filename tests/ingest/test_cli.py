@@ -178,7 +178,7 @@ def test_of_200_datasets_3_are_broken_197_are_published_and_a_retry_publishes_th
     assert states(1) == {"nothing_new": 197, "set_aside": 3}
     for file in in_the_way:
         file.unlink()
-    assert main(["steps", "retry", "many", "--ledger", lake.ledger, "--json"]) == 0
+    assert main(["steps", "retry", "many", "--ledger", lake.ledger, "--pipeline", str(pipeline), "--json"]) == 0
     retried = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {one["dataset"]: one["outcome"] for one in retried} == {f"d{n}": "finished" for n in broken}
     assert states(0) == {"nothing_new": 200}

@@ -140,6 +140,6 @@ datasets:
     assert main(["steps", "list", "--ledger", url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "set_aside"
     in_the_way.unlink()
-    assert main(["steps", "retry", "test", "--ledger", url]) == 0
+    assert main(["steps", "retry", "test", "--ledger", url, "--pipeline", str(file)]) == 0
     assert main(["ingest", "run", str(file), "--no-spark"]) == 0
     assert lake.ids("d") == Counter([1])

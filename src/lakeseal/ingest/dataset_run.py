@@ -72,7 +72,9 @@ class DatasetRun:
 
     def set_aside(self, trouble: str, pipeline: str) -> None:
         """Its steps are recorded and left alone until somebody retries or aborts them."""
-        self.error = Refused(trouble, hint=f"Mend the reason, then: lakeseal steps retry {pipeline} {self.name}")
+        self.error = Refused(
+            trouble, hint=f"Mend the reason, then: lakeseal steps retry {pipeline} {self.name} --pipeline FILE"
+        )
         self.end("set_aside")
 
     def end(self, state: DatasetState) -> None:
