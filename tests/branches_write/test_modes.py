@@ -142,7 +142,7 @@ def test_columns_that_came_later_are_null_before(repo: Repository) -> None:
 
 def test_files_that_disagree_on_a_type_are_not_read_as_one(repo: Repository) -> None:
     repo.write(pa.table({"n": [1]}), "main", "out")
-    repo.write(pa.table({"n": ["text"]}), "main", "out")
+    repo.write(pa.table({"n": ["text"]}), "main", "out", mixed_types=True)
     with pytest.raises(SchemaMismatch, match="disagree"):
         repo.to_arrow("main", "out")
 
@@ -323,8 +323,9 @@ def test_files_are_rolled_by_rows(repo: Repository) -> None:
 
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_files_that_are_linked_from_elsewhere_are_read_where_they_are(
-    repo: Repository, tmp_path: Path, format: str
+    repo: Repository, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("LAKESEAL_PLACES", str(tmp_path / "plain"))
     other = Repository.create(tmp_path / "other dir")
     other.write(ROWS, "main", "in", format=format)
     (tmp_path / "plain").mkdir()
