@@ -116,6 +116,7 @@ class BranchJob:
         self._store = store
         self._plan = plan
         self._checks = checks
+        self._checked_head: str | None = None
         self._sleep = sleep
         self._job: Job | None = None
         self._committed = False
@@ -181,14 +182,15 @@ class BranchJob:
 
     def _check_types(self, head: str, ours: Shape) -> None:
         """Whoever reads the directory needs one type for each column; files that stay have theirs."""
+        if head == self._checked_head:
+            return
+        self._checked_head = head
         path = self._plan.path
         directory = f"{path}/{DIRECTORY}" if path else DIRECTORY
-        described = [
-            Shape.from_json(self._store.read(head, entry.path), file=entry.path)
-            for entry in self._store.list(head, directory)
-            if entry.path.rpartition("/")[2].startswith("shape-") and not entry.path.endswith(ours.path)
-        ]
-        if described and _contradiction(ours, described) is None:
+        entries = [e for e in self._store.list(head, directory) if e.path.rpartition("/")[2].startswith("shape-")]
+        others = (entry for entry in entries if not entry.path.endswith(ours.path))
+        described = [Shape.from_json(self._store.read(head, entry.path), file=entry.path) for entry in others]
+        if entries and _contradiction(ours, described) is None:
             return
         try:
             found = scan(self._store, head, path)
