@@ -70,7 +70,12 @@ class SparkEngine:
         files = [file for split in search.splits for file in split]
         columns = columns_of(search.where, search.table, self._settings)
         spec = ReadSpec(
-            schema=search.table, partition_columns=search.partition_columns, mapping=search.mapping, columns=columns
+            schema=search.table,
+            partition_columns=search.partition_columns,
+            mapping=search.mapping,
+            columns=columns,
+            max_decoded_bytes=search.max_decoded_bytes,
+            places=search.places,
         )
         with recovered(), analysed("judge this condition"):
             rows = placed_rows(self.spark, search.store, spec, list(enumerate(files)))

@@ -44,7 +44,12 @@ class _Plan:
         self._settings = settings
         self._table = rewrite.table
         spec = ReadSpec(
-            schema=self._table, partition_columns=rewrite.partition_columns, mapping=rewrite.mapping, columns=None
+            schema=self._table,
+            partition_columns=rewrite.partition_columns,
+            mapping=rewrite.mapping,
+            columns=None,
+            max_decoded_bytes=rewrite.max_decoded_bytes,
+            places=rewrite.places,
         )
         files = [file for split in rewrite.splits for file in split]
         rows = placed_rows(session, rewrite.store, spec, list(enumerate(files)), chosen=True)
