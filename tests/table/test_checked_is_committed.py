@@ -7,7 +7,7 @@ metadata is true of all of its rows and files.
 
 from __future__ import annotations
 
-import shutil
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -77,9 +77,11 @@ def owner(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
 
 @pytest.fixture
 def make(tmp_path: Path, owner: str | None) -> Callable[..., Table]:
+    made = itertools.count()
+
     def make(*x: int, **properties: str) -> Table:
         named = {f"delta.{name}": value for name, value in properties.items()}
-        table = lakeseal.create(tmp_path / "t", rows().schema, properties=named, owner=owner)
+        table = lakeseal.create(tmp_path / f"t{next(made)}", rows().schema, properties=named, owner=owner)
         for one in x:
             table.write(rows(one))
         return table
@@ -146,11 +148,6 @@ def test_a_schema_is_not_overwritten_beside_rows_of_the_old_one(
         with between(lambda: other(table).write(rows(2)), monkeypatch), pytest.raises(ConcurrentModification):  # noqa: B023
             table.write(new, mode="overwrite", overwrite_schema=True, isolation_level=level)
         assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 2]
-        drop(table)
-
-
-def drop(table: Table) -> None:
-    shutil.rmtree(Path(table.uri.removeprefix("file://")))
 
 
 ALTERS: dict[str, tuple[dict[str, str], Act]] = {
@@ -207,7 +204,6 @@ def test_what_a_table_promises_is_true_after_a_command_beside_a_writer(
         ):
             outer(table)
         check_promises(table)
-        drop(table)
 
 
 def check_promises(table: Table) -> None:
