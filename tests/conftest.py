@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from lakeseal.owner import connect
 from lakeseal.testing.cluster import spark_cluster
 from lakeseal.testing.postgres import postgres_server
 from lakeseal.testing.s3 import S3Server, s3_server
@@ -46,6 +47,7 @@ def postgres() -> Iterator[str]:
 @pytest.fixture
 def postgres_url(postgres: str) -> str:
     """A database without a ledger. Emptied rather than made anew, which would take longer than most tests."""
+    connect._open.clear()  # an owner of an earlier test would take the ledger for the one that it had opened
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
     return postgres

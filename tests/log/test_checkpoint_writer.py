@@ -493,6 +493,7 @@ class TestRefusals:
             state=msgspec.structs.replace(
                 partial.state, live_files=type(partial.state.live_files)(partial.files.slice(1))
             ),
+            trust=log.trust,
         )
         assert log.snapshot().files.num_rows == 1
         assert write_checkpoint(log, 0, now_ms=NOW).num_adds == 2

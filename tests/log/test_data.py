@@ -553,7 +553,8 @@ def test_an_absolute_path_into_the_table_is_read_and_one_beyond_it_only_when_all
     assert read(store, struct(a=delta.LONG), inside)["a"].to_pylist() == [1]
     with pytest.raises(UnsafePath):
         read(store, struct(a=delta.LONG), outside)
-    reader = DataReader(store, ReadSpec(schema=struct(a=delta.LONG)), outside=open_store)
+    allowed = ReadSpec(schema=struct(a=delta.LONG), places=(open_store(tmp_path / "table2").uri,))
+    reader = DataReader(store, allowed, outside=open_store)
     assert pa.Table.from_batches(reader.read([inside, outside]))["a"].to_pylist() == [1, 2]
 
 

@@ -32,6 +32,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "advance_watermarks": {**P, "dataset": "d", "changes": [{"partition": "0", "expected": None, "value": 1}]},
     "reset_watermarks": {**P, "dataset": "d", "values": {"0": 1}},
     "acquire_lease": LEASE,
+    "look_at_lease": {"name": LEASE["name"]},
     "renew_lease": {**LEASE, "epoch": 1},
     "release_lease": {**LEASE, "epoch": 1},
     "begin_run": {**P, "run_id": "r", "epoch": 1},
@@ -98,12 +99,12 @@ def test_only_leases_of_pipelines_are_given(open_service, name: str) -> None:
     assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "invalid-argument")
 
 
-def test_what_is_too_large_for_one_request_is_sent_in_parts(closed_service) -> None:
+def test_what_is_too_large_for_one_request_is_sent_in_parts(closed_service, data) -> None:
     """The service takes 20,000 bytes at once."""
     owner = HttpOwner(closed_service.url, token=closed_service.token("writer"))
     books = owner.books()
     renames = [Rename(f"task-output/{n}", f"job-output/{n}", n, "0" * 32) for n in range(2000)]
-    step = FsRenameCommitStep(source="file:///s", target="file:///t", files=tuple(renames))
+    step = FsRenameCommitStep(source=f"file://{data}/s", target=f"file://{data}/t", files=tuple(renames))
     sequence = CommitSequence.builder("large", "d").add(step).build()
     books.sequences.put(sequence)
     books.sequences.put(sequence)

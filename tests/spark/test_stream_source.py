@@ -44,7 +44,7 @@ from lakeseal.spark.stream_offsets import ReadLimits, StreamOffset
 from lakeseal.spark.stream_source import StreamSource
 from lakeseal.storage import StoreSpec, open_store
 from lakeseal.testing.rows import rows
-from lakeseal.write.runner import InProcessRunner
+from lakeseal.write.engine import InProcessEngine
 from lakeseal.write.transactional_write import WriteOptions
 from lakeseal.write.write_command import WriteCommand, run
 from oracles.stream_engine import Engine, read
@@ -86,7 +86,7 @@ def later(table: Table, moment: datetime) -> None:
 def compact(table: Table) -> None:
     """All rows in new files, without changing any."""
     command = WriteCommand(mode="overwrite", options=WriteOptions(data_change=False), operation="OPTIMIZE")
-    run(command, begin(table), table.to_arrow(), runner=InProcessRunner(1), store=StoreSpec(uri=table.uri))
+    run(command, begin(table), table.to_arrow(), engine=InProcessEngine(1), store=StoreSpec(uri=table.uri))
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ def test_without_its_owner_a_managed_table_is_read_as_far_as_it_is_backfilled(tm
     stranger = Table(tmp_path / "table")
     with pytest.warns(StaleReadWarning, match="newer"):
         seen = stranger.version()
-    assert seen <= 5
-    assert seen == DeltaTable(str(tmp_path / "table")).version()
+    # Backfill goes on behind the writer.
+    assert seen <= DeltaTable(str(tmp_path / "table")).version() <= 5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleReadWarning)
         with pytest.raises(errors.OwnedElsewhere):

@@ -207,7 +207,8 @@ class DataReader:
         directory = key.rpartition("/")[0]
         if (root, directory) in self._known_places and not self.is_local:
             return
-        if not is_in_any((root, key), self._spec.places):
+        # A log may name the table's own files by a path that leads to them through a link.
+        if not is_in_any((root, key), (*self._spec.places, self._store.uri)):
             raise UnsafePath(
                 f"A file of the table is in a place that is not allowed: {path}",
                 file=path,
