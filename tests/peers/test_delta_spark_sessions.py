@@ -38,6 +38,8 @@ STEPS: list[dict[str, Any]] = [
     {"replace": "date_format(ts, 'yyyy-MM-dd') = '2024-03-10'", "rows": "id + 100 AS id, i, s, d, ts, tn, m"},
     {"replace": "ts >= '2024-03-12'", "rows": "id + 200 AS id, i, s, d, ts, tn, m"},
 ]
+# Delta Spark stops there with an internal error, an unresolved cast, where it has no doubt that the values fit.
+BROKEN_THERE = {"strict-store": [{"ts": "d"}, {"ts": "tn"}]}
 DELTA = """
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -93,11 +95,12 @@ def test_the_same_steps_in_the_same_session_make_the_same_table(
     spark: Any, delta_spark: Any, tmp_path: Path, session: str
 ) -> None:
     theirs, mine = str(tmp_path / "delta"), Table(tmp_path / "ours")
-    told = delta_spark.run(DELTA, path=theirs, rows=ROWS, steps=STEPS, settings=SESSIONS[session])
+    steps = [step for step in STEPS if step.get("update") not in BROKEN_THERE.get(session, [])]
+    told = delta_spark.run(DELTA, path=theirs, rows=ROWS, steps=steps, settings=SESSIONS[session])
     with with_settings(spark, SESSIONS[session]):
         mine.write(spark.sql(ROWS).repartition(2, "id"))
-        said = [ours(spark, mine, step) for step in STEPS]
-    for step, their_word, our_word in zip(STEPS, told, said, strict=True):
+        said = [ours(spark, mine, step) for step in steps]
+    for step, their_word, our_word in zip(steps, told, said, strict=True):
         assert (their_word == "done") == (our_word == "done"), f"{step}: Delta {their_word}, ours {our_word}"
     expected = delta_spark.run(READ, path=theirs)
     assert delta_spark.run(READ, path=str(tmp_path / "ours")) == expected
