@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import chdb
 import deltalake
 import duckdb
 import duckdb_extensions
@@ -35,6 +34,7 @@ from lakeseal.testing.crashes import CrashingLedger, Effects
 from lakeseal.testing.faults import Fault, FaultyStore, How
 from lakeseal.testing.history import check_history
 from lakeseal.testing.managed_tables import WRITE, add, append, create, managed_log, metadata, newest, paths
+from oracles.chdb_process import Chdb
 
 
 @pytest.fixture
@@ -228,9 +228,10 @@ def test_rows_of_a_released_table_go_too(serving: LedgerOwner, memory: Store) ->
 class Onlookers(FaultyStore):
     """After every single change of a file, readers that know nothing of owners read the table."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, chdb: Chdb) -> None:
         super().__init__(store)
         self._path = store.uri.removeprefix("file://")
+        self._chdb = chdb
         duckdb_extensions.import_extension("delta")
         self._duck = duckdb.connect()
         self._duck.execute("LOAD delta")
@@ -259,18 +260,23 @@ class Onlookers(FaultyStore):
             return
         version = deltalake.DeltaTable(self._path).version()
         ((by_duckdb,),) = self._duck.execute(f"SELECT count(*) FROM delta_scan('{self._path}')").fetchall()
-        by_chdb = int(chdb.query(f"SELECT count(*) FROM deltaLakeLocal('{self._path}')", "CSV").data())
+        by_chdb = int(self._chdb.query(f"SELECT count(*) FROM deltaLakeLocal('{self._path}')", "CSV"))
         self.moments.append((version, by_duckdb, by_chdb))
 
 
+@pytest.fixture
+def chdb(tmp_path: Path) -> Iterator[Chdb]:
+    with Chdb(tmp_path) as found:
+        yield found
+
+
 def test_readers_that_know_nothing_of_owners_read_the_backfilled_part_at_every_moment(
-    serving: LedgerOwner, local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serving: LedgerOwner, local: Store, chdb: Chdb
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # chdb reads below the working directory only
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": pa.array([1], pa.int64())}), sink)
     data = sink.getvalue().to_pybytes()
-    store = Onlookers(local)
+    store = Onlookers(local, chdb)
     rows_at: list[int] = []
 
     def write(log, owner) -> None:

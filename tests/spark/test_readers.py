@@ -10,7 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import chdb
 import duckdb
 import duckdb_extensions
 import polars
@@ -19,6 +18,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
 from lakeseal import Table
+from oracles.chdb_process import Chdb
 
 pytestmark = pytest.mark.spark
 
@@ -80,9 +80,8 @@ def table(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @pytest.fixture
-def path(table: Table, monkeypatch: pytest.MonkeyPatch) -> str:
+def path(table: Table) -> str:
     path = Path(table.uri.removeprefix("file://"))
-    monkeypatch.chdir(path.parent)  # chdb reads below the working directory only
     return str(path)
 
 
@@ -108,7 +107,8 @@ def by_duckdb(path: str) -> list[dict[str, Any]]:
 def by_chdb(path: str) -> list[dict[str, Any]]:
     """As JSON has no dates and one kind of numbers, these come in a form that can be made what they were."""
     exact = "* REPLACE (toString(price) AS price, toUnixTimestamp64Micro(at) AS at)"
-    answer = chdb.query(f"SELECT {exact} FROM deltaLakeLocal('{path}')", "JSONEachRow").data()
+    with Chdb(Path(path).parent) as chdb:
+        answer = chdb.query(f"SELECT {exact} FROM deltaLakeLocal('{path}')", "JSONEachRow")
     rows = [json.loads(line) for line in answer.splitlines()]
     for row in rows:
         row["id"] = int(row["id"])
