@@ -69,6 +69,9 @@ def fitting_rows(
 
     `source` is the file that `parquet` reads."""
     chunks = parquet.metadata.row_group(group)
+    # A broken column chunk ends the process where the footer is asked for it, and is an error where it is read.
+    paths = [parquet.metadata.schema.column(leaf).path for leaf in leaves]
+    next(parquet.iter_batches(1, row_groups=[group], columns=paths), None)
     rows = max(1, min(rows, chunks.num_rows))
     width, texts, unseen = 0, [], False
     for leaf in leaves:
