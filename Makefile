@@ -1,11 +1,13 @@
 # Every command sets up what it needs first, and does nothing twice.
 #   make demo                     the main job, on embedded defaults
-#   make test ARGS="-k storage"   anything in ARGS goes to pytest
+#   make test ROOM=storage        the tests of one room; without Java where it needs none
+#   make test ARGS="-k lease"     anything in ARGS goes to pytest
 #   make bench ONLY=log-load
 
 PYTHON ?= python3
 ARGS ?=
 ONLY ?=
+ROOM ?=
 
 PY := .venv/bin/python
 # Java, for the commands that start Spark.
@@ -17,7 +19,7 @@ PYTEST := $(RUN) -m pytest
 
 help:
 	@echo "make demo         the main job, on embedded defaults"
-	@echo "make test         the tests (needs PyPI only)"
+	@echo "make test         the tests (needs PyPI only); ROOM=storage for those of one room"
 	@echo "make check        ruff, mypy and the order of the rooms"
 	@echo "make bench        time and memory, beside the peers from PyPI; ONLY=log-load for one"
 	@echo "make stress       the long tests"
@@ -48,15 +50,18 @@ demo: runtime
 # code 5 says that ARGS left no test over in a part. Files are written to memory where there is room: tests kill
 # processes, not machines, so nothing is gained by waiting for a disk. JVMs that live for seconds compile once: without
 # the second compiler and the parallel collector they take a fifth to a third less CPU.
-ROOM := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 { print "/dev/shm" }')
-test: setup
-	@scratch=$$(mktemp -d $(if $(ROOM),-p $(ROOM))); failed=0; \
+SCRATCH := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 { print "/dev/shm" }')
+TESTS := $(if $(ROOM),tests/$(ROOM))
+NEEDS_JAVA := $(if $(ROOM),$(shell grep -rlE "mark\.(spark|own_spark)" tests/$(ROOM) --include=*.py),yes)
+test: $(if $(NEEDS_JAVA),setup,packages)
+	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; \
 	export JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"; \
-	$(PYTEST) -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(ARGS) || [ $$? -eq 5 ] || failed=1; \
-	$(PYTEST) -m "spark and own_spark and not stress and not peers" --basetemp=$$scratch/own $(ARGS) >$$scratch/said 2>&1 & own=$$!; \
-	$(PYTEST) -m "spark and not own_spark and not stress and not peers" --basetemp=$$scratch/shared $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	$(if $(NEEDS_JAVA),$(PYTEST),$(PY) -m pytest) -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	if [ -n "$(NEEDS_JAVA)" ]; then \
+	$(PYTEST) -m "spark and own_spark and not stress and not peers" --basetemp=$$scratch/own $(TESTS) $(ARGS) >$$scratch/said 2>&1 & own=$$!; \
+	$(PYTEST) -m "spark and not own_spark and not stress and not peers" --basetemp=$$scratch/shared $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
 	wait $$own || [ $$? -eq 5 ] || failed=1; \
-	cat $$scratch/said; rm -rf $$scratch; \
+	cat $$scratch/said; fi; rm -rf $$scratch; \
 	exit $$failed
 
 check: packages

@@ -74,10 +74,10 @@ def commit_alone(timer: Timer, others: int) -> dict[str, Any]:
 def claimed_job(repo: Repository, path: str, files: int, timer: Timer) -> None:
     import pyarrow as pa
 
+    from lakeseal.commands.branch_write import BranchWriteCommand, PlannedBranchWrite
+    from lakeseal.jobs.branch_commit_protocol import BranchCommitProtocol
+    from lakeseal.jobs.file_commit_protocol import TaskContext, WrittenFile
     from lakeseal.protocol.arrow import from_arrow
-    from lakeseal.write.branch_commit_protocol import BranchCommitProtocol
-    from lakeseal.write.branch_write import BranchWriteCommand, PlannedBranchWrite
-    from lakeseal.write.file_commit_protocol import TaskContext, WrittenFile
 
     command = BranchWriteCommand(branch="main", path=path, mode="overwrite", partition_by=("k",))
     write = PlannedBranchWrite(repo.store, command, from_arrow(pa.schema({"k": pa.int64(), "v": pa.int64()})))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from harness import Report
 
-    from lakeseal.branches.embedded import EmbeddedBranchStore
+    from lakeseal.branches.embedded.store import EmbeddedBranchStore
 
 PLACES = ("t10", "t30", "t50", "t70", "t90")
 SIZES = {"1,000,000": 1_000_000, "10,000": 10_000, "1": 1}

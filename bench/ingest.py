@@ -102,9 +102,9 @@ def no_news(timer: Timer) -> dict[str, str]:
 
 
 def many(timer: Timer, least: int) -> dict[str, int]:
-    from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, Pipeline, spreading
+    from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, Pipeline, delegation
 
-    spreading.FROM = least
+    delegation.FROM = least
     with _spark() as spark, scratch() as folder:
         datasets = []
         for n in range(200):

@@ -54,6 +54,8 @@ CASES: dict[str, dict[str, int]] = {
     "100 tables, 32 writers": {"tables": 100, "writers": 32, "total": 12_800},
 }
 INSERTS = "one-row inserts"
+_LATER_MS = int(time.time() * 1000) + 600_000
+"""Above that of the commits that make the tables; the same for all writers."""
 
 
 def main(report: Report) -> None:
@@ -198,12 +200,13 @@ def _commit_loop(url: str, home: Path, mine: list[int], count: int, note: Callab
         patience = Patience(Retry())
         for tried in itertools.count(1):
             version = latest[number] + 1
-            info = CommitInfo(operation="WRITE", txn_id=txn_id, in_commit_timestamp=10**13 + version)
-            outcome = owner.commit(version, encode([info, add]), txn_id=txn_id, in_commit_timestamp=10**13 + version)
+            info = CommitInfo(operation="WRITE", txn_id=txn_id, in_commit_timestamp=_LATER_MS + version)
+            outcome = owner.commit(version, encode([info, add]), txn_id=txn_id, in_commit_timestamp=_LATER_MS + version)
             if isinstance(outcome, Committed):
                 latest[number] = version
                 break
-            patience.wait(tried)
+            if not outcome.is_next:
+                patience.wait(tried)
             latest[number] = owner.get_commits(2**62).latest
         note(time.perf_counter() - start)
     yield
@@ -214,7 +217,7 @@ def _transaction_loop(
 ) -> Iterator[None]:
     from lakeseal.commit.owner import OwnedCommits
     from lakeseal.log.delta_log import DeltaLog
-    from lakeseal.testing.managed_tables import append
+    from support.managed_tables import append
 
     (owner,) = _owners(url, home, mine).values()
     log = DeltaLog(owner.store, commit_source=OwnedCommits(owner))
@@ -301,9 +304,7 @@ def _measured(
     notes: str,
     over_http: bool = False,
 ) -> dict[str, int]:
-    import lakeseal.owner.handover
-    import lakeseal.service.client
-    import lakeseal.testing.managed_tables  # noqa: F401  before the forks, so that no writer has to import it
+    import support.managed_tables  # noqa: F401  before the forks, so that no writer has to import it
     from lakeseal.owner.ledger_owner import flush
 
     with ExitStack() as stack:
@@ -353,7 +354,7 @@ def _prepare(url: str, home: Path, tables: int) -> None:
     from lakeseal import ledger
     from lakeseal.owner.ledger_owner import LedgerOwner
     from lakeseal.storage import open_store
-    from lakeseal.testing.managed_tables import create
+    from support.managed_tables import create
 
     endpoint = LedgerOwner(ledger.open(url), batch_size=10)
     for number in range(tables):

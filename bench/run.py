@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -24,7 +25,10 @@ def main() -> None:
     unknown = sorted(set(wanted.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there is {', '.join(BENCHMARKS)}")
-    sys.path.insert(0, str(HERE))
+    # What makes small tables is shared with the tests, also in the processes that measure.
+    shared = [str(HERE), str(HERE.parent / "tests")]
+    sys.path[:0] = shared
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*shared, os.environ.get("PYTHONPATH"))))
     report_class = importlib.import_module("harness").Report
     for name in wanted.names or BENCHMARKS:
         module = importlib.import_module(name.replace("-", "_"))

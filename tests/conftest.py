@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,8 +17,12 @@ from lakeseal.testing.cluster import spark_cluster
 from lakeseal.testing.postgres import postgres_server
 from lakeseal.testing.s3 import S3Server, s3_server
 from oracles.sessions import SESSIONS
+from preloaded.forks import forking
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Processes that tests start share what tests share: `contracts`, `models`, `support`.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "tests"), os.environ.get("PYTHONPATH"))))
 
 # Timing-based checks would make a loaded machine fail; failures must come back the same when run again.
 settings.register_profile(
@@ -60,6 +65,20 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture
+def s3_root(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place of a test's own on S3, whose options are in the environment, so that a URI is all that it takes."""
+    for option, value in s3.storage_options.items():
+        monkeypatch.setenv(f"AWS_{option.removeprefix('aws_').upper()}", value)
+    return s3.uri(uuid.uuid4().hex)
+
+
+@pytest.fixture(params=["local", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place of a test's own, on a disk and on S3."""
+    return str(tmp_path) if request.param == "local" else str(request.getfixturevalue("s3_root"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark session for the whole process. LAKESEAL_SPARK_UI=1 shows its web pages while tests run.
@@ -81,6 +100,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with warnings.catch_warnings(), ExitStack() as stack:
         # A socket to the JVM that py4j leaves to the garbage collector.
         warnings.filterwarnings("ignore", category=ResourceWarning)
+        if os.environ.get("LAKESEAL_HUNT"):
+            stack.enter_context(forking(scratch))  # of use only where many streams are started
         if master == "cluster":
             cluster = stack.enter_context(spark_cluster())
             settings |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}

@@ -35,18 +35,19 @@ from lakeseal.branches.store import (
     Ref,
     Strategy,
 )
+from lakeseal.commands import branch_write
+from lakeseal.commands.branch_write import BranchWriteCommand, metadata_of
+from lakeseal.engines import engine_for, is_spark
 from lakeseal.errors import InvalidArgument, Unsupported
-from lakeseal.formats.file_format import FileFormat
-from lakeseal.formats.tree_reader import TreeReader
-from lakeseal.formats.tree_scan import TreeScan, scan
+from lakeseal.files.file_format import FileFormat
+from lakeseal.files.tree_reader import TreeReader
+from lakeseal.files.tree_scan import TreeScan, scan
+from lakeseal.jobs.branch_commit_protocol import BranchWrite
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.repository_export import ExportReport, export
 from lakeseal.storage import StoreSpec
-from lakeseal.write import branch_write
-from lakeseal.write.branch_job import BranchWrite
-from lakeseal.write.branch_write import BranchWriteCommand, metadata_of
-from lakeseal.write.runner import InProcessRunner, WriteRunner
+from lakeseal.trust import Trust
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,13 +68,15 @@ class Repository:
         uri: str | os.PathLike[str],
         ledger: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        *,
+        trust: Trust | None = None,
     ) -> Repository:
         """A new repository with an empty branch `main`. On local disk the ledger may be left out: it is then a file in
-        the repository."""
+        the repository. `trust` says which places beyond it may be read where entries name them."""
         where = os.fspath(uri)
         if where.startswith(_LAKEFS):
-            return cls(_lakefs().create(where, storage_options=storage_options))
-        return cls(embedded.create(where, ledger=ledger, storage_options=storage_options))
+            return cls(_lakefs().create(where, storage_options=storage_options, trust=trust))
+        return cls(embedded.create(where, ledger=ledger, storage_options=storage_options, trust=trust))
 
     @classmethod
     def open(
@@ -81,11 +84,13 @@ class Repository:
         uri: str | os.PathLike[str],
         ledger: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        *,
+        trust: Trust | None = None,
     ) -> Repository:
         where = os.fspath(uri)
         if where.startswith(_LAKEFS):
-            return cls(_lakefs().open(where, storage_options=storage_options))
-        return cls(embedded.open(where, ledger=ledger, storage_options=storage_options))
+            return cls(_lakefs().open(where, storage_options=storage_options, trust=trust))
+        return cls(embedded.open(where, ledger=ledger, storage_options=storage_options, trust=trust))
 
     @property
     def uri(self) -> str:
@@ -123,7 +128,6 @@ class Repository:
         `checks` see the merge before it counts. With a `job_id` of your own, a write that is tried again happens once.
         An append whose columns have other types than the files that are there is refused, unless `mixed_types`.
         """
-        runner, application = self._runner(data)
         command = BranchWriteCommand(
             branch=branch,
             path=path,
@@ -134,13 +138,13 @@ class Repository:
             message=message,
             metadata=metadata_of(metadata),
             inputs=tuple(self._input(one) for one in inputs),
-            application=application,
+            application=_application(data),
             job_id=job_id,
             max_records_per_file=max_records_per_file,
             target_file_size=target_file_size,
             mixed_types=mixed_types,
         )
-        return branch_write.run(self.store, command, data, runner=runner, checks=checks)
+        return branch_write.run(self.store, command, data, engine=engine_for(data), checks=checks)
 
     def to_arrow(
         self,
@@ -288,17 +292,14 @@ class Repository:
     def _scan(self, ref: str, path: str, schema: Any, format: str | None, header: bool) -> TreeScan:
         return scan(self.store, ref, path, schema=_columns(schema), format=format, header=header)
 
-    def _runner(self, data: Any) -> tuple[WriteRunner, str]:
-        if not type(data).__module__.startswith("pyspark."):
-            return InProcessRunner(), ""
-        from lakeseal.spark.runner import SparkRunner  # pyspark is an extra
-
-        session = data.sparkSession
-        return SparkRunner(session), session.conf.get("spark.app.id", "") or ""
-
     def _input(self, given: str | tuple[str, str]) -> str:
         ref, path = (given, "") if isinstance(given, str) else given
         return f"{self.store.head(ref)}:{path}" if path else self.store.head(ref)
+
+
+def _application(data: Any) -> str:
+    """The id of the Spark application that the data is of; empty if it is of none."""
+    return data.sparkSession.conf.get("spark.app.id", "") or "" if is_spark(data) else ""
 
 
 def _columns(schema: Any) -> StructType | None:
@@ -306,7 +307,7 @@ def _columns(schema: Any) -> StructType | None:
         return schema
     if isinstance(schema, pa.Schema):
         return from_arrow(schema)
-    if type(schema).__module__.startswith("pyspark."):
+    if is_spark(schema):
         from lakeseal.spark.schema import data_schema  # pyspark is an extra
 
         return data_schema(schema)
@@ -319,7 +320,7 @@ def _stored(given: Sequence[Any]) -> tuple[dict[str, Any], ...]:
 
 def _lakefs() -> Any:
     try:
-        return import_module("lakeseal.branches.lakefs")
+        return import_module("lakeseal.branches.lakefs.store")
     except ModuleNotFoundError as error:
         raise Unsupported(
             "This Lakeseal cannot speak to a lakeFS server",

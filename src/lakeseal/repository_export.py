@@ -22,7 +22,7 @@ from msgspec import Struct
 from lakeseal import typed_json
 from lakeseal.branches.store import BranchStore, Entry, entries_of
 from lakeseal.errors import BrokenDataFile, CorruptTable, InvalidArgument, LakesealError, ObjectNotFound, located
-from lakeseal.formats.shape import DIRECTORY
+from lakeseal.files.shape import DIRECTORY
 from lakeseal.storage import Store
 
 MANIFEST = "_manifest.json"

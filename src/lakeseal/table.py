@@ -15,6 +15,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from lakeseal.clock import now_ms
+from lakeseal.commands import vacuum
+from lakeseal.commands.clone import CloneCommand
+from lakeseal.commands.command import Command, NothingToDo, run
+from lakeseal.commands.convert import ConvertCommand
+from lakeseal.commands.delete import DeleteCommand
+from lakeseal.commands.merge.builder import MergeBuilder
+from lakeseal.commands.merge.clauses import MergeCommand
+from lakeseal.commands.merge.command import ArrowMerge, read_source
+from lakeseal.commands.optimize import OptimizeCommand
+from lakeseal.commands.restore import RestoreCommand, difference
+from lakeseal.commands.transactional_write import WriteOptions
+from lakeseal.commands.update import UpdateCommand
+from lakeseal.commands.vacuum import VacuumCommand, VacuumReport
+from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit import alter
 from lakeseal.commit.attempts import Patience, Retry
 from lakeseal.commit.clustering import refuse_lost_columns
@@ -22,7 +37,8 @@ from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.post_commit import PostCommit
 from lakeseal.commit.proposal import Operation
-from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
+from lakeseal.engines import engine_for, engine_of, is_spark
 from lakeseal.errors import (
     AlreadyExists,
     ConcurrentAppendException,
@@ -31,6 +47,8 @@ from lakeseal.errors import (
     InvalidArgument,
     TableNotFound,
 )
+from lakeseal.jobs.engine import Engine
+from lakeseal.jobs.in_process import InProcessEngine
 from lakeseal.log import changes as change_feed
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.cleanup import CleanupReport, clean_up_expired_logs
@@ -50,28 +68,6 @@ from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.trust import Trust
-from lakeseal.write import (
-    clone_command,
-    delete_command,
-    merge_command,
-    optimize_command,
-    restore_command,
-    update_command,
-    vacuum,
-    write_command,
-)
-from lakeseal.write import convert as conversion
-from lakeseal.write.clone_command import CloneCommand
-from lakeseal.write.delete_command import DeleteCommand
-from lakeseal.write.engine import Engine, InProcessEngine
-from lakeseal.write.merge_builder import MergeBuilder
-from lakeseal.write.merge_clauses import MergeCommand
-from lakeseal.write.optimize_command import OptimizeCommand
-from lakeseal.write.restore_command import RestoreCommand, difference
-from lakeseal.write.transactional_write import WriteOptions
-from lakeseal.write.update_command import UpdateCommand
-from lakeseal.write.vacuum import VacuumCommand, VacuumReport
-from lakeseal.write.write_command import NothingToDo, WriteCommand
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -225,13 +221,9 @@ class Table:
                 target_file_size=target_file_size,
             ),
         )
-        engine = engine_for(data)
-
-        def write(route: Route) -> CommitResult | NothingToDo:
-            return write_command.run(command, _begin(route, isolation_level), data, engine=engine, store=self.spec)
-
-        # What can be read only once cannot be written again to where the table went.
-        return self._router.run(write) if _can_be_read_again(data) else write(self._router.route())
+        return self._run(
+            Write(asked=command, data=data), engine_for(data), isolation_level, again=_can_be_read_again(data)
+        )
 
     def delete(
         self,
@@ -243,10 +235,7 @@ class Table:
     ) -> CommitResult | NothingToDo:
         """Delete the rows for which a SQL condition is true; all rows without one."""
         command = DeleteCommand(where=where, user_metadata=user_metadata)
-        engine = _engine(spark)
-        return self._change(
-            lambda txn: delete_command.run(command, txn, engine=engine, store=self.spec), isolation_level
-        )
+        return self._run(command, engine_of(spark), isolation_level)
 
     def update(
         self,
@@ -259,10 +248,7 @@ class Table:
     ) -> CommitResult | NothingToDo:
         """Set columns of the rows that match. `values` are SQL texts over the row as it was, or constants."""
         command = UpdateCommand(values=values, where=where, user_metadata=user_metadata)
-        engine = _engine(spark)
-        return self._change(
-            lambda txn: update_command.run(command, txn, engine=engine, store=self.spec), isolation_level
-        )
+        return self._run(command, engine_of(spark), isolation_level)
 
     def merge(
         self,
@@ -278,18 +264,11 @@ class Table:
         """Change, delete and add rows by a source, a Spark DataFrame or anything that Arrow reads: say what to do by
         clauses, then `execute`. `on` is a SQL condition over `t.…` (this table) and `s.…` (the source)."""
 
-        def run(command: MergeCommand) -> CommitResult | NothingToDo:
-            if _is_spark(source):
-                from lakeseal.spark import merge as spark_merge  # pyspark is an extra
-
-                return self._change(lambda txn: spark_merge.run(command, txn, source, store=self.spec), isolation_level)
-            rows, engine = merge_command.read_source(source), InProcessEngine()
-            return self._change(
-                lambda txn: merge_command.run(command, txn, rows, engine=engine, store=self.spec), isolation_level
-            )
+        def execute(command: MergeCommand) -> CommitResult | NothingToDo:
+            return self._run(_merge_with(source, command), engine_for(source), isolation_level)
 
         names = {"source_alias": source_alias, "target_alias": target_alias}
-        return MergeBuilder(run, on, merge_schema=merge_schema, user_metadata=user_metadata, **names)
+        return MergeBuilder(execute, on, merge_schema=merge_schema, user_metadata=user_metadata, **names)
 
     def optimize(
         self,
@@ -308,10 +287,7 @@ class Table:
             target_file_size=target_file_size,
             user_metadata=user_metadata,
         )
-        engine = _engine(spark)
-        return self._change(
-            lambda txn: optimize_command.run(command, txn, engine=engine, store=self.spec), isolation_level
-        )
+        return self._run(command, engine_of(spark), isolation_level)
 
     def vacuum(
         self, hours: float | None = None, dry_run: bool = False, *, enforce_retention_duration: bool = True
@@ -335,11 +311,8 @@ class Table:
         if version is None and timestamp is None:
             raise InvalidArgument("Say which version, or which moment, to restore")
         target = self.snapshot(version, timestamp)
-        command = RestoreCommand(user_metadata=user_metadata)
-        return self._change(
-            lambda txn: restore_command.run(command, txn, target, store=self._store, outside=self._outside),
-            isolation_level,
-        )
+        command = RestoreCommand(target=target, outside=self._outside, user_metadata=user_metadata)
+        return self._run(command, InProcessEngine(), isolation_level)
 
     def clone(
         self,
@@ -352,7 +325,7 @@ class Table:
     ) -> Table:
         """A new table at `uri` with this one's rows, which are not copied: a shallow clone."""
         table = Table(uri, owner=owner, storage_options=storage_options or self.spec.storage_options)
-        clone_command.run(CloneCommand(), _begin(table._router.route()), self.snapshot(version, timestamp))
+        table._run(CloneCommand(source=self.snapshot(version, timestamp)), InProcessEngine())
         return table
 
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
@@ -464,8 +437,16 @@ class Table:
     def _outside(self, uri: str) -> Store:
         return outside_of(self.spec)(uri)
 
-    def _change(self, run: Callable[[OptimisticTransaction], T], isolation_level: str | None = None) -> T:
-        return self._router.run(lambda route: run(_begin(route, isolation_level)))
+    def _run(
+        self, command: Command, engine: Engine, isolation_level: str | None = None, *, again: bool = True
+    ) -> CommitResult | NothingToDo:
+        """`again`: whether the command may be run once more, should the table have another owner by then; one whose
+        data can be read only once may not."""
+
+        def do(route: Route) -> CommitResult | NothingToDo:
+            return run(command, _begin(route, isolation_level), engine=engine, store=self.spec)
+
+        return self._router.run(do) if again else do(self._router.route())
 
     def _alter(
         self,
@@ -527,9 +508,7 @@ def convert(
     """Make a table of a directory of Parquet files, where they are. `partition_by` names the columns that only the
     directories have, with their types if they are not strings."""
     table = Table(uri, storage_options=storage_options)
-    conversion.convert(
-        _begin(table._router.route()), table._store, partition_by=partition_by, properties=properties or {}
-    )
+    table._run(ConvertCommand(partition_by=partition_by, properties=properties or {}), InProcessEngine())
     return table
 
 
@@ -550,21 +529,16 @@ def _begin(route: Route, isolation_level: str | None = None) -> OptimisticTransa
     )
 
 
+def _merge_with(source: Any, command: MergeCommand) -> Command:
+    if not is_spark(source):
+        return ArrowMerge(asked=command, source=read_source(source))
+    from lakeseal.spark.merge import SparkMerge  # pyspark is an extra
+
+    return SparkMerge(asked=command, source=source)
+
+
 def _can_be_read_again(data: Any) -> bool:
-    return _is_spark(data) or isinstance(data, pa.Table | pa.RecordBatch) or hasattr(data, "scanner")
-
-
-def engine_for(data: Any) -> Engine:
-    """Who writes such data: for a DataFrame its own session, which decides what its values become."""
-    return _engine(data.sparkSession if _is_spark(data) else None)
-
-
-def _engine(spark: SparkSession | None) -> Engine:
-    if spark is None:
-        return InProcessEngine()
-    from lakeseal.spark.engine import SparkEngine  # pyspark is an extra
-
-    return SparkEngine(spark)
+    return is_spark(data) or isinstance(data, pa.Table | pa.RecordBatch) or hasattr(data, "scanner")
 
 
 def _schema(schema: Any) -> StructType:
@@ -572,15 +546,11 @@ def _schema(schema: Any) -> StructType:
         return schema
     if isinstance(schema, pa.Schema):
         return from_arrow(schema)
-    if _is_spark(schema):
+    if is_spark(schema):
         from lakeseal.spark.schema import from_spark  # pyspark is an extra
 
         return from_spark(schema)
     raise InvalidArgument(f"A {type(schema).__name__} is not a schema", hint="Give a pyarrow or a Spark schema")
-
-
-def _is_spark(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "pyspark"
 
 
 def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:

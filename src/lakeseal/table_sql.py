@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from lakeseal.commands.command import NothingToDo
+from lakeseal.commands.merge.builder import MergeBuilder
 from lakeseal.commit.transaction import CommitResult
 from lakeseal.spark import sql as statements
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.sql_qualifiers import unqualified
 from lakeseal.table import Table
-from lakeseal.write.merge_builder import MergeBuilder
-from lakeseal.write.write_command import NothingToDo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

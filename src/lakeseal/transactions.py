@@ -22,8 +22,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeseal.commands.command import NothingToDo, run
+from lakeseal.commands.transactional_write import WriteOptions
+from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.transaction import CommitResult
+from lakeseal.engines import engine_for
 from lakeseal.errors import InvalidArgument
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
@@ -32,10 +36,7 @@ from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.snapshots import snapshots as snapshots_of
 from lakeseal.owner.transaction import JoinedTransaction, Transaction, TransactionResult
 from lakeseal.storage import StoreSpec
-from lakeseal.table import HOOKS, Owner, Table, engine_for, outside_of
-from lakeseal.write import write_command
-from lakeseal.write.transactional_write import WriteOptions
-from lakeseal.write.write_command import NothingToDo, WriteCommand
+from lakeseal.table import HOOKS, Owner, Table, outside_of
 
 Location = str | os.PathLike[str] | Table
 
@@ -81,7 +82,7 @@ class TablePart:
             user_metadata=user_metadata,
             options=WriteOptions(merge_schema=merge_schema),
         )
-        return write_command.run(command, self._txn, data, engine=engine_for(data), store=self._spec)
+        return run(Write(asked=command, data=data), self._txn, engine=engine_for(data), store=self._spec)
 
     def _seen(self) -> Snapshot:
         assert self._txn.snapshot is not None, "a part of a transaction is of a table that is there"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lakeseal.branches import embedded
-from lakeseal.branches.embedded import EmbeddedBranchStore
-from lakeseal.branches.ranges import Shape
+from lakeseal.branches.embedded.store import EmbeddedBranchStore
+from lakeseal.branches.tree.ranges import TreeShape
 from lakeseal.ledger import Ledger
 from lakeseal.ledger import open as open_ledger
 
-TINY = Shape(cut=4, longest=7, node_cut=3, node_longest=5)
+TINY = TreeShape(cut=4, longest=7, node_cut=3, node_longest=5)
 """So that a handful of files already makes several ranges, and some more make nodes."""
 
 

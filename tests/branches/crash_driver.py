@@ -10,19 +10,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from contracts.branch_contract import content, run_job, write
 from lakeseal import ledger
 from lakeseal.branches import embedded
-from lakeseal.branches.embedded import EmbeddedBranchStore
-from lakeseal.branches.ranges import Shape
-from lakeseal.branches.tree_writer import TreeWriter
+from lakeseal.branches.embedded.store import EmbeddedBranchStore
+from lakeseal.branches.tree.ranges import TreeShape
+from lakeseal.branches.tree.writer import TreeWriter
 from lakeseal.branches.values import Changes, Job
 from lakeseal.errors import AlreadyExists, HistoryExpired, RepositoryNotFound
 from lakeseal.storage import open_store
-from lakeseal.testing.branch_contract import content, run_job, write
-from lakeseal.testing.crash_runs import crash_everywhere
-from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects
+from support.crash_runs import crash_everywhere
+from support.crashes import CrashingLedger, CrashingStore, Effects
 
-SHAPE = Shape(cut=3, longest=5, node_cut=2, node_longest=2)
+SHAPE = TreeShape(cut=3, longest=5, node_cut=2, node_longest=2)
 TreeWriter.largest = 2_000
 """So that commits have further files."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import threading
 
+from contracts.branch_contract import run_job
 from lakeseal.branches import embedded
 from lakeseal.branches.values import HeadMoved
-from lakeseal.testing.branch_contract import run_job
 
 
 def main(ledger: str, place: str, name: str, rounds: str, threads: str) -> None:

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from contracts.branch_contract import content
 from lakeseal.branches.checks import (
     AllowedPaths,
     FileNames,
@@ -15,10 +16,9 @@ from lakeseal.branches.checks import (
     rule_to_json,
     rules_from_json,
 )
-from lakeseal.branches.embedded import EmbeddedBranchStore
+from lakeseal.branches.embedded.store import EmbeddedBranchStore
 from lakeseal.branches.values import Changes
 from lakeseal.errors import CheckRefused, InvalidArgument, InvalidExpression
-from lakeseal.testing.branch_contract import content
 
 
 def parquet(**columns: list[object]) -> bytes:

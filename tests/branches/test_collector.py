@@ -9,20 +9,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lakeseal.branches import collector, embedded
-from lakeseal.branches.embedded import EmbeddedBranchStore
-from lakeseal.branches.ranges import Shape
-from lakeseal.branches.tree_writer import TreeWriter
+from contracts.branch_contract import checksum, content, run_job, write
+from lakeseal.branches import embedded
+from lakeseal.branches.embedded import collector
+from lakeseal.branches.embedded.store import EmbeddedBranchStore
+from lakeseal.branches.tree.ranges import TreeShape
+from lakeseal.branches.tree.writer import TreeWriter
 from lakeseal.branches.values import Changes, Commit, Entry
 from lakeseal.errors import Collected, HistoryExpired, InvalidArgument, RefNotFound, UnsafePath
 from lakeseal.ledger import Ledger
 from lakeseal.storage import open_store
-from lakeseal.testing.branch_contract import checksum, content, run_job, write
-from lakeseal.testing.crashes import CrashingStore, Effects
+from support.crashes import CrashingStore, Effects
 
 T = TypeVar("T")
 
-TINY = Shape(cut=3, longest=5, node_cut=2, node_longest=2)
+TINY = TreeShape(cut=3, longest=5, node_cut=2, node_longest=2)
 
 
 def keys(repo: EmbeddedBranchStore, prefix: str) -> set[str]:

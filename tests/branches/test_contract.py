@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from contracts.branch_contract import BranchStoreContract
 from lakeseal.branches import embedded
-from lakeseal.branches.embedded import EmbeddedBranchStore
-from lakeseal.branches.ranges import Shape
+from lakeseal.branches.embedded.store import EmbeddedBranchStore
 from lakeseal.branches.store import BranchStore
-from lakeseal.testing.branch_contract import BranchStoreContract
+from lakeseal.branches.tree.ranges import TreeShape
 
-TINY = Shape(cut=2, longest=3, node_cut=2, node_longest=2)
+TINY = TreeShape(cut=2, longest=3, node_cut=2, node_longest=2)
 
 
 class TestEmbedded(BranchStoreContract):

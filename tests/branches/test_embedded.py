@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from contracts.branch_contract import content, run_job
 from lakeseal import ledger
 from lakeseal.branches import embedded
 from lakeseal.branches.checks import MaxRemoved, rule_to_json
-from lakeseal.branches.embedded import EmbeddedBranchStore
-from lakeseal.branches.ranges import Shape
+from lakeseal.branches.embedded.store import EmbeddedBranchStore
 from lakeseal.branches.store import MergeProposal
+from lakeseal.branches.tree.ranges import TreeShape
 from lakeseal.branches.values import ENTRIES, Changes, Commit, Entry, MergeResult, Protection, entry_table
 from lakeseal.errors import (
     AlreadyExists,
@@ -30,7 +31,6 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger import Ledger, Tx
 from lakeseal.storage import open_store
-from lakeseal.testing.branch_contract import content, run_job
 from lakeseal.testing.faults import Fault, FaultyStore, How
 
 Keep = Callable[[EmbeddedBranchStore], EmbeddedBranchStore]
@@ -421,7 +421,7 @@ def test_a_merge_reads_and_writes_the_ranges_that_changed_and_no_others(repo: Em
 def test_a_merge_of_changes_all_over_makes_no_more_calls_in_a_large_tree_nor_for_many_ranges(
     memory_ledger: Ledger,
 ) -> None:
-    shape = Shape(cut=16, longest=80, node_cut=8, node_longest=32)
+    shape = TreeShape(cut=16, longest=80, node_cut=8, node_longest=32)
     for files, changed in ((300, 10), (6_000, 10), (6_000, 400)):
         uri = f"memory://{uuid.uuid4().hex}/repo"
         repo = embedded.create(uri, ledger=memory_ledger, shape=shape)

@@ -6,11 +6,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeseal.branches.history import History
-from lakeseal.branches.pieces import Pieces
-from lakeseal.branches.ranges import Shape
-from lakeseal.branches.tree import TreeFiles
-from lakeseal.branches.tree_writer import TreeWriter
+from lakeseal.branches.tree.blocks import Blocks
+from lakeseal.branches.tree.history import CommitHistory
+from lakeseal.branches.tree.ranges import TreeShape
+from lakeseal.branches.tree.tree import TreeFiles
+from lakeseal.branches.tree.writer import TreeWriter
 from lakeseal.branches.values import Commit
 
 
@@ -27,11 +27,11 @@ class Bytes:
         return pa.BufferReader(self.values[key])
 
 
-def grown(shape: list[tuple[int, ...]], times: list[int]) -> tuple[History, list[Commit]]:
+def grown(shape: list[tuple[int, ...]], times: list[int]) -> tuple[CommitHistory, list[Commit]]:
     """Each commit has parents among those before it, by number counted back."""
     store: Any = Bytes()
-    files = TreeFiles(Pieces(store), Shape())
-    history = History(files.pieces)
+    files = TreeFiles(Blocks(store), TreeShape())
+    history = CommitHistory(files.blocks)
     commits: list[Commit] = []
     for parents, time in zip(shape, times, strict=False):
         numbers = {len(commits) - 1 - back % len(commits) for back in parents if commits}
@@ -39,7 +39,7 @@ def grown(shape: list[tuple[int, ...]], times: list[int]) -> tuple[History, list
         with TreeWriter(files) as writer:
             put = history.put(writer, parents=chosen, tree="t", entries=0, message="", metadata={}, now_ms=time)
         commits.append(put)
-    return History(Pieces(store)), commits
+    return CommitHistory(Blocks(store)), commits
 
 
 def ancestors(commits: dict[str, Commit], start: str) -> set[str]:

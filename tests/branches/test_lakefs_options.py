@@ -8,9 +8,9 @@ import pytest
 
 from lakeseal import Repository
 from lakeseal.branches import lakefs
-from lakeseal.branches.lakefs_ground import change_tables
-from lakeseal.branches.lakefs_jobs import branch_name
-from lakeseal.branches.lakefs_options import Options
+from lakeseal.branches.lakefs.jobs import branch_name
+from lakeseal.branches.lakefs.options import Options
+from lakeseal.branches.lakefs.repository import change_tables
 from lakeseal.branches.values import Change, ChangeKind, Entry, changes_of
 from lakeseal.errors import InvalidArgument, InvalidUri, StorageUnavailable
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakeseal.branches import diff, merge
-from lakeseal.branches.editor import Editor, Tally
-from lakeseal.branches.edits import EditStream, prepared
-from lakeseal.branches.merge import Sides
-from lakeseal.branches.pieces import Pieces
-from lakeseal.branches.ranges import Shape
-from lakeseal.branches.tree import Rows, TreeFiles, same
-from lakeseal.branches.tree_writer import TreeWriter
+from lakeseal.branches.tree import diff, merge
+from lakeseal.branches.tree.blocks import Blocks
+from lakeseal.branches.tree.editor import Editor, Tally
+from lakeseal.branches.tree.edits import EditStream, prepared
+from lakeseal.branches.tree.merge import Sides
+from lakeseal.branches.tree.ranges import TreeShape
+from lakeseal.branches.tree.tree import Rows, TreeFiles, same
+from lakeseal.branches.tree.writer import TreeWriter
 from lakeseal.branches.values import Changes, Commit, Entry, changes_of, entries_of
 from lakeseal.errors import ObjectNotFound
 
@@ -39,10 +39,10 @@ edits = st.tuples(
 )
 shapes = st.sampled_from(
     [
-        Shape(cut=3, longest=4, node_cut=2, node_longest=2),
-        Shape(cut=2, longest=50, node_cut=3, node_longest=4),
-        Shape(cut=10_000, longest=3, node_cut=2, node_longest=3),
-        Shape(),
+        TreeShape(cut=3, longest=4, node_cut=2, node_longest=2),
+        TreeShape(cut=2, longest=50, node_cut=3, node_longest=4),
+        TreeShape(cut=10_000, longest=3, node_cut=2, node_longest=3),
+        TreeShape(),
     ]
 )
 
@@ -80,9 +80,9 @@ class Bytes:
 
 
 class Trees:
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TreeShape) -> None:
         self.store: Any = Bytes()
-        self.files = TreeFiles(Pieces(self.store), shape)
+        self.files = TreeFiles(Blocks(self.store), shape)
         self.there: dict[str, Rows] = {}
 
     def of(self, files: Files) -> Rows:
@@ -139,7 +139,7 @@ def kinds(before: Files, after: Files) -> dict[str, str]:
     }
 
 
-def check_edit(shape: Shape, start: Files, steps: list[tuple[list[str], list[str], Files]]) -> None:
+def check_edit(shape: TreeShape, start: Files, steps: list[tuple[list[str], list[str], Files]]) -> None:
     trees = Trees(shape)
     model, rows = start, trees.of(start)
     for edit in steps:
@@ -180,7 +180,7 @@ def job_commit(name: str, directories: Iterable[str]) -> Commit:
 
 
 def check_merge(
-    shape: Shape,
+    shape: TreeShape,
     base: Files,
     source_edit: tuple[list[str], list[str], Files],
     dest_edit: tuple[list[str], list[str], Files],
@@ -228,7 +228,7 @@ def check_merge(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(shapes, files, st.lists(edits, min_size=1, max_size=3))
 def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_how_they_came_about(
-    shape: Shape, start: Files, steps: list[tuple[list[str], list[str], Files]]
+    shape: TreeShape, start: Files, steps: list[tuple[list[str], list[str], Files]]
 ) -> None:
     check_edit(shape, start, steps)
 
@@ -236,7 +236,7 @@ def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_h
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(shapes, files, edits, edits, st.booleans())
 def test_a_merge_equals_the_naive_one_of_dictionaries(
-    shape: Shape,
+    shape: TreeShape,
     base: Files,
     source: tuple[list[str], list[str], Files],
     dest: tuple[list[str], list[str], Files],
@@ -249,7 +249,7 @@ def test_a_merge_equals_the_naive_one_of_dictionaries(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3_000)
 @given(shapes, files, edits, edits, st.booleans())
 def test_thousands_of_merges_equal_the_naive_ones_of_dictionaries(
-    shape: Shape,
+    shape: TreeShape,
     base: Files,
     source: tuple[list[str], list[str], Files],
     dest: tuple[list[str], list[str], Files],

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from contracts.branch_contract import content
 from lakeseal.branches import embedded
-from lakeseal.testing.branch_contract import content
 
 HERE = Path(__file__).parent
 

@@ -50,10 +50,10 @@ HOLDING = """
     from lakeseal.ingest.turn import HeldTurn
     pipeline = Pipeline.from_yaml(sys.argv[1])
     books = pipeline._records.books()
-    held = HeldTurn(books.leases, pipeline.name, "the-run-that-dies", 3600)
-    books.runs.begin(pipeline.name, "the-run-that-dies", held.epoch)
-    print("held", flush=True)
-    time.sleep(600)
+    with HeldTurn(books.leases, pipeline.name, "the-run-that-dies", 3600) as held:
+        books.runs.begin(pipeline.name, "the-run-that-dies", held.epoch)
+        print("held", flush=True)
+        time.sleep(600)
 """
 
 
@@ -73,6 +73,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
+@pytest.mark.field_bug(37)
 def test_a_run_that_was_killed_is_taken_over_at_once(file: Path, tmp_path: Path) -> None:
     process = holding(file)
     try:
@@ -165,6 +166,7 @@ def test_who_is_gone_is_told_by_machine_process_and_start() -> None:
     assert is_gone(f"host, process {int(ended.stdout)}@{_machine()}-12345, run r")
 
 
+@pytest.mark.field_bug(26)
 def test_a_lease_is_taken_over_only_from_the_holder_that_is_gone(tmp_path: Path) -> None:
     with ledgers.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
         book = LedgerBooks(ledger).leases

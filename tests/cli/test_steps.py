@@ -11,7 +11,7 @@ from lakeseal.steps import leases
 from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.ledger_store import LedgerStepStore
 from lakeseal.storage import open_store
-from lakeseal.testing.published_rows import STORE, URN, Place, World
+from support.published_rows import STORE, URN, Place, World
 
 Run = Callable[..., Any]
 

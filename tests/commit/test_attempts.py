@@ -35,7 +35,7 @@ from lakeseal.protocol.actions import AddFile, Metadata, RemoveFile
 from lakeseal.protocol.paths import commit_path
 from lakeseal.storage import Store
 from lakeseal.testing.faults import Fault, FaultyStore, How
-from lakeseal.testing.history import check_history
+from models.history import check_history
 
 SCHEMA = (
     '{"type":"struct","fields":[{"name":"p","type":"integer","nullable":true,"metadata":{}},'
@@ -299,6 +299,7 @@ def test_field_bug_2_a_commit_that_landed_while_nobody_answered_is_reported_as_l
     check_history(memory, {result.txn_id: 1})
 
 
+@pytest.mark.field_bug(4)
 def test_an_outcome_that_stays_unknown_is_an_error_that_says_how_to_find_out(memory: Store) -> None:
     create(memory)
     faulty = FaultyStore(

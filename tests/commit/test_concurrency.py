@@ -17,7 +17,7 @@ from lakeseal.protocol.actions import AddFile, Metadata
 from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import CRASHED, Fault, FaultyStore, How
-from lakeseal.testing.history import check_history
+from models.history import check_history
 
 SCHEMA = '{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}'
 WRITER = Path(__file__).with_name("writer.py")

@@ -7,18 +7,19 @@ import uuid
 
 import pytest
 
+from contracts.owner_contract import CommitOwnerContract, OwnedTable
 from lakeseal.commit.maintenance import Maintenance
-from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, OwnedCommits
+from lakeseal.commit.owner import Commits, Committed, Conflict, Outcome, OwnedCommits
 from lakeseal.commit.post_commit import flush
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import VersionNotFound
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.protocol.actions import AddFile, Metadata
 from lakeseal.protocol.paths import checkpoint_path, commit_path, staged_commit_path
 from lakeseal.storage import Store
-from lakeseal.testing.history import check_history
-from lakeseal.testing.owner_contract import CommitOwnerContract, OwnedTable
+from models.history import check_history
 
 SCHEMA = '{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}'
 WRITE = Operation(name="WRITE")
@@ -30,7 +31,7 @@ class StagedOwner:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._commits: list[Commit] = []
+        self._commits: list[RatifiedCommit] = []
         self._backfilled = 0
 
     def commit(self, version: int, data: bytes, *, txn_id: str, in_commit_timestamp: int | None = None) -> Outcome:
@@ -42,7 +43,7 @@ class StagedOwner:
                 return Committed(commit=taken) if taken.txn_id == txn_id else Conflict(version=version)
             if version > len(self._commits):
                 raise VersionNotFound(f"Version {version - 1} is not ratified", version=version - 1)
-            commit = Commit(version=version, key=key, txn_id=txn_id, in_commit_timestamp=in_commit_timestamp)
+            commit = RatifiedCommit(version=version, key=key, txn_id=txn_id, in_commit_timestamp=in_commit_timestamp)
             self._commits.append(commit)
             return Committed(commit=commit)
 

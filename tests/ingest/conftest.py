@@ -1,62 +1,81 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, Pipeline, TableTarget
+from lakeseal.storage import Store, open_store
 from lakeseal.table import Table
+from lakeseal.testing.s3 import S3Server
 
 
 class Lake:
-    """A folder with landing directories, targets and a ledger."""
+    """A folder with a ledger, and landing directories and targets in it or in another store."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, root: str | None = None, storage_options: dict[str, str] | None = None) -> None:
         self.place = place
+        self.root = root or str(place)
+        """Of landing directories and targets."""
+        self.storage_options = storage_options or {}
         self.ledger = f"sqlite:///{place}/ledger.db"
         self.owner = "ledger"
         """Of tables that do not say."""
 
     def land(self, name: str, rows: Iterable[dict[str, Any] | str], folder: str = "landing") -> Path:
-        """A file of JSON lines; texts go there as they are."""
-        file = self.place / folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
+        """A file of JSON lines; texts go there as they are. Its path, where it is one of this disk."""
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-        file.write_text("".join(f"{line}\n" for line in lines))
-        return file
+        self.store(folder).put(name, "".join(f"{line}\n" for line in lines).encode())
+        return self.place / folder / name
 
     def files(self, folder: str = "landing", schema: str = "id long, name string", **options: Any) -> FilesSource:
-        (self.place / folder).mkdir(parents=True, exist_ok=True)
-        return FilesSource(path=str(self.place / folder), format="json", schema=schema, **options)
+        if not self.storage_options:
+            (self.place / folder).mkdir(parents=True, exist_ok=True)
+        where = {"path": f"{self.root}/{folder}", "storage_options": self.storage_options}
+        return FilesSource(**{**where, "format": "json", "schema": schema, **options})
 
     def to_table(self, name: str = "t", **options: Any) -> TableTarget:
-        return TableTarget(**{"uri": str(self.place / name), "owner": self.owner, **options})
+        where = {"uri": f"{self.root}/{name}", "storage_options": self.storage_options}
+        return TableTarget(**{**where, "owner": self.owner, **options})
 
     def to_directory(self, name: str = "d", **options: Any) -> DirectoryTarget:
-        return DirectoryTarget(path=str(self.place / name), **options)
+        return DirectoryTarget(**{"path": f"{self.root}/{name}", "storage_options": self.storage_options, **options})
 
     def pipeline(self, *datasets: Dataset, **options: Any) -> Pipeline:
         return Pipeline(**{"name": "test", "ledger": self.ledger, "datasets": datasets, **options})
 
-    def table(self, name: str = "t") -> Table:
-        return Table(self.place / name, owner=self.ledger)
+    def table(self, name: str = "t", *, owner: bool = True) -> Table:
+        return Table(f"{self.root}/{name}", self.ledger if owner else None, self.storage_options)
+
+    def store(self, name: str = "t") -> Store:
+        return open_store(f"{self.root}/{name}", self.storage_options)
 
     def ids(self, name: str = "t") -> Counter[int | None]:
         """Of a table or a directory."""
-        if (self.place / name / "_delta_log").exists():
+        store = self.store(name)
+        if store.list_keys("_delta_log/"):
             return Counter(self.table(name).to_arrow()["id"].to_pylist())
-        if not any((self.place / name).rglob("part-*")):
-            return Counter()
-        return Counter(ds.dataset(self.place / name, format="parquet").to_table()["id"].to_pylist())
+        parts = [meta.key for meta in store.list(recursive=True) if meta.key.rpartition("/")[2].startswith("part-")]
+        return Counter(value for key in parts for value in pq.read_table(store.open_read(key))["id"].to_pylist())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """In modules that say `ON_S3`, all but the ledger is on S3 too."""
+    if "lake" in metafunc.fixturenames and getattr(metafunc.module, "ON_S3", False):
+        metafunc.parametrize("lake", ["local", "s3"], indirect=True)
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    if getattr(request, "param", "local") == "s3":
+        s3: S3Server = request.getfixturevalue("s3")
+        return Lake(tmp_path, s3.uri(uuid.uuid4().hex), s3.storage_options)
     return Lake(tmp_path)
 
 

@@ -26,12 +26,12 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, KafkaSource, Pipeline, TableTarget, spreading
+from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, KafkaSource, Pipeline, TableTarget, delegation
 from lakeseal.ledger import Ledger, open
 from lakeseal.ledger.schema import leases
 from lakeseal.storage import LocalStore
 from lakeseal.table import Table
-from lakeseal.testing.crashes import Effects, When
+from support.crashes import Effects, When
 
 ROWS = 5
 
@@ -156,8 +156,8 @@ def main() -> None:
     place, address, topic, every, randomly = Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6])
     messages = json.loads(sys.argv[6])
     kills = 0
-    for way, least in {"driver": spreading.FROM, "tasks": 1}.items():
-        spreading.FROM = least
+    for way, least in {"driver": delegation.FROM, "tasks": 1}.items():
+        delegation.FROM = least
         for when in When:
             kills += kill_at_effects(place / f"{way}-{when.name}", address, topic, every, when, messages)
         for number in range(randomly):

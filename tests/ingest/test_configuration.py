@@ -8,10 +8,12 @@ import pytest
 import yaml
 
 from lakeseal.errors import InvalidArgument
+from lakeseal.expr.schema_text import parse_schema
 from lakeseal.ingest import Dataset, Pipeline, Source
-from lakeseal.ingest.json_schema import pipeline_schema
-from lakeseal.ingest.schema_text import parse_schema
-from lakeseal.ingest.yaml_file import parse_pipeline
+from lakeseal.ingest.config import DirectoryTarget, TableTarget
+from lakeseal.ingest.sources.files import FilesSource
+from lakeseal.ingest.targets import place_of
+from lakeseal.ingest.yaml_file import parse_pipeline, pipeline_schema
 
 CLICKS = """\
 name: clicks
@@ -134,3 +136,18 @@ def test_a_schema_says_what_may_be_null_and_what_it_means() -> None:
     field = parse_schema("id long NOT NULL COMMENT 'the key'").fields[0]
     assert not field.nullable
     assert field.metadata == {"comment": "the key"}
+
+
+def test_what_travels_to_tasks_names_places_absolutely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks work in another directory than the driver: a relative place would be another one there."""
+    monkeypatch.chdir(tmp_path)
+    source = FilesSource(path="landing", format="json", schema="id long")
+    for target in (TableTarget(uri="lake/t"), DirectoryTarget(path="lake/t")):
+        placed = Dataset(name="d", source=source, target=target).by_absolute_uris()
+        monkeypatch.chdir(tmp_path.parent)
+        assert place_of(placed.target) == f"file://{tmp_path}/lake/t"
+        assert placed.errors_uri == f"file://{tmp_path}/lake/t_errors"
+        assert placed.by_absolute_uris() == placed
+        monkeypatch.chdir(tmp_path)
+    named = Dataset(name="d", source=source, target=TableTarget(uri="s3://b/t"), error_table="e").by_absolute_uris()
+    assert (place_of(named.target), named.errors_uri) == ("s3://b/t", f"file://{tmp_path}/e")

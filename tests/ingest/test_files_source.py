@@ -11,7 +11,7 @@ import pytest
 
 from lakeseal.errors import BadRecord, InvalidArgument, SchemaMismatch, SourceChanged, SourceNotFound
 from lakeseal.ingest import FilesSource
-from lakeseal.ingest.file_formats import CsvOptions
+from lakeseal.ingest.sources.files import CsvOptions
 
 
 def read(source: FilesSource, marks: dict[str, Any] | None = None) -> tuple[list[dict[str, Any]], list[Any]]:

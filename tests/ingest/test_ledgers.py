@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lakeseal.cli import main
-from lakeseal.commit.transaction import now_ms
+from lakeseal.clock import now_ms
 from lakeseal.errors import InvalidArgument, LeaseHeld, NotAllowed, NotAuthenticated
 from lakeseal.ingest import Dataset, Pipeline, Retries
 from lakeseal.service import tokens
@@ -19,7 +19,7 @@ from lakeseal.service.access import Grant
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.service import Service
 from lakeseal.steps.leases import Leases, of_pipeline
-from lakeseal.testing.proxy import Fault, Request, faulty_proxy
+from lakeseal.testing.proxy import ProxyFault, Request, faulty_proxy
 from lakeseal.testing.service import service_inside
 
 
@@ -102,10 +102,10 @@ def test_a_service_whose_every_call_loses_an_answer_once_still_gets_each_row_onc
     url, service = serving
     asked: set[str] = set()
 
-    def lose_first(request: Request) -> Fault | None:
+    def lose_first(request: Request) -> ProxyFault | None:
         is_first = request.path not in asked
         asked.add(request.path)
-        return Fault.LOSE_REPLY if is_first else None
+        return ProxyFault.LOSE_REPLY if is_first else None
 
     with faulty_proxy(url, lose_first) as proxy:
         pipeline = every_target(lake, ledger=proxy.endpoint, token=token(service, "writer"))

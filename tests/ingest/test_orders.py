@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.ingest.orders import orders, tasks
-from lakeseal.ingest.source import WorkUnit
+from lakeseal.ingest.sources.source import WorkUnit
 
 UNITS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 10**9)), min_size=1, max_size=40)
 LIMITS = {"task_bytes": 128 * 2**20, "parallel": 8}

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from lakeseal.ingest import Check, Dataset, KafkaSource, Pipeline, Retries, spreading
+from lakeseal.ingest import Check, Dataset, KafkaSource, Pipeline, Retries, delegation
 
 pytestmark = pytest.mark.spark
 
@@ -90,8 +90,17 @@ QUERIES = {
     "whole rows": ("SELECT DISTINCT * FROM input", False),
     "groups": ("SELECT max(id) AS id, name FROM input GROUP BY name", False),
     "one group": ("SELECT max(id) AS id FROM input", False),
-    "two inputs": ("SELECT id, name FROM input UNION ALL SELECT id, name FROM input", False),
-    "a query in it": ("SELECT id, name FROM (SELECT * FROM input)", False),
+    "two inputs": ("SELECT id, name FROM input UNION ALL SELECT id + 10, name FROM input", True),
+    "two inputs as one": ("SELECT id, name FROM input UNION SELECT id, name FROM input", False),
+    "a query in it": ("SELECT id, name FROM (SELECT * FROM input)", True),
+    "a query before it": ("WITH a AS (SELECT *, id + 1 AS more FROM input) SELECT name, more AS id FROM a", True),
+    "groups before it": ("WITH a AS (SELECT max(id) AS id FROM input) SELECT id FROM a", False),
+    "a query in its condition": ("SELECT id, name FROM input WHERE id IN (SELECT id FROM input)", False),
+    "two with an origin": (
+        "SELECT a.id, b.name FROM (SELECT * FROM input) a JOIN (SELECT * FROM input) b USING (id)",
+        False,
+    ),
+    "places of columns": ("SELECT name, id FROM input ORDER BY 1 LIMIT 2", False),
 }
 
 
@@ -112,6 +121,7 @@ def test_rows_that_a_rule_sets_aside_keep_their_origin_behind_a_transform(lake: 
         found = lake.table(f"t{n}_errors").to_arrow()
         origins = {"1.json", "2.json"} if is_kept else {""}
         assert set(found["partition"].to_pylist()) == origins, what
+        assert all(("not known" in reason) is not is_kept for reason in found["reason"].to_pylist()), what
         assert not any("__lakeseal" in record for record in found["record"].to_pylist())
     by_record = lake.table("none_errors").to_arrow()
     assert {row["record"]: row["partition"] for row in by_record.to_pylist()} == {
@@ -211,7 +221,7 @@ def test_workers_killed_at_random_moments_cost_no_row(
     lake: Any, spark: Any, broker: Any, publishes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if publishes == "tasks":
-        monkeypatch.setattr(spreading, "FROM", 1)
+        monkeypatch.setattr(delegation, "FROM", 1)
     topic = f"killed-workers-of-{publishes}"
     broker.create_topic(topic, 2)
     patient = Retries(times=10, first_pause_seconds=0.05)

@@ -23,11 +23,11 @@ from alembic.script import ScriptDirectory
 from lakeseal import ledger
 from lakeseal.errors import NewerLedger
 from lakeseal.ledger import Ledger
-from lakeseal.ledger.engine import Backend, Kind
+from lakeseal.ledger.backend import Backend, TransactionKind
 from lakeseal.ledger.migrate import SCRIPTS, migrate
-from lakeseal.ledger.postgres import PostgresBackend
+from lakeseal.ledger.postgres.backend import PostgresBackend
 from lakeseal.ledger.schema import HEAD, VERSION_TABLE, metadata, stores
-from lakeseal.ledger.sqlite import SqliteBackend
+from lakeseal.ledger.sqlite.backend import SqliteBackend
 from lakeseal.ledger.url import parse
 
 RELEASED = Path(__file__).parent / "released"
@@ -60,7 +60,7 @@ def load(url: str, version: str) -> None:
 
 def content(url: str) -> dict[str, list[dict[str, object]]]:
     """Everything that is stored, as the database sees it."""
-    with backend_at(url) as backend, backend.transaction(Kind.READ) as connection:
+    with backend_at(url) as backend, backend.transaction(TransactionKind.READ) as connection:
         found = sa.MetaData()
         found.reflect(connection)
         return {
@@ -71,7 +71,7 @@ def content(url: str) -> dict[str, list[dict[str, object]]]:
 
 
 def differences(url: str) -> list[object]:
-    with backend_at(url) as backend, backend.transaction(Kind.READ) as connection:
+    with backend_at(url) as backend, backend.transaction(TransactionKind.READ) as connection:
         # By the text of the DDL: Alembic takes a type of ours for another than the one that it stands for.
         def differs(_context: object, _found: object, _column: object, found: Any, wanted: Any) -> bool:
             return bool(found.compile(connection.dialect) != wanted.compile(connection.dialect))
@@ -173,7 +173,7 @@ def test_a_ledger_of_a_newer_lakeseal_is_refused_and_left_alone(shared_url: str,
     for create in (True, False):
         with pytest.raises(NewerLedger, match="future"):
             ledger.open(shared_url, create=create)
-    with backend_at(shared_url) as backend, backend.transaction(Kind.READ) as connection:
+    with backend_at(shared_url) as backend, backend.transaction(TransactionKind.READ) as connection:
         assert "note" in {column["name"] for column in sa.inspect(connection).get_columns("stores")}
 
 

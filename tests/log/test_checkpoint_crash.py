@@ -18,8 +18,8 @@ from lakeseal.protocol.actions import Action, AddFile, Metadata, Protocol, Remov
 from lakeseal.protocol.paths import LAST_CHECKPOINT, commit_path
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import CRASHED, Fault, FaultyStore, How
-from lakeseal.testing.histories import START_MS, Commits, schema, write_history
-from lakeseal.testing.reference import described, replayed, without_removes
+from models.histories import START_MS, Commits, schema, write_history
+from models.reference import described, replayed, without_removes
 
 FAR = 4_000_000_000_000
 """In the year 2096: by then everything that is written now has expired."""

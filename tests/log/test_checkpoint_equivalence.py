@@ -21,8 +21,8 @@ from lakeseal.log.last_checkpoint import LastCheckpoint
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.paths import LAST_CHECKPOINT, LOG_DIR, SIDECARS_DIR, commit_path, parse
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.histories import START_MS, Commits, histories, write_history
-from lakeseal.testing.reference import described, replayed, without_removes
+from models.histories import START_MS, Commits, histories, write_history
+from models.reference import described, replayed, without_removes
 
 CLASSIC = {"delta.checkpointPolicy": "classic"}
 V2 = {"delta.checkpointPolicy": "v2"}

@@ -18,7 +18,7 @@ from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
-from lakeseal.testing.histories import START_MS, Commits, histories, write_history
+from models.histories import START_MS, Commits, histories, write_history
 
 
 def checkpoint_alone(table: Path, **options: Any) -> None:

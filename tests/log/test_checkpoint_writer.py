@@ -24,6 +24,7 @@ from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.checksum import ChecksumWarning
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.last_checkpoint import LastCheckpoint
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
     Action,
@@ -53,9 +54,9 @@ from lakeseal.protocol.paths import (
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import FaultyStore
-from lakeseal.testing.histories import schema, write_history
-from lakeseal.testing.reference import described, replayed
 from lakeseal.testing.s3 import S3Server
+from models.histories import schema, write_history
+from models.reference import described, replayed
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
@@ -449,10 +450,8 @@ class TestRefusals:
         store.put(key, codec.encode([add("f")]))
 
         class Owner:
-            def check(self, key: str, data: bytes) -> None: ...
-
-            def unbackfilled(self, start_version: int) -> Mapping[int, str]:
-                return {1: key}
+            def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
+                return {1: RatifiedCommit(version=1, key=key)}
 
         log = DeltaLog(store, commit_source=Owner())
         assert log.snapshot().version == 1

@@ -12,8 +12,8 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.protocol.actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from lakeseal.protocol.paths import checksum_path
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.histories import schema, write_history
 from lakeseal.trust import Trust
+from models.histories import schema, write_history
 
 PROTOCOL = Protocol(
     min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "inCommitTimestamp", "domainMetadata")

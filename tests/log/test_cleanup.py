@@ -27,7 +27,7 @@ from lakeseal.protocol.paths import (
 )
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import FaultyStore
-from lakeseal.testing.histories import schema, write_history
+from models.histories import schema, write_history
 
 DAY = 86_400_000
 HOUR = 3_600_000

@@ -11,6 +11,7 @@ from lakeseal.errors import BrokenCommit, InvalidArgument, NotBackfilled, Versio
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
     Action,
@@ -27,8 +28,8 @@ from lakeseal.protocol.actions import (
 from lakeseal.protocol.paths import commit_path, compacted_path, staged_commit_path
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import FaultyStore
-from lakeseal.testing.histories import START_MS, Commits, histories, schema, write_history
-from lakeseal.testing.reference import described, replayed
+from models.histories import START_MS, Commits, histories, schema, write_history
+from models.reference import described, replayed
 
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 METADATA = Metadata(id="m", schema_string=schema().to_json())
@@ -148,10 +149,8 @@ class TestWriting:
         store.put(key, codec.encode([add("b")]))
 
         class Owner:
-            def check(self, key: str, data: bytes) -> None: ...
-
-            def unbackfilled(self, start_version: int) -> Mapping[int, str]:
-                return {2: key}
+            def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
+                return {2: RatifiedCommit(version=2, key=key)}
 
         with pytest.raises(NotBackfilled) as caught:
             compact(DeltaLog(store, commit_source=Owner()), 0, 2)

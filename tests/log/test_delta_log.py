@@ -23,6 +23,7 @@ from lakeseal.log.checksum import ChecksumWarning
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.last_checkpoint import LastCheckpoint
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from lakeseal.protocol.paths import (
@@ -38,8 +39,8 @@ from lakeseal.protocol.paths import (
 )
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import Fault, FaultyStore, How
-from lakeseal.testing.histories import schema, write_history
 from lakeseal.trust import Trust
+from models.histories import schema, write_history
 
 UUID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 NOW = 1_800_000_000_000
@@ -365,25 +366,23 @@ class Owner:
     """Commits that are ratified and not in the log under their own names."""
 
     def __init__(self) -> None:
-        self.commits: dict[int, str] = {}
+        self.commits: dict[int, RatifiedCommit] = {}
         self.asked: list[int] = []
         self.then: Callable[[], None] = lambda: None
 
-    def check(self, key: str, data: bytes) -> None: ...
-
-    def unbackfilled(self, start_version: int) -> Mapping[int, str]:
+    def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
         self.asked.append(start_version)
-        answer = {version: key for version, key in self.commits.items() if version >= start_version}
+        answer = {version: one for version, one in self.commits.items() if version >= start_version}
         self.then()
         return answer
 
     def ratify(self, store: Store, version: int, actions: list[Action]) -> None:
         key = staged_commit_path(version, str(uuid.uuid4()))
         store.put(key, codec.encode(actions))
-        self.commits[version] = key
+        self.commits[version] = RatifiedCommit(version=version, key=key)
 
     def backfill(self, store: Store, version: int) -> None:
-        store.put_if_absent(commit_path(version), store.get(self.commits.pop(version)))
+        store.put_if_absent(commit_path(version), store.get(self.commits.pop(version).key))
 
 
 class TestUnbackfilledCommits:

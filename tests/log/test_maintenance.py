@@ -12,7 +12,7 @@ from lakeseal.protocol.actions import Action, AddFile, Metadata, Protocol
 from lakeseal.protocol.paths import LAST_CHECKPOINT, checkpoint_path, checksum_path, commit_path
 from lakeseal.storage import open_store
 from lakeseal.testing.faults import FaultyStore
-from lakeseal.testing.histories import schema, write_history
+from models.histories import schema, write_history
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000

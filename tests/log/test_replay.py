@@ -26,8 +26,8 @@ from lakeseal.protocol.actions import (
     SetTransaction,
     UnknownAction,
 )
-from lakeseal.testing.histories import Commits, histories
-from lakeseal.testing.reference import described, replayed, without_removes
+from models.histories import Commits, histories
+from models.reference import described, replayed, without_removes
 
 
 def add(path: str, **more: Any) -> AddFile:

@@ -6,7 +6,9 @@ The whole run may be in one of them: `LAKESEAL_TEST_SESSION=new-york make test`.
 
 from __future__ import annotations
 
+import os
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +21,8 @@ SESSIONS: dict[str, dict[str, str]] = {
     "aqe-off": {"spark.sql.adaptive.enabled": "false"},
     "legacy-store": {"spark.sql.storeAssignmentPolicy": "LEGACY", "spark.sql.ansi.enabled": "false"},
     "strict-store": {"spark.sql.storeAssignmentPolicy": "STRICT"},
-    "double-quotes": {"spark.sql.ansi.doubleQuotedIdentifiers": "true"},
+    # Spark follows it in ANSI mode only.
+    "double-quotes": {"spark.sql.ansi.doubleQuotedIdentifiers": "true", "spark.sql.ansi.enabled": "true"},
     "escaped-literals": {"spark.sql.parser.escapedStringLiterals": "true"},
 }
 
@@ -33,11 +36,17 @@ def with_settings(spark: Any, settings: Mapping[str, str]) -> Iterator[Any]:
     """The session with these settings, and as it was again afterwards."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
+        _set(spark, settings)
         yield spark
     finally:
-        for name, value in before.items():
+        _set(spark, before)
+
+
+def _set(spark: Any, settings: Mapping[str, str | None]) -> None:
+    with warnings.catch_warnings():
+        # Connect says of some settings that they will go away; without it only the JVM's log has that.
+        warnings.filterwarnings("ignore", "The SQL config", UserWarning)
+        for name, value in settings.items():
             if value is None:
                 spark.conf.unset(name)
             else:
@@ -48,3 +57,10 @@ def some_session(chance: random.Random, *names: str) -> tuple[str, dict[str, str
     """One of the named sets, or of all, by chance; the default half of the time."""
     name = "default" if chance.random() < 0.5 else chance.choice(names or tuple(SESSIONS))
     return name, SESSIONS[name]
+
+
+def without_connect() -> dict[str, str]:
+    """The environment for a process with a Spark of its own. Where this one is over Connect, PySpark has left words
+    in it by which every child would look for a server, too."""
+    marks = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_REMOTE_INIT_CONF")
+    return {name: value for name, value in os.environ.items() if not name.startswith(marks)}

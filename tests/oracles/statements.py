@@ -1,8 +1,8 @@
-"""Random statements that change rows, said in three ways: by the Table API, with DataFrames, as SQL.
+"""Random statements that change rows, said by the Table API, with DataFrames and as SQL; a history is ten on one table.
 
-A case is a table (a few files of rows with nulls and repeated keys, structs, arrays and maps of structs), perhaps a
-source, and one statement. Conditions are trees of three-valued logic. Nothing in a condition or a value can fail, but
-where `fails` asks for one that does, so that engines need not agree on the order in which they evaluate.
+Conditions are trees of three-valued logic, over moments and names that mean something else in another session. Nothing
+in a condition or a value can fail, but where `fails` asks for one that does, so that engines need not agree on the
+order in which they evaluate.
 """
 
 from __future__ import annotations
@@ -10,26 +10,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal import Table
-
-PAIR = pa.struct([("a", pa.int32()), ("b", pa.string())])
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int32()),
-        ("k", pa.string()),
-        ("v", pa.int32()),
-        ("s", PAIR),
-        ("l", pa.list_(PAIR)),
-        ("m", pa.map_(pa.string(), PAIR)),
-    ]
-)
-_PAIR = "STRUCT<a: INT, b: STRING>"
-DDL = f"id INT, k STRING, v INT, s {_PAIR}, l ARRAY<{_PAIR}>, m MAP<STRING, {_PAIR}>"
-_TEXTS = ("x", "it's", "A", "WHEN MATCHED", "", None, "b\"'")
-Row = dict[str, Any]
+from oracles.statement_rows import Made, quoted, some_shape, some_source
 
 
 class Clause(Struct, frozen=True, kw_only=True):
@@ -41,7 +25,9 @@ class Clause(Struct, frozen=True, kw_only=True):
 
 class Statement(Struct, frozen=True, kw_only=True):
     kind: str
-    """delete, update, merge, append, overwrite or replace."""
+    """delete, update, merge, append, overwrite, replace or dynamic."""
+    source: str = ""
+    """A query."""
     where: str | None = None
     values: dict[str, str] = {}
     on: str = ""
@@ -78,235 +64,240 @@ class Statement(Struct, frozen=True, kw_only=True):
                 return table.write(source, merge_schema=self.evolves)
             case "overwrite":
                 return table.write(source, mode="overwrite")
+            case "dynamic":
+                return table.write(source, mode="overwrite", partition_overwrite="dynamic")
             case _:
                 return table.write(source, mode="overwrite", replace_where=self.where)
 
-
-class Case(Struct, frozen=True, kw_only=True):
-    files: tuple[tuple[Row, ...], ...]
-    source: str
-    """A query."""
-    statement: Statement
-    feed: bool = False
-    vectors: bool = False
-    partitioned: bool = False
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return {
-            "delta.enableChangeDataFeed": str(self.feed).lower(),
-            "delta.enableDeletionVectors": str(self.vectors).lower(),
-        }
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for file in self.files for row in file]
-
-    def table(self, uri: str) -> Table:
-        table = Table(uri)
-        by = ["k"] if self.partitioned else []
-        table.write(SCHEMA.empty_table(), partition_by=by, properties=self.properties)
-        for file in self.files:
-            table.write(pa.Table.from_pylist([_for_arrow(row) for row in file], SCHEMA))
-        return table
-
-    def creation(self, uri: str) -> list[str]:
-        """The same table by Delta Spark's SQL."""
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self.properties.items())
-        by = "PARTITIONED BY (k)" if self.partitioned else ""
-        made = [f"CREATE TABLE delta.`{uri}` ({DDL}) USING delta {by} TBLPROPERTIES ({properties})"]
-        return made + [f"INSERT INTO delta.`{uri}` {values_of(file)}" for file in self.files]
+    def __str__(self) -> str:
+        said = self.sql("x") or f"{self.kind}{'' if self.where is None else f' where {self.where}'}"
+        return said + (f"\nsource: {self.source}" if self.source else "")
 
 
-def values_of(rows: tuple[Row, ...] | list[Row]) -> str:
-    shown = ", ".join(f"({', '.join(_literal(row[name], name) for name in SCHEMA.names)})" for row in rows)
-    return f"SELECT * FROM VALUES {shown} AS x({', '.join(SCHEMA.names)})"
+class History(Struct, frozen=True, kw_only=True):
+    made: Made
+    statements: tuple[Statement, ...]
 
 
-def some_case(
-    chance: random.Random, *, kinds: tuple[str, ...] = ("delete", "update", "merge"), fails: float = 0
-) -> Case:
-    files = tuple(tuple(_row(chance) for _ in range(chance.randint(1, 4))) for _ in range(chance.randint(1, 3)))
-    kind = chance.choice((*kinds, *(["merge"] * 2 if "merge" in kinds else [])))
-    evolves = kind in ("merge", "append") and chance.random() < 0.35
-    shape = _shape(chance, evolves) if kind in ("merge", "append") else {}
-    source = _source(chance, shape)
-    fresh = "n" in shape
-    partitioned = chance.random() < 0.25
+def some_history(
+    chance: random.Random,
+    session: str = "default",
+    *,
+    kinds: tuple[str, ...] = ("delete", "update", "merge", "append", "overwrite", "replace", "dynamic"),
+    length: int = 10,
+    fails: float = 0,
+    foreign: float = 0,
+    evolves: float = 0.05,
+) -> History:
+    """`fails` is how often a value cannot be had, `foreign` how often a source's column is not the table's."""
+    made = Made.of(chance)
+    texts = Texts(chance, session, fails=fails)
+    found: list[Statement] = []
+    weights = {"merge": 6, "delete": 2, "update": 4, "append": 2, "overwrite": 0.4, "replace": 2, "dynamic": 1}
+    while len(found) < length:
+        (kind,) = chance.choices(kinds, [weights[kind] for kind in kinds])
+        if kind == "dynamic" and not made.partitioned:
+            continue
+        found.append(_statement(texts, kind, foreign, evolves=chance.random() < evolves))
+    return History(made=made, statements=tuple(found))
+
+
+def _statement(texts: Texts, kind: str, foreign: float, *, evolves: bool) -> Statement:
+    chance = texts.chance
+    evolves = evolves and kind in ("merge", "append")
+    shape = some_shape(chance, evolves) if kind in ("merge", "append") else {}
+    source = some_source(chance, shape, foreign=foreign) if kind not in ("delete", "update") else ""
     match kind:
         case "delete":
-            where = _condition(chance, [""]) if chance.random() < 0.95 else None
-            statement = Statement(kind=kind, where=where)
+            where = texts.condition([""]) if chance.random() < 0.97 else None
+            return Statement(kind=kind, where=where)
         case "update":
-            where = _condition(chance, [""]) if chance.random() < 0.9 else None
-            statement = Statement(kind=kind, where=where, values=_values(chance, "", "", fails=fails))
+            where = texts.condition([""]) if chance.random() < 0.9 else None
+            return Statement(kind=kind, where=where, values=texts.values("", ""))
         case "merge":
-            statement = Statement(
-                kind=kind, on=_on(chance), clauses=_clauses(chance, evolves, fresh, fails), evolves=evolves
-            )
+            clauses = texts.clauses("n" in shape)
+            return Statement(kind=kind, source=source, on=texts.on(), clauses=clauses, evolves=evolves)
         case "replace":
-            statement = Statement(kind=kind, where="id >= 0 OR id IS NULL OR id < 0")
-            if chance.random() < 0.6:
-                statement = Statement(kind=kind, where="id > 1")
-                source = f"SELECT * FROM ({source}) WHERE id > 1"
+            where = texts.condition([""])
+            if chance.random() < 0.75:
+                source = f"SELECT * FROM ({source}) WHERE {where}"
+            return Statement(kind=kind, source=source, where=where)
         case _:
-            statement = Statement(kind=kind, evolves=evolves)
-    return Case(
-        files=files,
-        source=source,
-        statement=statement,
-        feed=chance.random() < 0.4,
-        vectors=chance.random() < 0.3,
-        partitioned=partitioned,
-    )
+            return Statement(kind=kind, source=source, evolves=evolves)
 
 
-def _shape(chance: random.Random, evolves: bool) -> dict[str, str]:
-    """Columns of a source: the order of a struct's fields, and what it lacks or has more."""
-    fields = ["ab", "ba"]
-    if evolves:
-        fields += ["b", "cba", "ca"]
-    elif chance.random() < 0.1:
-        fields = ["b", "abc"]
-    shape = {name: chance.choice(fields) for name in ("s", "l", "m")}
-    if evolves and chance.random() < 0.5:
-        shape["n"] = "n"
-    return shape
+class Texts:
+    """Random SQL for a session."""
 
+    def __init__(self, chance: random.Random, session: str, *, fails: float = 0) -> None:
+        self.chance = chance
+        self._session = session
+        self._fails = fails
 
-def _source(chance: random.Random, shape: dict[str, str]) -> str:
-    rows = [_row(chance, ids=7) for _ in range(chance.randint(1, 4))]
-    if chance.random() < 0.7:
-        rows = list({row["id"]: row for row in rows}.values())
-    columns = ["id", "k", "v"]
-    columns += [_shaped(name, shape.get(name, "ab")) for name in ("s", "l", "m")]
-    if "n" in shape:
-        columns.append("concat('n', coalesce(k, '')) AS n")
-    return f"SELECT {', '.join(columns)} FROM ({values_of(rows)})"
+    def condition(self, sides: list[str], depth: int = 0) -> str:
+        chance = self.chance
+        if depth < 2 and chance.random() < 0.55:
+            left, right = (self.condition(sides, depth + 1) for _ in range(2))
+            return chance.choice(
+                (f"({left} AND {right})", f"({left} OR {right})", f"NOT ({left})", f"(({left}) IS NULL)")
+            )
+        one, other = (chance.choice(sides) for _ in range(2))
+        kind = chance.choice((self._numbers, self._numbers, self._texts, self._moments, self._others))
+        return kind(one, other)
 
+    def _op(self) -> str:
+        return self.chance.choice(("=", "<", ">=", "<>", "<=>", ">"))
 
-def _shaped(name: str, fields: str) -> str:
-    def struct(value: str) -> str:
-        parts = {"a": f"{value}.a", "b": f"{value}.b", "c": f"{value}.a + 100"}
-        inside = ", ".join(f"'{field}', {parts[field]}" for field in fields)
-        return f"CASE WHEN {value} IS NOT NULL THEN named_struct({inside}) END"
+    def _name(self, side: str, name: str) -> str:
+        """As it is written, in this session perhaps otherwise."""
+        roll = self.chance.random()
+        if self._session == "double-quotes" and roll < 0.4:
+            return f'{side}"{name}"'
+        if self._session == "case-sensitive" and roll < 0.03:
+            return f"{side}{name.upper()}"
+        return f"{side}{name.upper()}" if self._session != "case-sensitive" and roll < 0.08 else f"{side}{name}"
 
-    match name:
-        case "s":
-            return f"{struct('s')} AS s"
-        case "l":
-            return f"transform(l, one -> {struct('one')}) AS l"
-        case _:
-            return f"transform_values(m, (key, one) -> {struct('one')}) AS m"
+    def _numbers(self, one: str, other: str) -> str:
+        chance = self.chance
+        v, number = self._name(one, "v"), self._name(one, "id")
+        first = chance.choice((v, number, f"{one}s.a", f"({v} + 1)", f"coalesce({v}, {number})", f"{one}x"))
+        second = chance.choice(
+            ("0", "1", "2", "NULL", f"{other}v", f"{other}id", f"{other}s.a", f"{other}x", "-0.0D", "'NaN'", "1.5")
+        )
+        if second == "'NaN'":
+            first = f"{one}x"
+        return chance.choice(
+            (
+                f"{first} {self._op()} {second}",
+                f"{first} {self._op()} {second}",
+                f"{first} IN (1, {second}, 3)",
+                f"{first} NOT IN (1, NULL)",
+                f"{first} NOT IN (0, 2)",
+                f"{first} BETWEEN {second} AND 3",
+                f"{first} IS {chance.choice(('NULL', 'NOT NULL'))}",
+                f"isnan({one}x)",
+            )
+        )
 
+    def _texts(self, one: str, other: str) -> str:
+        chance = self.chance
+        k = self._name(one, "k")
+        text = chance.choice((k, k, f"{one}s.b", f"upper({k})", f"concat({k}, 'it''s')"))
+        given = ["NULL", quoted("it's"), quoted("x"), f"upper({text})", "'back\\\\slash'", "'WHEN MATCHED'"]
+        if self._session != "double-quotes":
+            given += ['"x"', '"it\'s"', "'it\\'s'"]
+        if self._session == "escaped-literals":
+            given = [one for one in given if "\\'" not in one] + ["'back\\slash'"] * 3
+        return chance.choice(
+            (
+                f"{text} {self._op()} {chance.choice(given)}",
+                f"{text} LIKE '%{chance.choice(('s', 'x', '', 'slash'))}'",
+                f"{text} <=> {other}k",
+                f"{text} IN ('x', 'A')",
+                f"{text} NOT IN ('x', {chance.choice(given)})",
+            )
+        )
 
-def _row(chance: random.Random, ids: int = 5) -> Row:
-    def pair() -> Row | None:
-        return None if chance.random() < 0.25 else {"a": _int(chance), "b": chance.choice(_TEXTS)}
+    def _moments(self, one: str, other: str) -> str:
+        chance = self.chance
+        text = chance.choice(("2024-03-10 02:30:00", "2024-03-10", "2024-03-10 03:00:00", "2024-03-09 21:30:00Z"))
+        ts = self._name(one, "ts")
+        return chance.choice(
+            (
+                f"{ts} {self._op()} '{text}'",
+                f"{ts} {self._op()} TIMESTAMP'{text}'",
+                f"{one}d {self._op()} '2024-03-10'",
+                f"{one}d {self._op()} {other}ts",
+                f"CAST({ts} AS DATE) {self._op()} {other}d",
+                f"hour({ts}) < {chance.choice((3, 5, 20))}",
+                f"date_format({ts}, 'yyyy-MM-dd') = '2024-03-10'",
+                f"CAST({ts} AS STRING) LIKE '2024-03-10 0%'",
+                f"CAST({one}d AS TIMESTAMP) < {other}ts",
+                f"{ts} BETWEEN '2024-03-09 23:00:00' AND '{text}'",
+                f"date_trunc('DAY', {ts}) = DATE'2024-03-10'",
+            )
+        )
 
-    def several() -> list[Row | None] | None:
-        return None if chance.random() < 0.25 else [pair() for _ in range(chance.randint(0, 2))]
-
-    keys = [key for key in ("x", "y") if chance.random() < 0.5]
-    return {
-        "id": None if chance.random() < 0.12 else chance.randint(0, ids),
-        "k": chance.choice(("x", "it's", "A", None, "z")),
-        "v": _int(chance),
-        "s": pair(),
-        "l": several(),
-        "m": None if chance.random() < 0.25 else {key: pair() for key in keys},
-    }
-
-
-def _int(chance: random.Random) -> int | None:
-    return chance.choice((None, 0, 1, 2, 3, -1, 40))
-
-
-def _condition(chance: random.Random, sides: list[str], depth: int = 0) -> str:
-    if depth < 2 and chance.random() < 0.55:
-        left, right = (_condition(chance, sides, depth + 1) for _ in range(2))
-        return chance.choice((f"({left} AND {right})", f"({left} OR {right})", f"NOT ({left})", f"(({left}) IS NULL)"))
-    one, other = (f"{chance.choice(sides)}" for _ in range(2))
-    number = chance.choice((f"{one}v", f"{one}id", f"{one}s.a", f"({one}v + 1)", f"coalesce({one}v, {one}id)"))
-    second = chance.choice(("0", "1", "2", "NULL", f"{other}v", f"{other}id", f"{other}s.a"))
-    text = chance.choice((f"{one}k", f"{one}s.b", f"upper({one}k)", f"concat({one}k, 'it''s')"))
-    return chance.choice(
-        (
-            f"{number} {chance.choice(('=', '<', '>=', '<>', '<=>'))} {second}",
-            f"{number} {chance.choice(('=', '<', '>=', '<>', '<=>'))} {second}",
-            f"{number} IN (1, {second}, 3)",
-            f"{number} NOT IN (1, NULL)",
-            f"{number} BETWEEN {second} AND 3",
-            f"{text} = {chance.choice(('NULL', _quoted('it' + chr(39) + 's'), _quoted('x'), 'upper(' + text + ')'))}",
-            f"{text} LIKE '%{chance.choice(('s', 'x', ''))}'",
-            f"{text} <=> {other}k",
-            f"{number} IS {chance.choice(('NULL', 'NOT NULL'))}",
-            f"CASE WHEN {number} = 1 THEN {text} = 'x' ELSE {number} > 0 END",
+    def _others(self, one: str, other: str) -> str:
+        found = [
+            f"CASE WHEN {one}v = 1 THEN {other}k = 'x' ELSE {one}id > 0 END",
             f"size({one}l) > 0",
             f"exists({one}l, one -> one.a > 0)",
-        )
-    )
+            f"{one}m['x'].a > 0",
+            f"{one}s IS NULL",
+            f"{one}id IN (SELECT explode(array(1, 3, 5)))" if one == "" else "true",
+            f"if({one}v > 0, {other}id = 1, NULL)",
+            "CAST(NULL AS BOOLEAN)",
+        ]
+        if self._session in ("ansi-off", "legacy-store"):
+            found += [f"CAST({one}k AS INT) IS NULL", f"{one}v / 0 IS NULL", f"{one}l[5] IS NULL", f"{one}k = 1"]
+        return self.chance.choice(found)
 
+    def on(self) -> str:
+        keys = ["t.id = q.id"] * 8
+        keys += ["t.id <=> q.id", "t.k = q.k", "t.id = q.id AND t.k <=> q.k", "false", "t.x = q.x", "t.ts = q.ts"]
+        keys += ["t.d = q.ts", "t.id = q.v", "CAST(t.ts AS DATE) = q.d", "t.id + 1 = q.id", "t.x = q.v"]
+        key = self.chance.choice(keys)
+        return f"{key} AND {self.condition(['t.', 'q.'], 1)}" if self.chance.random() < 0.25 else key
 
-def _on(chance: random.Random) -> str:
-    key = chance.choice(("t.id = q.id",) * 5 + ("t.id <=> q.id", "t.k = q.k", "t.id = q.id AND t.k <=> q.k", "false"))
-    return f"{key} AND {_condition(chance, ['t.', 'q.'], 1)}" if chance.random() < 0.25 else key
+    def clauses(self, fresh: bool) -> tuple[Clause, ...]:
+        chance = self.chance
+        found: list[Clause] = []
+        sides = {"matched": ["t.", "q."], "not_matched": ["q."], "not_matched_by_source": ["t."]}
+        for kind, likely in (("matched", 0.8), ("not_matched", 0.7), ("not_matched_by_source", 0.35)):
+            if chance.random() > likely:
+                continue
+            count = chance.choice((1, 1, 2))
+            for number in range(count):
+                is_last = number == count - 1
+                condition = None if is_last and chance.random() < 0.6 else self.condition(sides[kind], 1)
+                found.append(self._clause(kind, condition, fresh))
+        return tuple(found) or (Clause(kind="matched", action="delete"),)
 
+    def _clause(self, kind: str, condition: str | None, fresh: bool) -> Clause:
+        chance = self.chance
+        if kind == "not_matched":
+            values = None
+            if chance.random() < 0.5:
+                values = {"id": "q.id"} | self.values("", "q.", see=["q."], nested=False)
+            return Clause(kind=kind, action="insert", condition=condition, values=values)
+        if chance.random() < 0.3:
+            return Clause(kind=kind, action="delete", condition=condition)
+        if kind == "matched" and chance.random() < 0.45:
+            return Clause(kind=kind, action="update", condition=condition)
+        see = ["t.", "q."] if kind == "matched" else ["t."]
+        values = self.values(chance.choice(("t.", "")), "q." if kind == "matched" else "t.", see=see)
+        if fresh and kind == "matched" and chance.random() < 0.3:
+            values["n"] = "q.n"
+        return Clause(kind=kind, action="update", condition=condition, values=values)
 
-def _clauses(chance: random.Random, evolves: bool, fresh: bool, fails: float) -> tuple[Clause, ...]:
-    found: list[Clause] = []
-    sides = {"matched": ["t.", "q."], "not_matched": ["q."], "not_matched_by_source": ["t."]}
-    for kind, likely in (("matched", 0.8), ("not_matched", 0.7), ("not_matched_by_source", 0.35)):
-        if chance.random() > likely:
-            continue
-        count = chance.choice((1, 1, 2))
-        for number in range(count):
-            is_last = number == count - 1
-            condition = None if is_last and chance.random() < 0.6 else _condition(chance, sides[kind], 1)
-            found.append(_clause(chance, kind, condition, evolves, fresh, fails))
-    return tuple(found) or (Clause(kind="matched", action="delete"),)
-
-
-def _clause(
-    chance: random.Random, kind: str, condition: str | None, evolves: bool, fresh: bool, fails: float
-) -> Clause:
-    if kind == "not_matched":
-        values = None
-        if chance.random() < 0.5:
-            values = {"id": "q.id"} | _values(chance, "", "q.", see=["q."], nested=False)
-        return Clause(kind=kind, action="insert", condition=condition, values=values)
-    if chance.random() < 0.3:
-        return Clause(kind=kind, action="delete", condition=condition)
-    if kind == "matched" and chance.random() < 0.45:
-        return Clause(kind=kind, action="update", condition=condition)
-    see = ["t.", "q."] if kind == "matched" else ["t."]
-    values = _values(chance, chance.choice(("t.", "")), "q." if kind == "matched" else "t.", see=see, fails=fails)
-    if fresh and kind == "matched" and chance.random() < 0.3:
-        values["n"] = "q.n"
-    return Clause(kind=kind, action="update", condition=condition, values=values)
-
-
-def _values(
-    chance: random.Random, own: str, source: str, *, see: list[str] | None = None, nested: bool = True, fails: float = 0
-) -> dict[str, str]:
-    see = see or [""]
-    one = chance.choice(see)
-    pair = f"named_struct('b', {one}k, 'a', {one}v)"
-    choices = {
-        "v": [f"{one}v + 1", "NULL", "7", f"coalesce({one}s.a, -1)", f"CAST({one}id AS BIGINT)", f"{one}id * 2"],
-        "k": [f"concat({one}k, '+it''s')", "'WHERE'", f"lower({one}k)", "'a\"b'", f"{one}v"],
-        "s": [pair, f"{source}s", "NULL", f"CASE WHEN {one}v > 0 THEN {pair} END"],
-        "l": [f"array({pair}, NULL)", f"{source}l", f"transform({one}l, one -> named_struct('b', 'q', 'a', one.a))"],
-        "m": [f"map('k', {pair})", f"{source}m", "NULL"],
-    }
-    if nested:
-        choices |= {"s.a": [f"{one}v", "9"], "s.b": [f"{one}k", "'deep'"]}
-    if chance.random() < fails:
-        choices["v"] = [f"2147483647 + {one}v", "CAST('x' AS INT)", f"1 / {one}v", "3000000000"]
-    names = chance.sample(sorted(choices), chance.randint(1, 3))
-    if any(name.startswith("s.") for name in names):
-        names = [name for name in names if name != "s"]
-    return {own + name: chance.choice(choices[name]) for name in names}
+    def values(self, own: str, source: str, *, see: list[str] | None = None, nested: bool = True) -> dict[str, str]:
+        chance = self.chance
+        one = chance.choice(see or [""])
+        pair = f"named_struct('b', {one}k, 'a', {one}v)"
+        choices = {
+            "v": [f"{one}v + 1", "NULL", "7", f"coalesce({one}s.a, -1)", f"CAST({one}id AS BIGINT)", f"{one}id * 2"],
+            "k": [f"concat({one}k, '+it''s')", "'WHERE'", f"lower({one}k)", "'a\"b'", f"{one}v", f"{one}ts"],
+            "x": [f"{one}v", f"-{one}x", f"{one}v * 0.5", "CAST('NaN' AS DOUBLE)"],
+            "d": [f"{one}d", "DATE'2024-01-01'", f"{one}ts", f"{one}d + 1", f"to_date({one}ts)"],
+            "ts": [f"{one}d", f"{one}ts", "TIMESTAMP'2024-03-10 02:30:00'", f"{one}ts + INTERVAL 1 DAY"],
+            "s": [pair, f"{source}s", "NULL", f"CASE WHEN {one}v > 0 THEN {pair} END"],
+            "l": [
+                f"array({pair}, NULL)",
+                f"{source}l",
+                f"transform({one}l, one -> named_struct('b', 'q', 'a', one.a))",
+            ],
+            "m": [f"map('k', {pair})", f"{source}m", "NULL"],
+        }
+        if nested:
+            choices |= {"s.a": [f"{one}v", "9"], "s.b": [f"{one}k", "'deep'"]}
+        if chance.random() < self._fails:
+            choices["v"] = [f"2147483647 + {one}v", "CAST('x' AS INT)", f"1 / {one}v", "3000000000", "DEFAULT"]
+            choices["d"] = ["CAST('2024-13-10' AS DATE)", f"CAST({one}k AS DATE)"]
+        names = chance.sample(sorted(choices), chance.randint(1, 3))
+        if any(name.startswith("s.") for name in names):
+            names = [name for name in names if name != "s"]
+        return {own + name: chance.choice(choices[name]) for name in names}
 
 
 def _where(where: str | None) -> str:
@@ -332,39 +323,3 @@ def _when(clause: Clause) -> str:
         case _, values:
             given = values or {}
             return f"{head} INSERT ({', '.join(given)}) VALUES ({', '.join(given.values())})"
-
-
-def _for_arrow(row: Row) -> Row:
-    return {**row, "m": None if row["m"] is None else list(row["m"].items())}
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _literal(value: Any, name: str) -> str:
-    kinds = {"id": "INT", "k": "STRING", "v": "INT", "s": _PAIR, "l": f"ARRAY<{_PAIR}>", "m": f"MAP<STRING, {_PAIR}>"}
-    return f"CAST({_plain(value)} AS {kinds[name]})"
-
-
-def _plain(value: Any) -> str:
-    match value:
-        case None:
-            return "NULL"
-        case str():
-            return _quoted(value)
-        case int():
-            return str(value)
-        case list():
-            return f"array({', '.join(_pair(one) for one in value)})" if value else f"CAST(array() AS ARRAY<{_PAIR}>)"
-        case dict() if set(value) == {"a", "b"}:
-            return _pair(value)
-        case _:
-            pairs = ", ".join(f"{_quoted(key)}, {_pair(one)}" for key, one in value.items())
-            return f"map({pairs})" if value else f"CAST(map() AS MAP<STRING, {_PAIR}>)"
-
-
-def _pair(value: Row | None) -> str:
-    if value is None:
-        return f"CAST(NULL AS {_PAIR})"
-    return f"named_struct('a', CAST({_plain(value['a'])} AS INT), 'b', CAST({_plain(value['b'])} AS STRING))"

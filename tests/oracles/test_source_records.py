@@ -23,7 +23,7 @@ import pytest
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest import SqlSource
-from lakeseal.ingest.kafka_values import value_reader
+from lakeseal.ingest.sources.kafka_values import value_reader
 from oracles.rows import plain
 from oracles.seeds import case, cases
 from oracles.source_files import TEXTS as ALL_TEXTS

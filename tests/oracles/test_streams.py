@@ -16,6 +16,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,7 @@ from oracles.stream_engine import Engine
 
 Rows = list[dict[str, Any]]
 _CHANGES = ("_change_type", "_commit_version")
+_AT_ONCE = 3  # streams in one session, which wait for each other's Python more than for anything else
 
 
 class BareLog:
@@ -519,9 +521,13 @@ class SparkDriver:
     def some_run(self) -> None:
         """Stopped at any moment, or at the end of what was there, with commits meanwhile."""
         until_end = self.chance.random() < 0.4
-        pauses = [self.chance.random() * 0.4 for _ in range(self.chance.randrange(4))]
-        image_after, stop_after = self.chance.random() * 2.5, 0.5 + self.chance.random() * 2.5
-        beside = [threading.Thread(target=self._commits, args=(pauses,)), threading.Timer(image_after, self._image)]
+        commits = [(self._moment(), self.chance.random() * 0.1) for _ in range(self.chance.randrange(4))]
+        image_at, stop_at, wait = self._moment(1), self._moment(), 0.001 + self.chance.random() * 0.1
+        over = threading.Event()
+        beside = [
+            threading.Thread(target=self._commits, args=(commits, over)),
+            threading.Thread(target=self._image, args=(image_at, over)),
+        ]
         for thread in beside:
             thread.start()
         try:
@@ -530,18 +536,31 @@ class SparkDriver:
                 if until_end:
                     assert query.awaitTermination(300)
                 else:
-                    query.awaitTermination(stop_after)
+                    while query.isActive and not stop_at() and query.status["message"] != "Waiting for data to arrive":
+                        time.sleep(0.005)
+                    query.awaitTermination(wait)
                     query.stop()
         finally:
+            over.set()
             for thread in beside:
                 thread.join()
 
-    def _commits(self, pauses: list[float]) -> None:
-        for pause in pauses:
+    def _moment(self, least: int = 0) -> Callable[[], bool]:
+        """Whether the query has come to some place: another file or two of its checkpoint."""
+        folder = self.sink.checkpoint / self.chance.choice(("offsets", "commits"))
+        wanted = len(numbers(folder)) + self.chance.randrange(least, 3)
+        return lambda: len(numbers(folder)) >= wanted
+
+    def _commits(self, commits: list[tuple[Callable[[], bool], float]], over: threading.Event) -> None:
+        for has_come, pause in commits:
+            while not has_come() and not over.wait(0.005):
+                pass
             time.sleep(pause)
             self.source.change()
 
-    def _image(self) -> None:
+    def _image(self, has_come: Callable[[], bool], over: threading.Event) -> None:
+        while not has_come() and not over.wait(0.005):
+            pass
         with suppress(FileNotFoundError):
             self.sink.take_image()
 
@@ -586,10 +605,24 @@ def kills() -> Iterator[None]:
 @pytest.mark.timeout(36000)
 def test_spark_gets_every_row_once(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     lakeseal.register(spark)
-    for seed in cases(short=2, full=500):
+
+    def look(seed: int) -> None:
+        spark.createDataFrame([(1,)], "a int")  # the session is this thread's, or Spark finds no source by its name
+        root = tmp_path_factory.mktemp("history")
         with case(seed) as chance:
-            root = tmp_path_factory.mktemp("history")
-            history = History.of(root, chance)
-            driver = SparkDriver(spark, root, history)
-            history.check(*driver.run(), f"Spark into {type(driver.sink).__name__}")
-            shutil.rmtree(root, ignore_errors=True)  # maintenance after the last commit may still write
+            one_history(spark, chance, root)
+        shutil.rmtree(root, ignore_errors=True)  # maintenance after the last commit may still write
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = [pool.submit(look, seed) for seed in cases(short=3, full=500)]
+        try:
+            for one in found:
+                one.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def one_history(spark: Any, chance: random.Random, root: Path) -> None:
+    history = History.of(root, chance)
+    driver = SparkDriver(spark, root, history)
+    history.check(*driver.run(), f"Spark into {type(driver.sink).__name__}")

@@ -28,13 +28,13 @@ from msgspec import Struct, field
 
 import lakeseal
 from lakeseal import ledger
+from lakeseal.commands.command import NothingToDo
 from lakeseal.errors import ConcurrentModification, ConstraintViolation, InvalidArgument
 from lakeseal.log.scan import Scan
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, TableCommits
 from lakeseal.storage import open_store
 from lakeseal.transactions import TablesTransaction
-from lakeseal.write.write_command import NothingToDo
 from oracles.seeds import case, cases
 
 Row = tuple[int, int]

@@ -75,8 +75,18 @@ def owner(open_owner: OpenOwner) -> LedgerOwner:
     return open_owner(batch_size=100)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """In modules that say `ON_S3`, what is done on an object store is done on S3 too; not by every ledger."""
+    names = set(metafunc.fixturenames)
+    if "memory" in names and not names & {"any_url", "url"} and getattr(metafunc.module, "ON_S3", False):
+        metafunc.parametrize("memory", ["memory", "s3"], indirect=True)
+
+
 @pytest.fixture
-def memory() -> Store:
+def memory(request: pytest.FixtureRequest) -> Store:
+    """An object store: one in memory, unless a test is run on S3 too."""
+    if getattr(request, "param", "memory") == "s3":
+        return open_store(f"{request.getfixturevalue('s3_root')}/table")
     return open_store(f"memory://{uuid.uuid4().hex}/table")
 
 

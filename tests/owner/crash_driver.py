@@ -27,10 +27,10 @@ from lakeseal.owner.routing import Route, Router
 from lakeseal.owner.transaction import Transaction
 from lakeseal.service.client import HttpOwner
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.crash_runs import crash_everywhere
-from lakeseal.testing.crashes import CrashingLedger, CrashingOwner, CrashingStore, Effects, When
-from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import WRITE, add, metadata, newest
+from models.history import check_history
+from support.crash_runs import crash_everywhere
+from support.crashes import CrashingLedger, CrashingOwner, CrashingStore, Effects, When
+from support.managed_tables import WRITE, add, metadata, newest
 
 
 def reach(url: str, effects: Effects | None = None) -> OwnerEndpoint:
@@ -106,7 +106,7 @@ def survive(url: str, directory: Path) -> None:
         seen.append(set() if aware is None else set(aware.files["path"].to_pylist()))
         told = owner.get_commits(store.uri)
         for commit in told.commits:
-            assert len(store.get(commit.key)) == commit.size, "M3: a ratified file is not there"
+            assert len(commit.ratified().read(store)) == commit.size, "M3: a ratified commit is nowhere"
     assert ("both" in seen[0]) == ("both" in seen[1]), "T1: one table got its version and the other did not"
     if lines and isinstance(owner, LedgerOwner):
         recovered = recover(owner)

@@ -25,7 +25,7 @@ from lakeseal.protocol.actions import CommitInfo, Metadata, Protocol
 from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import commit_path
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.managed_tables import SCHEMA, WRITE, add, append, create, managed_log, newest
+from support.managed_tables import SCHEMA, WRITE, add, append, create, managed_log, newest
 
 
 def test_a_ledger_by_its_url_is_an_owner_in_this_process(shared_url: str, memory: Store) -> None:

@@ -6,13 +6,14 @@ import uuid
 
 import pytest
 
+from contracts.endpoint_contract import OwnerEndpointContract
+from contracts.owner_contract import CommitOwnerContract, OwnedTable
 from lakeseal.owner.connect import connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.endpoint_contract import OwnerEndpointContract
-from lakeseal.testing.owner_contract import CommitOwnerContract, OwnedTable
-from lakeseal.testing.wired_owner import WiredOwner
+from lakeseal.testing.s3 import S3Server
+from support.wired_owner import WiredOwner
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "over a wire"])
@@ -42,7 +43,24 @@ class TestEndpoint(OwnerEndpointContract):
         return [open_store(f"memory://{uuid.uuid4().hex}/{name}") for name in "abc"]
 
 
+class TestEndpointOnS3(OwnerEndpointContract):
+    @pytest.fixture
+    def endpoint(self, request: pytest.FixtureRequest) -> OwnerEndpoint:
+        return reach("sqlite", request, 1000)
+
+    @pytest.fixture
+    def stores(self, s3: S3Server) -> list[Store]:
+        return [open_store(s3.uri(f"{uuid.uuid4().hex}/{name}"), s3.storage_options) for name in "abc"]
+
+
 class TestManagedOwner(CommitOwnerContract):
     @pytest.fixture(params=[1, 2, 100], ids="batchSize{}".format)
     def owned(self, way: str, request: pytest.FixtureRequest, memory: Store) -> OwnedTable:
         return OwnedTable(ManagedOwner(reach(way, request, request.param), memory), memory)
+
+
+class TestManagedOwnerOnS3(CommitOwnerContract):
+    @pytest.fixture
+    def owned(self, request: pytest.FixtureRequest, s3: S3Server) -> OwnedTable:
+        store = open_store(s3.uri(f"{uuid.uuid4().hex}/table"), s3.storage_options)
+        return OwnedTable(ManagedOwner(reach("sqlite", request, 2), store), store)

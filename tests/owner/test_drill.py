@@ -21,7 +21,7 @@ import pytest
 import lakeseal
 from lakeseal import ledger
 from lakeseal.cli import main
-from lakeseal.commit.transaction import now_ms
+from lakeseal.clock import now_ms
 from lakeseal.errors import LakesealError, WrongLedger
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner import rebuild
@@ -31,7 +31,7 @@ from lakeseal.protocol.paths import COMMITS_DIR
 from lakeseal.service import tokens
 from lakeseal.service.access import Grant
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.managed_tables import append, create, managed_log, paths
+from support.managed_tables import append, create, managed_log, paths
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 
@@ -111,7 +111,7 @@ def tables(shared_url: str, tmp_path: Path) -> Tables:
         for store in found.stores:
             create(store, LedgerOwner(opened, backfills=False))
     found.write(shared_url, backfill=True)
-    found.write(shared_url, backfill=False)
+    found.write(shared_url, backfill=False, large=True)
     return found
 
 
@@ -121,7 +121,7 @@ def test_the_drill_with_a_backup(shared_url: str, tmp_path: Path, tables: Tables
         tokens.create(opened, "ann", (Grant.from_text("writer"),), now=now_ms(), expires=None)
     back_up(shared_url, tmp_path / "backup")
     tables.write(shared_url, backfill=True)
-    tables.write(shared_url, backfill=False)
+    tables.write(shared_url, backfill=False, large=True)
     tables.write(shared_url, backfill=False, large=True)
 
     lose(shared_url)
@@ -166,12 +166,32 @@ def test_the_drill_without_a_backup(shared_url: str, tables: Tables) -> None:
     assert table.release() == 4
 
 
+def test_small_commits_that_were_not_published_are_lost_with_the_ledger_and_it_is_said(
+    shared_url: str, tmp_path: Path, tables: Tables
+) -> None:
+    tables.check(shared_url)
+    tables.write(shared_url, backfill=True)
+    back_up(shared_url, tmp_path / "backup")
+    published = [list(files) for files in tables.files]
+    tables.write(shared_url, backfill=False)
+    restored = tables.files
+    tables.check(shared_url)
+    tables.write(shared_url, backfill=False)
+    assert [len(files) for files in restored] == [5, 5]
+    lose(shared_url)
+    restore(shared_url, tmp_path / "backup")
+    looked = rebuilt(shared_url, "--apply")
+    assert all("small ones that were not published" in str(one["unknown"]) for one in looked)
+    tables.files = [files[: len(before) + 1] for files, before in zip(restored, published, strict=True)]
+    tables.check(shared_url)
+
+
 def staged(store: Store, owner: LedgerOwner) -> list[str]:
     return [key.removeprefix(COMMITS_DIR) for key in store.list_keys(COMMITS_DIR)]
 
 
 def test_of_several_files_for_one_version_a_person_has_to_choose(open_owner, sqlite_url: str, tmp_path: Path) -> None:
-    lost = open_owner(f"sqlite:///{tmp_path}/lost.db", backfills=False)
+    lost = open_owner(f"sqlite:///{tmp_path}/lost.db", backfills=False, inline_bytes=0)
     store = open_store(tmp_path / "t")
     log, managed = create(store, lost)
     append(log, managed, "a")

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from lakeseal.testing.ownership_exploration import Violation, explore
-from lakeseal.testing.ownership_model import DEVIATIONS, Process, backfiller, reader, releaser, taker, writer
+from models.ownership_exploration import Violation, explore
+from models.ownership_model import (
+    DEVIATIONS,
+    Process,
+    backfiller,
+    reader,
+    releaser,
+    small_writer,
+    taker,
+    writer,
+)
 
 CASTS: dict[str, list[Process]] = {
     "a writer, a take-over, a release, a backfiller and a reader": [
@@ -15,20 +24,27 @@ CASTS: dict[str, list[Process]] = {
         backfiller(),
         reader(),
     ],
-    "two writers, a take-over and a release": [writer("w1"), writer("w2"), taker("t"), releaser("r")],
-    "a writer, two take-overs and a release": [writer("w1"), taker("t"), taker("u"), releaser("r")],
-    "two writers, a take-over and a backfiller": [writer("w1"), writer("w2"), taker("t"), backfiller()],
+    "a small writer, a take-over, a release, a backfiller and a reader": [
+        small_writer("w1"),
+        taker("t"),
+        releaser("r"),
+        backfiller(),
+        reader(),
+    ],
+    "two writers, a take-over and a release": [writer("w1"), small_writer("w2"), taker("t"), releaser("r")],
+    "a writer, two take-overs and a release": [small_writer("w1"), taker("t"), taker("u"), releaser("r")],
+    "two writers, a take-over and a backfiller": [writer("w1"), small_writer("w2"), taker("t"), backfiller()],
 }
 LARGE: dict[str, list[Process]] = {
     "two writers, a take-over, a release and a backfiller": [
         writer("w1"),
-        writer("w2"),
+        small_writer("w2"),
         taker("t"),
         releaser("r"),
         backfiller(),
     ],
     "a writer, a take-over, two releases, a backfiller and a reader": [
-        writer("w1"),
+        small_writer("w1"),
         taker("t"),
         releaser("r"),
         releaser("s"),

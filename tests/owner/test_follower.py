@@ -20,7 +20,7 @@ from lakeseal.owner.follower import Follower
 from lakeseal.owner.ledger_owner import flush
 from lakeseal.storage import Store
 from lakeseal.testing.faults import Fault, FaultyStore, How
-from lakeseal.testing.managed_tables import append, create, managed_log, newest
+from support.managed_tables import append, create, managed_log, newest
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
 WRITER = """

@@ -19,11 +19,12 @@ from lakeseal.owner.connect import connect
 from lakeseal.owner.ledger_owner import LedgerOwner, flush
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.storage import open_store
-from lakeseal.testing.managed_tables import append, create, managed_log
+from support.managed_tables import append, create, managed_log
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 
 
+@pytest.mark.field_bug("S7")
 def test_a_table_keeps_the_identity_of_its_ledger_and_nothing_to_reach_it_by(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     created = lakeseal.create(tmp_path / "created", ROWS.schema, owner=url)

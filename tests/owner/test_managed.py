@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import deltalake
 import pytest
 
+from lakeseal.commit.attempts import Retry
 from lakeseal.commit.filesystem_owner import FilesystemOwner, txn_id_of
 from lakeseal.commit.owner import Committed, Conflict, OwnedCommits
 from lakeseal.commit.proposal import Operation
@@ -19,6 +20,7 @@ from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
     AlreadyExists,
     BackfillMismatch,
+    CommitOutcomeUnknown,
     InvalidArgument,
     InvalidMetadata,
     OwnedElsewhere,
@@ -28,6 +30,7 @@ from lakeseal.errors import (
     StorageUnavailable,
     TableVanished,
     TamperedCommit,
+    UnknownOutcome,
     VersionNotFound,
 )
 from lakeseal.log.checkpoint_writer import write_checkpoint
@@ -43,8 +46,10 @@ from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, commit_path
 from lakeseal.storage import LocalStore, Store, open_store
 from lakeseal.testing.faults import Fault, FaultyStore, How
-from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import SCHEMA, WRITE, add, append, create, managed_log, metadata, newest, paths
+from models.history import check_history
+from support.managed_tables import SCHEMA, WRITE, add, append, create, managed_log, metadata, newest, paths
+
+ON_S3 = True
 
 
 def commit_data(txn_id: str, timestamp: int, *more: Metadata | Protocol) -> bytes:
@@ -60,7 +65,6 @@ def request(owner: LedgerOwner, store: Store, version: int, txn_id: str = "", ti
         table=store.uri,
         version=version,
         txn_id=txn_id,
-        file=file_name(version, str(uuid.uuid4())),
         size=len(data),
         in_commit_timestamp=timestamp,
         epoch=told.epoch,
@@ -82,9 +86,22 @@ def test_a_commit_must_follow_the_version_before_it_and_must_not_exist_yet(
     assert owner.get_commits(memory.uri).latest == 1
 
 
-def test_the_file_of_a_ratified_commit_is_durable_in_commits_and_named_by_version_and_uuid(
-    owner: LedgerOwner, store: Store
+def test_a_small_commit_is_told_with_its_bytes_and_has_no_file(owner: LedgerOwner, store: Store) -> None:
+    log, managed = create(store, owner)
+    append(log, managed, "a")
+    (commit,) = managed.get_commits(0).commits
+    assert commit.data is not None
+    assert (txn_id_of(commit.data), commit.key) == (commit.txn_id, commit_path(1))
+    assert store.list_keys(COMMITS_DIR) == []
+    owner.backfill(store.uri)
+    assert store.get(commit_path(1)) == commit.data
+    assert [one.commit.data for one in owner.book.stored(store.uri, 0, limit=10)] == [None], "the log has it now"
+
+
+def test_the_file_of_a_large_commit_is_durable_in_commits_and_named_by_version_and_uuid(
+    open_owner, store: Store
 ) -> None:
+    owner = open_owner(batch_size=100, inline_bytes=0)
     log, managed = create(store, owner)
     append(log, managed, "a")
     (commit,) = managed.get_commits(0).commits
@@ -92,9 +109,8 @@ def test_the_file_of_a_ratified_commit_is_durable_in_commits_and_named_by_versio
     assert txn_id_of(store.get(commit.key)) == commit.txn_id
 
 
-@pytest.mark.parametrize("inline_bytes", [0, 10**6], ids=["in a file", "inline"])
-def test_the_file_is_there_before_the_ledger_says_so(open_owner, memory: Store, inline_bytes: int) -> None:
-    owner = open_owner(inline_bytes=inline_bytes)
+def test_the_file_is_there_before_the_ledger_says_so(open_owner, memory: Store) -> None:
+    owner = open_owner(inline_bytes=0)
     create(memory, owner)
     broken = FaultyStore(memory, [Fault("put_if_absent", f"{COMMITS_DIR}*", How.FAIL, times=10**9)])
     _, managed = managed_log(owner, broken)
@@ -109,7 +125,8 @@ def test_a_file_that_is_not_there_is_not_ratified(open_owner, memory: Store) -> 
     create(memory, owner)
     owner.attach(memory)
     asked = request(owner, memory, 1)
-    without = CommitRequest(**{**{f: getattr(asked, f) for f in asked.__struct_fields__}, "data": None})
+    fields = {f: getattr(asked, f) for f in asked.__struct_fields__}
+    without = CommitRequest(**{**fields, "data": None, "file": file_name(1, str(uuid.uuid4()))})
     with pytest.raises(Exception, match="no such object"):
         owner.ratify(Batch(commits=(without,)))
     assert owner.get_commits(memory.uri).latest == 0
@@ -128,7 +145,10 @@ def test_what_is_asked_for_must_be_what_the_file_says(owner: LedgerOwner, memory
         CommitRequest(**{**fields, "size": 7})
     for name in ("../../x", "00000000000000000002." + str(uuid.uuid4()) + ".json", "1.json", "a/b.json"):
         with pytest.raises(InvalidArgument, match="does not name a commit file"):
-            CommitRequest(**{**fields, "file": name})
+            CommitRequest(**{**fields, "data": None, "file": name})
+    for both in ({"file": file_name(1, str(uuid.uuid4()))}, {"data": None}):
+        with pytest.raises(InvalidArgument, match="either its bytes"):
+            CommitRequest(**{**fields, **both})
 
 
 def test_in_commit_timestamps_of_ratified_commits_strictly_increase(owner: LedgerOwner, memory: Store) -> None:
@@ -142,6 +162,7 @@ def test_in_commit_timestamps_of_ratified_commits_strictly_increase(owner: Ledge
     owner.ratify(Batch(commits=(request(owner, memory, 1, timestamp=latest + 1),)))
 
 
+@pytest.mark.field_bug(7)
 @pytest.mark.parametrize("state", ["fresh", "backfilled", "forgotten", "released"])
 def test_field_bug_18_asking_again_gives_the_first_answer_however_late(
     any_url: str, open_owner, memory: Store, state: str
@@ -156,13 +177,47 @@ def test_field_bug_18_asking_again_gives_the_first_answer_however_late(
     if state in ("backfilled", "forgotten"):
         owner.backfill(memory.uri)
     if state == "forgotten":
-        assert owner.forget(memory.uri, grace_ms=0) > 0
+        owner.forget(memory.uri, grace_ms=0)
+        assert owner.book.stored(memory.uri, 0, limit=10) == []
         assert memory.list_keys(COMMITS_DIR) == []
     if state == "released":
         release(owner, memory)
     for _ in range(2):
         assert isinstance(owner.ratify(Batch(commits=(asked,))).commits[0], Ratified)
         assert owner.ratify(Batch(commits=(other,))).commits == (Taken(table=memory.uri, version=1),)
+
+
+@pytest.mark.field_bug(4)
+@pytest.mark.parametrize("limit", [10**6, 0], ids=["inline", "staged"])
+def test_nothing_of_a_ratified_commit_is_deleted_while_its_client_does_not_know_the_outcome(
+    owner: LedgerOwner, memory: Store, limit: int
+) -> None:
+    class Silent:
+        """Does what it is asked, and nobody ever hears of it."""
+
+        inline_bytes = limit
+
+        def ratify(self, batch: Batch) -> None:
+            owner.ratify(batch)
+            raise UnknownOutcome("the reply was lost")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(owner, name)
+
+    create(memory, owner)
+    log, managed = managed_log(Silent(), memory)  # type: ignore[arg-type]
+    memory.put("a.parquet", b"data")
+    impatient = Retry(first_delay_s=0.0005, first_doubt_s=0.0005, longest_doubt_s=0.005, deadline_s=0.05)
+    txn = OptimisticTransaction.begin(log, managed, retry=impatient)
+    with pytest.raises(CommitOutcomeUnknown) as raised:
+        txn.commit([add("a.parquet")], WRITE)
+    assert raised.value.txn_id == txn.txn_id
+    assert len(memory.list_keys(COMMITS_DIR)) == (limit == 0)
+    (told,) = owner.get_commits(memory.uri).commits
+    assert told.ratified().read(memory)
+    assert memory.get("a.parquet") == b"data"
+    owner.backfill(memory.uri)
+    assert paths(DeltaLog(memory)) == ["a.parquet"]
 
 
 def test_a_transaction_that_is_ratified_cannot_get_a_second_version(owner: LedgerOwner, memory: Store) -> None:
@@ -193,8 +248,6 @@ def test_readers_ask_the_owner_before_they_list(owner: LedgerOwner, memory: Stor
     moments: list[str] = []
 
     class Spy:
-        def check(self, key: str, data: bytes) -> None: ...
-
         def unbackfilled(self, start_version: int):
             moments.append("asked")
             answer = OwnedCommits(managed).unbackfilled(start_version)
@@ -254,7 +307,8 @@ def test_backfill_is_sequential_byte_identical_and_in_batches(open_owner, memory
         result = append(log, managed, f"f{number}")
         acknowledged[result.txn_id] = result.version
         for commit in managed.get_commits(0).commits:
-            staged[commit.version] = memory.get(commit.key)
+            assert commit.data is not None
+            staged[commit.version] = commit.data
         told = owner.get_commits(memory.uri)
         assert told.latest - told.backfilled < batch_size
         assert [c.version for c in told.commits] == list(range(told.backfilled + 1, told.latest + 1))
@@ -310,8 +364,9 @@ def test_a_backfill_whose_reply_is_lost_is_done_again_without_harm(owner: Ledger
 
 
 def test_on_local_disk_backfill_goes_on_behind_what_a_publisher_had_put_before_it_died(
-    owner: LedgerOwner, local: LocalStore
+    open_owner, local: LocalStore
 ) -> None:
+    owner = open_owner(batch_size=100, inline_bytes=0)
     log, managed = create(local, owner)
     for number in range(4):
         append(log, managed, f"f{number}")
@@ -397,7 +452,8 @@ def test_field_bug_9_two_who_backfill_the_same_do_not_trouble_each_other(open_ow
     assert owners[0].get_commits(local.uri).backfilled == 20
 
 
-def test_rows_are_forgotten_and_files_tidied_only_after_the_grace(owner: LedgerOwner, memory: Store) -> None:
+def test_rows_are_forgotten_and_files_tidied_only_after_the_grace(open_owner, memory: Store) -> None:
+    owner = open_owner(batch_size=100, inline_bytes=0)
     log, managed = create(memory, owner)
     for number in range(4):
         append(log, managed, f"f{number}")
@@ -432,9 +488,8 @@ def test_field_bug_s8_unbackfilled_commits_are_bounded(open_owner, memory: Store
     assert newest(open_store(other), by_itself) == 20
 
 
-def test_the_example_of_the_seed_an_aware_reader_sees_9_and_one_that_lists_sees_7(
-    owner: LedgerOwner, local: Store
-) -> None:
+def test_the_example_of_the_seed_an_aware_reader_sees_9_and_one_that_lists_sees_7(open_owner, local: Store) -> None:
+    owner = open_owner(inline_bytes=0, batch_size=100)
     log, managed = create(local, owner)
     for version in range(1, 10):
         append(log, managed, f"f{version}.parquet")
@@ -540,6 +595,7 @@ def test_a_table_with_one_half_of_the_enablement_is_refused_by_name(owner: Ledge
     assert newest(memory) == 0
 
 
+@pytest.mark.field_bug("S3")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -690,7 +746,7 @@ def test_large_commits_are_written_by_the_client_and_ratified_by_name(owner: Led
     log, managed = create(memory, owner)
     result = append(log, managed, *(f"file-{number}" for number in range(500)))
     stored = owner.book.stored(memory.uri, 0, limit=10)
-    assert [one.inline for one in stored] == [None]
+    assert [(one.commit.data, one.commit.key) for one in stored] == [(None, *memory.list_keys(COMMITS_DIR))]
     owner.backfill(memory.uri)
     assert len(paths(DeltaLog(memory))) == 500
     assert isinstance(managed.commit(result.version, memory.get(commit_path(1)), txn_id=result.txn_id), Committed)

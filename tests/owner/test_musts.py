@@ -38,12 +38,18 @@ from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, commit_path
 from lakeseal.storage import Store
 from lakeseal.testing.faults import Fault, FaultyStore, How
-from lakeseal.testing.managed_tables import SCHEMA, WRITE, add, append, create, managed_log, metadata, newest, paths
+from support.managed_tables import SCHEMA, WRITE, add, append, create, managed_log, metadata, newest, paths
 
 STAGED = re.compile(r"_delta_log/_commits/\d{20}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
 BACKFILLED = re.compile(r"_delta_log/\d{20}\.json")
 LATER = 10**13
 YEAR_MS = 366 * 86_400_000
+
+
+@pytest.fixture
+def owner(open_owner) -> LedgerOwner:
+    """The seed speaks of commits in files, as large ones are."""
+    return open_owner(batch_size=100, inline_bytes=0)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lakeseal import ledger
 from lakeseal.owner import ownership, rows
-from lakeseal.owner.ownership import Found, Ownership, State, Verdict
+from lakeseal.owner.ownership import FoundCommit, Ownership, State, StepRefusal
 from lakeseal.owner.rows import TableRow
 
 IDS = st.sampled_from(["a", "b", "c"])
@@ -29,8 +29,8 @@ class OwnershipMachine(RuleBasedStateMachine):
     def _next(self) -> int:
         return max(self.log) + 1
 
-    def _take(self, decision: Ownership | Verdict) -> bool:
-        if isinstance(decision, Verdict):
+    def _take(self, decision: Ownership | StepRefusal) -> bool:
+        if isinstance(decision, StepRefusal):
             return False
         changed = decision != self.row
         self.row = decision
@@ -65,7 +65,7 @@ class OwnershipMachine(RuleBasedStateMachine):
     def settle(self) -> None:
         before = self.row
         content = self.log.get(before.change_version) if before.change_version is not None else None
-        found = None if content is None else Found(txn_id=content, timestamp=before.change_version)
+        found = None if content is None else FoundCommit(txn_id=content, timestamp=before.change_version)
         self._take(ownership.settle(before, found))
         if before.state is State.PENDING and found is not None:
             assert (self.row.state is State.ACTIVE) == (found.txn_id in before.promises)
@@ -103,7 +103,7 @@ class OwnershipMachine(RuleBasedStateMachine):
     @rule(landed=st.booleans())
     def finish_release(self, landed: bool) -> None:
         before = self.row
-        found = Found(txn_id=before.promises[0] if before.promises else None, timestamp=9) if landed else None
+        found = FoundCommit(txn_id=before.promises[0] if before.promises else None, timestamp=9) if landed else None
         if self._take(ownership.finish_release(before, found)):
             assert before.backfilled == before.latest
             assert self.row.epoch == before.epoch + 1
@@ -119,7 +119,7 @@ class OwnershipMachine(RuleBasedStateMachine):
         assert (row.change_version is not None) == bool(row.promises)
         if row.state is State.RELEASING:
             assert row.change_version == row.latest + 1
-            assert isinstance(ownership.ratify(row, row.latest + 1, epoch=row.epoch, timestamp=10**9), Verdict)
+            assert isinstance(ownership.ratify(row, row.latest + 1, epoch=row.epoch, timestamp=10**9), StepRefusal)
 
     @invariant()
     def the_ledger_keeps_it(self) -> None:

@@ -29,7 +29,7 @@ from lakeseal.owner.policies import (
 from lakeseal.protocol.actions import AddFile, Metadata, RemoveFile
 from lakeseal.protocol.paths import COMMITS_DIR
 from lakeseal.storage import Store
-from lakeseal.testing.managed_tables import add, append, create, managed_log, newest, remove
+from support.managed_tables import add, append, create, managed_log, newest, remove
 
 
 def schema(*fields: tuple[str, object, bool]) -> str:
@@ -199,7 +199,9 @@ def test_what_was_ratified_before_a_policy_came_is_answered_as_it_was(open_owner
     log, managed = managed_log(owner, memory)
     result = append(log, managed, "a", "b")
     strict = LedgerOwner(owner.ledger, policies=[MaxFiles(limit=1)])
-    data = memory.get(memory.list_keys(COMMITS_DIR)[0])
+    (told,) = owner.get_commits(memory.uri).commits
+    assert told.data is not None
+    data = told.data
     outcome = ManagedOwner(strict, memory).commit(result.version, data, txn_id=result.txn_id)
     assert isinstance(outcome, Committed)
 

@@ -15,9 +15,9 @@ import pytest
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.publisher import recover
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.history import check_history
-from lakeseal.testing.linearizability import Op, check_linearizable
-from lakeseal.testing.managed_tables import create, newest
+from models.history import check_history
+from models.linearizability import Op, check_linearizable
+from support.managed_tables import create, newest
 
 HERE = Path(__file__).parent
 DAY_MS = 86_400_000

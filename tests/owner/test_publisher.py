@@ -18,7 +18,7 @@ import pytest
 from lakeseal import ledger
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.transaction import OptimisticTransaction
-from lakeseal.errors import BackfillMismatch
+from lakeseal.errors import BackfillMismatch, StorageError
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner import backfill
@@ -30,11 +30,11 @@ from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, commit_path
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.crashes import CrashingLedger, Effects
 from lakeseal.testing.faults import Fault, FaultyStore, How
-from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import WRITE, add, append, create, managed_log, metadata, newest, paths
+from models.history import check_history
 from oracles.chdb_process import Chdb
+from support.crashes import CrashingLedger, Effects
+from support.managed_tables import WRITE, add, append, create, managed_log, metadata, newest
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_round_is_one_write_of_the_ledger_however_many_tables_there_are(any_ur
             told = owner.get_commits(store.uri)
             assert (told.latest, told.backfilled, told.commits) == (number % 3 + 1, number % 3 + 1, ())
             kept = owner.book.stored(store.uri, 0, limit=10)
-            assert [(one.backfilled, one.inline) for one in kept] == [(True, None)] * len(kept)
+            assert [(one.backfilled, one.commit.data) for one in kept] == [(True, None)] * len(kept)
             check_history(store)
 
 
@@ -174,19 +174,26 @@ def test_everything_that_was_interrupted_is_taken_up_at_the_next_start(open_owne
         check_history(store)
 
 
-def test_a_copy_that_a_power_cut_took_is_put_back_at_the_next_start(owner: LedgerOwner, memory: Store) -> None:
-    log, managed = create(memory, owner)
-    for name in "abc":
-        append(log, managed, name)
-    owner.backfill(memory.uri)
-    memory.delete([commit_path(2), commit_path(3)])
-    assert recover(owner).failed == {}
-    assert newest(memory) == 3
-    assert paths(DeltaLog(memory)) == list("abc")
-    check_history(memory)
+def test_a_copy_that_somebody_else_has_put_is_durable_before_the_ledger_lets_go_of_its_bytes(
+    open_owner, local: Store
+) -> None:
+    owner = open_owner(backfills=False)
+    watched = FaultyStore(local, [Fault("sync", commit_path(1), How.FAIL, times=1)])
+    log, managed = create(watched, owner)
+    append(log, managed, "a")
+    (told,) = owner.get_commits(local.uri).commits
+    assert told.data is not None
+    assert local.put_if_absent(commit_path(1), told.data)
+    with pytest.raises(StorageError, match="injected"):
+        owner.backfill(local.uri)
+    assert owner.get_commits(local.uri).commits == (told,)
+    assert owner.backfill(local.uri).commits == ()
+    assert [call.keys[0] for call in watched.calls if call.name == "sync"] == [commit_path(1)] * 2
+    check_history(local)
 
 
-def test_old_rows_and_files_go_after_the_grace_and_others_stay(serving: LedgerOwner) -> None:
+def test_old_rows_and_files_go_after_the_grace_and_others_stay(open_owner) -> None:
+    serving = open_owner(backfills=False, inline_bytes=0)
     old, fresh = stores(2)
     for store in (old, fresh):
         log, managed = create(store, serving)
@@ -213,7 +220,7 @@ def test_a_file_that_lost_its_race_is_tidied_with_its_version(serving: LedgerOwn
     for key in (loser, early):
         memory.put(key, b"{}\n")
     serving.backfill(memory.uri)
-    assert serving.forget(memory.uri, grace_ms=0) == 2
+    assert serving.forget(memory.uri, grace_ms=0) == 1
     assert memory.list_keys(COMMITS_DIR) == [early], "its outcome is not known yet"
 
 
@@ -221,7 +228,7 @@ def test_rows_of_a_released_table_go_too(serving: LedgerOwner, memory: Store) ->
     log, managed = create(memory, serving)
     append(log, managed, "a")
     release(serving, memory)
-    assert Publisher(serving, grace_ms=0, tidy_every_s=0).run_once().tidied == 1
+    Publisher(serving, grace_ms=0, tidy_every_s=0).run_once()
     assert serving.book.stored(memory.uri, 0, limit=10) == []
 
 
@@ -246,11 +253,6 @@ class Onlookers(FaultyStore):
         self.look()
         return done
 
-    def place(self, key: str, data: bytes) -> bool:
-        done = super().place(key, data)
-        self.look()
-        return done
-
     def delete(self, keys: Iterable[str]) -> None:
         super().delete(keys)
         self.look()
@@ -271,8 +273,9 @@ def chdb(tmp_path: Path) -> Iterator[Chdb]:
 
 
 def test_readers_that_know_nothing_of_owners_read_the_backfilled_part_at_every_moment(
-    serving: LedgerOwner, local: Store, chdb: Chdb
+    open_owner, local: Store, chdb: Chdb
 ) -> None:
+    serving = open_owner(backfills=False, inline_bytes=0)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": pa.array([1], pa.int64())}), sink)
     data = sink.getvalue().to_pybytes()

@@ -21,7 +21,7 @@ from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.owner.snapshots import snapshots
 from lakeseal.protocol.paths import COMMITS_DIR, commit_path
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.managed_tables import append, create, managed_log, newest
+from support.managed_tables import append, create, managed_log, newest
 
 Publish = Callable[[LedgerOwner, Store], object]
 PUBLISHERS: dict[str, Publish] = {
@@ -61,8 +61,7 @@ def test_a_file_that_was_changed_is_never_published(
     dice = random.Random(seed)
     kind = dice.choice(["local", "memory"])
     store = open_store(tmp_path / "table" if kind == "local" else f"memory://{uuid.uuid4().hex}/t")
-    is_large = dice.random() < 0.6
-    owner = open_owner(backfills=False, trusting=dice.random() < 0.5, inline_bytes=0 if is_large else 8192)
+    owner = open_owner(backfills=False, trusting=dice.random() < 0.5, inline_bytes=0)
     log, managed = create(store, owner)
     for number in range(dice.randrange(1, 6)):
         append(log, managed, *(f"f{number}-{file}" for file in range(dice.randrange(1, 5))))
@@ -84,22 +83,27 @@ def test_a_file_that_was_changed_is_never_published(
         with suppress(LakesealError):
             published[version] = store.get(commit_path(version))
     assert published == {version: ratified[version] for version in published}, "byte for byte, or not at all"
-    if is_large and changed != ratified[victim.version]:
+    if changed != ratified[victim.version]:
         assert victim.version not in published
         assert any(isinstance(error, TamperedCommit) for error in errors), "told"
         assert sorted(published) == list(range(1, victim.version))
     elif name != "release":
-        # The ledger has the bytes of small ones, and needs no file.
         assert sorted(published) == sorted(ratified)
         assert not errors
 
 
-@pytest.mark.parametrize("inline_bytes", [0, 8192])
+def test_of_a_small_commit_there_is_nothing_that_its_client_could_still_write_to(open_owner, memory: Store) -> None:
+    owner = open_owner(backfills=False)
+    log, managed = create(memory, owner)
+    append(log, managed, "a")
+    assert memory.list_keys(COMMITS_DIR) == []
+
+
 def test_who_writes_to_a_staged_file_after_it_is_published_changes_nothing_in_the_log(
-    open_owner, tmp_path: Path, inline_bytes: int
+    open_owner, tmp_path: Path
 ) -> None:
     store = open_store(tmp_path / "table")
-    owner = open_owner(backfills=False, inline_bytes=inline_bytes)
+    owner = open_owner(backfills=False, inline_bytes=0)
     log, managed = create(store, owner)
     for name in "abcde":
         append(log, managed, name)

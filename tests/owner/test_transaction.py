@@ -32,8 +32,8 @@ from lakeseal.owner.snapshots import snapshots
 from lakeseal.owner.transaction import Transaction
 from lakeseal.protocol.paths import COMMITS_DIR
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import WRITE, add, append, create, managed_log, newest, paths, remove
+from models.history import check_history
+from support.managed_tables import WRITE, add, append, create, managed_log, newest, paths, remove
 
 
 @pytest.fixture
@@ -82,9 +82,10 @@ def test_none_gets_its_version_if_one_cannot(open_owner, stores: list[Store]) ->
     assert [newest(store, owner) for store in stores] == [0, 0, 0]
 
 
-def test_a_part_that_lost_its_version_is_rebased_and_the_others_keep_theirs(
-    owner: LedgerOwner, owned: list[Store]
-) -> None:
+def test_a_part_that_lost_its_version_is_rebased_and_the_others_keep_theirs(open_owner, stores: list[Store]) -> None:
+    owner, owned = open_owner(batch_size=100, inline_bytes=0), stores
+    for store in stores:
+        create(store, owner)
     txn = Transaction(owner)
     write(txn, owned, "x")
     for number in range(3):

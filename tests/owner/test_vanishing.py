@@ -22,7 +22,7 @@ from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.owner.routing import Router
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.managed_tables import add, append, create, managed_log, newest, paths
+from support.managed_tables import add, append, create, managed_log, newest, paths
 
 from .conftest import OpenOwner
 

@@ -18,16 +18,17 @@ from pathlib import Path
 import msgspec
 
 from lakeseal import ledger
+from lakeseal.clock import now_ms
 from lakeseal.commit.attempts import Retry
 from lakeseal.commit.owner import OwnedCommits
-from lakeseal.commit.transaction import OptimisticTransaction, now_ms
+from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.storage import open_store
-from lakeseal.testing.linearizability import Op
-from lakeseal.testing.lossy_owner import LossyOwner
-from lakeseal.testing.managed_tables import WRITE, add
+from models.linearizability import Op
+from support.lossy_owner import LossyOwner
+from support.managed_tables import WRITE, add
 
 
 def client(

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pytest
 from lakefs_sdk.client import LakeFSClient
 
+from contracts.branch_contract import BranchStoreContract, content, run_job, write
 from lakeseal import Repository
 from lakeseal.branches import lakefs
 from lakeseal.branches.checks import MaxRemoved, rule_to_json
-from lakeseal.branches.lakefs import LakeFSBranchStore
-from lakeseal.branches.lakefs_options import Options
+from lakeseal.branches.lakefs.options import Options
+from lakeseal.branches.lakefs.store import LakeFSBranchStore
 from lakeseal.branches.store import BranchStore, Changes, Commit, HeadMoved, MergeResult, Protection
 from lakeseal.cli import main
 from lakeseal.errors import (
@@ -35,8 +36,7 @@ from lakeseal.errors import (
     RepositoryNotFound,
     Unsupported,
 )
-from lakeseal.testing.branch_contract import BranchStoreContract, content, run_job, write
-from lakeseal.testing.proxy import Fault, Request, faulty_proxy
+from lakeseal.testing.proxy import ProxyFault, Request, faulty_proxy
 
 pytestmark = pytest.mark.peers
 
@@ -89,9 +89,9 @@ def test_a_merge_whose_reply_is_lost_is_found_and_happens_once(
 ) -> None:
     repo.create_branch("exp")
     repo.put("exp", "a", b"1")
-    head, faults = repo.head("main"), [Fault.LOSE_REPLY, Fault.LOSE_REQUEST]
+    head, faults = repo.head("main"), [ProxyFault.LOSE_REPLY, ProxyFault.LOSE_REQUEST]
 
-    def fault(request: Request) -> Fault | None:
+    def fault(request: Request) -> ProxyFault | None:
         return faults.pop() if faults and _is_merge_into_main(request) else None
 
     with faulty_proxy(Options.of(lakefs_server).endpoint, fault) as proxy:

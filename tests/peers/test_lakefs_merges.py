@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from lakeseal.branches import embedded, lakefs
-from lakeseal.branches.lakefs import LakeFSBranchStore
+from lakeseal.branches.lakefs.store import LakeFSBranchStore
 from lakeseal.branches.store import BranchStore, Changes, Entry
 from lakeseal.errors import MergeConflict
 

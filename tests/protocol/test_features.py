@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lakeseal.errors import InvalidArgument, InvalidMetadata, UnsupportedFeature
 from lakeseal.protocol.actions import Metadata, Protocol
-from lakeseal.protocol.feature_list import FEATURES, Kind, named
+from lakeseal.protocol.feature_list import FEATURES, FeatureKind, named
 from lakeseal.protocol.features import (
     DEFAULT_PROTOCOL,
     check_consistent,
@@ -45,7 +45,7 @@ def protocol(reader: int, writer: int, readers: list[str] | None = None, writers
 
 def listed(*names: str) -> Protocol:
     """A protocol of lists with these features on every side that they belong to."""
-    readers = [n for n in names if n not in FEATURES or FEATURES[n].kind is Kind.READER_WRITER]
+    readers = [n for n in names if n not in FEATURES or FEATURES[n].kind is FeatureKind.READER_WRITER]
     return protocol(3, 7, readers, list(names))
 
 
@@ -109,7 +109,7 @@ READABLE = [
 def test_every_reader_feature_of_the_format_is_readable() -> None:
     for name in READABLE:
         check_readable(listed(name))
-    assert {f.name for f in FEATURES.values() if f.kind is Kind.READER_WRITER} == set(READABLE)
+    assert {f.name for f in FEATURES.values() if f.kind is FeatureKind.READER_WRITER} == set(READABLE)
 
 
 @pytest.mark.parametrize("versions", [(1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6)])

@@ -21,7 +21,7 @@ from lakeseal.protocol.stats import (
     parse_column_list,
     parse_stats,
     stats_schema,
-    widen_maxima,
+    widen,
 )
 
 TEN = 1_704_103_200_000_000  # 2024-01-01T10:00:00Z
@@ -166,8 +166,9 @@ def test_line_breaks_between_tokens_are_fine() -> None:
         (delta.STRING, '"a\\u00e9\\n\\"}"', 'aé\n"}'),
         (delta.STRING, "5", None),
         (delta.STRING, '{"a":1}', None),
-        (DecimalType(38, 18), "123456789012345678.12345678901234567", Decimal("123456789012345678.12345678901234567")),
-        (DecimalType(38, 18), '"1.5"', Decimal("1.5")),
+        (DecimalType(15, 3), "123456789012.345", Decimal("123456789012.345")),
+        (DecimalType(38, 3), '"-123456789012.345"', Decimal("-123456789012.345")),
+        (DecimalType(15, 2), '"1.5"', Decimal("1.5")),
         (DecimalType(5, 2), "1.555", None),
         (DecimalType(5, 2), "123456", None),
         (DecimalType(5, 2), "1E+1", Decimal(10)),
@@ -208,11 +209,40 @@ def test_a_timestamp_cut_to_milliseconds_is_a_bound_on_both_sides(
     ]
 
 
+@pytest.mark.parametrize(
+    ("data_type", "written"),
+    [
+        (DecimalType(38, 18), "123456789012345678.12345678901234567"),
+        (DecimalType(38, 3), "-12345678901234567.891"),
+        (DecimalType(38, 38), "0.1000000000000000055511151231257827"),
+        (DecimalType(16, 0), "9007199254740993"),
+        (DecimalType(20, 0), "18446744073709551615"),
+    ],
+)
+def test_a_decimal_rounded_to_a_double_is_a_bound_on_both_sides(data_type: DataType, written: str) -> None:
+    exact = Decimal(written)
+    for text in (written, repr(float(exact)), str(min(int(float(exact)), 2**63 - 1)) if exact % 1 == 0 else written):
+        ((low, high),) = bounds(data_type, text)
+        assert low <= exact
+        assert high is None or exact <= high
+    assert bounds(data_type, "2.5e99") == [(None, None)]
+
+
+def test_the_ends_of_longs_are_no_bounds_of_decimals_beyond_them() -> None:
+    most, least = 2**63 - 1, -(2**63)
+    ((low, high),) = bounds(DecimalType(38, 0), str(most))
+    assert low < most
+    assert high is None
+    ((low, high),) = bounds(DecimalType(38, 0), str(least))
+    assert low is None
+    assert high > least
+
+
 def test_the_greatest_timestamps_do_not_wrap_around() -> None:
     stats = pa.array([{"maxValues": {"s": {"t": 2**63 - 1}}}, {"maxValues": {"s": {"t": 2**63 - 808}}}, None]).cast(
         pa.struct([("maxValues", pa.struct([("s", pa.struct([("t", pa.timestamp("us"))]))]))])
     )
-    widened = pa.compute.struct_field(widen_maxima(stats), ["maxValues", "s", "t"]).cast(pa.int64()).to_pylist()
+    widened = pa.compute.struct_field(widen(stats), ["maxValues", "s", "t"]).cast(pa.int64()).to_pylist()
     assert widened[0] >= 2**63 - 1
     assert widened[1] >= 2**63 - 808
     assert widened[2] is None

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from lakeseal import ledger
-from lakeseal.commit.transaction import now_ms
+from lakeseal.clock import now_ms
 from lakeseal.service import tokens
 from lakeseal.service.access import Grant
 from lakeseal.service.client import HttpOwner
@@ -166,7 +166,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def closed_service(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[Running]:
     """With tokens, a root and small limits; shared too."""
     folder = tmp_path_factory.mktemp("closed-service")
-    options = ("--root", str(data), "--max-body", "20000", "--rate", "0")
+    options = ("--root", str(data), "--max-body", "20000", "--max-upload", "4000000", "--rate", "0")
     with running(f"sqlite:///{folder}/ledger.db", folder, *options) as service:
         yield service
 

@@ -10,21 +10,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from lakeseal.cli import main
 from lakeseal.ledger import Ledger
-from lakeseal.owner.group import Admitted, Begun
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken
+from lakeseal.owner.messages import Batch, BatchAnswer
 from lakeseal.service import server
-from lakeseal.service.places import Places
+from lakeseal.service.places import ServedPlaces
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store
-from lakeseal.testing.crashes import CrashingLedger, CrashingStore, Effects, When
 from lakeseal.testing.faults import Fault, FaultyStore, How
+from support.crashes import CrashingLedger, CrashingStore, Effects, When
 
 
 class DiesAfterRatifying(LedgerOwner):
@@ -33,17 +30,8 @@ class DiesAfterRatifying(LedgerOwner):
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
-    def ratify_together(self, admitted: Sequence[Admitted]) -> tuple[Ratified | Taken | None, ...]:
-        super().ratify_together(admitted)
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError
 
-    def begin_together(self, admitted: Sequence[Admitted]) -> Begun[Any] | None:
-        begun = super().begin_together(admitted)
-        return None if begun is None else begun.then(lambda _: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def make_owner(point: str, opened: Ledger, settings: ServiceSettings, places: Places) -> LedgerOwner:
+def make_owner(point: str, opened: Ledger, settings: ServiceSettings, places: ServedPlaces) -> LedgerOwner:
     options = {"name": settings.name, "batch_size": settings.batch_size, "backfills": False, "trusting": False}
     if point == "ratified":
         return DiesAfterRatifying(opened, stores=places.open, **options)  # type: ignore[arg-type]

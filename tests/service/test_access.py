@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal import ledger
-from lakeseal.commit.transaction import now_ms
+from lakeseal.clock import now_ms
 from lakeseal.errors import InvalidArgument, NotAllowed, NotAuthenticated, NotFound, PolicyRefused, StorageUnavailable
 from lakeseal.owner.messages import file_name
 from lakeseal.owner.policies import prefix_of
 from lakeseal.service import tokens
 from lakeseal.service.access import Caller, Grant, Role
-from lakeseal.service.calls import CALLS
+from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.service.server import serve
 from lakeseal.service.settings import ServiceSettings, is_loopback, parse_listen
 from lakeseal.storage import open_store
-from lakeseal.testing.managed_tables import append, create
+from support.managed_tables import append, create
 
 ROLES = ("reader", "writer", "admin")
 # The least role that may ask.
@@ -67,7 +67,7 @@ def path(call: str) -> str:
 
 
 def test_the_matrix_has_every_call() -> None:
-    assert {call.partition(" ")[0] for call in NEEDS} == {call.name for call in CALLS}
+    assert {call.partition(" ")[0] for call in NEEDS} == {call.name for call in OWNER_CALLS}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -106,6 +106,7 @@ def test_without_a_token_health_and_the_description_are_there(closed_service, ad
     assert closed_service.get(address).status_code == 200
 
 
+@pytest.mark.field_bug("S3")
 def test_a_refused_call_leaves_nothing(closed_service, data: Path) -> None:
     token = closed_service.token(f"reader:{data}")
     place = data / f"t-{uuid.uuid4().hex}"
@@ -117,6 +118,7 @@ def test_a_refused_call_leaves_nothing(closed_service, data: Path) -> None:
     assert (answer["state"], answer["latest"]) == ("none", -1)
 
 
+@pytest.mark.field_bug("S2")
 def test_tokens_that_are_revoked_expired_changed_or_malformed_are_refused(closed_service, data: Path) -> None:
     good = closed_service.token("reader")
     asked = {"table": f"file://{data}/t"}
@@ -129,6 +131,8 @@ def test_tokens_that_are_revoked_expired_changed_or_malformed_are_refused(closed
         good.replace("lks_", "lkt_"),
         good + "x",
         "lks_" + "0" * 12 + "_" + "A" * 43,
+        # One that says by itself who made it and for how long, and is signed by nobody.
+        "eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwOi8vMTI3LjAuMC4xIiwicm9sZSI6ImFkbWluIiwiZXhwIjo5OTk5OTk5OTk5fQ.",
         "x" * 10_000,
     ]
     for text in wrong:
@@ -259,9 +263,12 @@ def test_two_services_cannot_have_one_port(open_service, tmp_path: Path) -> None
         serve(ServiceSettings(ledger=f"sqlite:///{tmp_path}/l.db", host=host, port=port))
 
 
-prefixes = st.lists(st.sampled_from(["a", "b", "ab", "a b", "ä"]), max_size=3)
+prefixes = st.lists(
+    st.sampled_from(["a", "b", "ab", "a b", "ä", "*", "a*", "?", "_", "[ab]", "a'", 'a"', ".a"]), max_size=3
+)
 
 
+@pytest.mark.field_bug("S3")
 @given(prefix=prefixes, table=prefixes)
 def test_a_prefix_covers_what_has_its_segments(prefix: list[str], table: list[str]) -> None:
     grant = Grant(role=Role.READER, prefix=prefix_of("s3://bucket/" + "/".join(prefix)))

@@ -3,7 +3,6 @@ in tests/steps, over every implementation."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -13,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lakeseal.errors import InvalidArgument, WatermarkMoved
+from lakeseal.errors import NotAllowed, RequestTooLarge, WatermarkMoved
 from lakeseal.service.book_calls import BOOK_CALLS
-from lakeseal.service.book_wire import Answer, InParts
-from lakeseal.service.calls import Call
+from lakeseal.service.call import ServiceCall
 from lakeseal.service.client import HttpOwner
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename
 from lakeseal.steps.sequence import CommitSequence
@@ -24,34 +22,32 @@ from lakeseal.steps.watermarks import WatermarkChange
 
 P, S = {"pipeline": "p"}, {"store": "s", "dataset": "d"}
 RECORD = {"payload": "", "count": 0, "checksum": ""}
-EMPTY = hashlib.sha256().hexdigest()
-LEASE = {"name": "ingest p", "holder": "me", "seconds": 1}
+LEASE = {"lease": "ingest p", "holder": "me", "seconds": 1}
 # A request that is well formed, for each call.
 ASKED: dict[str, dict[str, Any]] = {
-    "watermarks": P,
+    "read_watermarks": P,
     "advance_watermarks": {**P, "dataset": "d", "changes": [{"partition": "0", "expected": None, "value": 1}]},
     "reset_watermarks": {**P, "dataset": "d", "values": {"0": 1}},
     "acquire_lease": LEASE,
-    "look_at_lease": {"name": LEASE["name"]},
+    "look_at_lease": {"lease": LEASE["lease"]},
     "renew_lease": {**LEASE, "epoch": 1},
     "release_lease": {**LEASE, "epoch": 1},
     "begin_run": {**P, "run_id": "r", "epoch": 1},
-    "end_run": {**P, "run_id": "r", "state": "published", "started_ms": 0},
-    "run_history": P,
-    "stores": {},
+    "end_run": {"run": {**P, "run_id": "r", "state": "published", "started_ms": 0}},
+    "list_runs": P,
+    "list_stores": {},
     "store_exists": {"store": "s"},
     "create_store": {"store": "s"},
     "remove_store": {"store": "none"},
-    "sequences": S,
+    "list_sequences": S,
     "get_sequence": S,
     "claim_datasets": {"store": "s", "datasets": ["d"], "epoch": 1},
     "put_sequence": {**S, "record": RECORD},
     "note_sequence": {**S, "checksum": "c", "epoch": 1},
     "remove_sequence": {**S, "checksum": "c", "epoch": 1},
-    "task_states": {**S, "run": "r"},
-    "reported_tasks": {**S, "run": "r"},
+    "list_task_states": {**S, "run": "r"},
+    "count_tasks": {**S, "run": "r"},
     "report_task": {**S, "run": "r", "state": {"task": 0, "tasks": 1}},
-    "in_parts": {"call": "watermarks", "upload": "u", "checksum": EMPTY},
     "remove_task_states": {"store": "s"},
 }
 
@@ -66,8 +62,8 @@ def test_each_call_needs_its_role_for_all_tables(closed_service, data) -> None:
         assert closed_service.post(path, asked, token=elsewhere).status_code == 403
         assert closed_service.post(path, asked, token=reader).status_code == (403 if by_name[name].decides else 200)
         answer = closed_service.post(path, asked, token=writer)
-        # An empty record is well formed and not whole, and a request of no parts is none.
-        assert answer.status_code == {"put_sequence": 422, "in_parts": 400}.get(name, 200), (name, answer.text)
+        # An empty record is well formed and not whole.
+        assert answer.status_code == {"put_sequence": 422}.get(name, 200), (name, answer.text)
 
 
 def test_the_description_has_the_books(open_service) -> None:
@@ -86,7 +82,9 @@ FIELDS = sorted({field for asked in ASKED.values() for field in asked} | {"turn"
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.sampled_from(BOOK_CALLS), st.dictionaries(st.sampled_from(FIELDS), values, max_size=3))
-def test_nonsense_is_refused_and_harms_nothing(open_service, call: Call, wrong: dict[str, Any]) -> None:
+def test_nonsense_is_refused_and_harms_nothing(
+    open_service, call: type[ServiceCall[Any]], wrong: dict[str, Any]
+) -> None:
     answer: httpx.Response = open_service.post(call.path.removeprefix("/v1/"), {**ASKED[call.name], **wrong})
     assert answer.status_code in (200, 400, 403, 404, 409, 422), answer.text
     if answer.status_code != 200:
@@ -95,12 +93,12 @@ def test_nonsense_is_refused_and_harms_nothing(open_service, call: Call, wrong: 
 
 @pytest.mark.parametrize("name", ["publisher", "ingest", ""])
 def test_only_leases_of_pipelines_are_given(open_service, name: str) -> None:
-    answer = open_service.post("acquire-lease", {**LEASE, "name": name})
+    answer = open_service.post("acquire-lease", {**LEASE, "lease": name})
     assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "invalid-argument")
 
 
-def test_what_is_too_large_for_one_request_is_sent_in_parts(closed_service, data) -> None:
-    """The service takes 20,000 bytes at once."""
+def test_what_a_pipeline_records_may_be_larger_than_other_requests(closed_service, data) -> None:
+    """The service takes 20,000 bytes of a commit, and 4,000,000 of this."""
     owner = HttpOwner(closed_service.url, token=closed_service.token("writer"))
     books = owner.books()
     renames = [Rename(f"task-output/{n}", f"job-output/{n}", n, "0" * 32) for n in range(2000)]
@@ -114,8 +112,47 @@ def test_what_is_too_large_for_one_request_is_sent_in_parts(closed_service, data
     assert len(books.watermarks.read("large", "d")) == 1000
     with pytest.raises(WatermarkMoved):
         books.watermarks.advance("large", "d", [replace(change, value=-1) for change in changes])
-    with pytest.raises(InvalidArgument, match="not all there"):
-        owner.repeat("in_parts", InParts(call="watermarks", upload="none", checksum="0" * 64), Answer)
-    with pytest.raises(InvalidArgument, match="no call"):
-        owner.repeat("in_parts", InParts(call="in_parts", upload="none", checksum=EMPTY), Answer)
+    # More than is sent without asking first, and more than is ever taken.
+    books.watermarks.reset("large", "d", {"0": "x" * 2_000_000})
+    assert len(books.watermarks.read("large", "d")["0"]) == 2_000_000
+    with pytest.raises(RequestTooLarge):
+        books.watermarks.reset("large", "d", {"0": "x" * 5_000_000})
     owner.close()
+
+
+def test_a_sequence_that_reaches_out_of_the_roots_is_not_recorded(closed_service, data) -> None:
+    (data / "link").symlink_to(data.parent)
+    inside, file = f"file://{data}/a", Rename("s", "t", 1, "0" * 64)
+    escapes = {
+        "a target": CommitSequence.builder("escapes", "target").add(
+            FsRenameCommitStep(source=inside, target=f"file://{data.parent}/b", files=(file,))
+        ),
+        "a source": CommitSequence.builder("escapes", "source").add(
+            FsRenameCommitStep(source=f"file://{data}0/a", target=inside, files=(file,))
+        ),
+        "a link": CommitSequence.builder("escapes", "link").add(
+            FsRenameCommitStep(source=inside, target=f"file://{data}/link/b", files=(file,))
+        ),
+        "another store": CommitSequence.builder("escapes", "store").add(
+            FsRenameCommitStep(source=inside, target="s3://bucket/b", files=(file,))
+        ),
+        "what is removed at the end": CommitSequence.builder("escapes", "remove")
+        .add(FsRenameCommitStep(source=inside, target=inside, files=(file,)))
+        .then_remove(str(data.parent), "precious/"),
+    }
+    owner = HttpOwner(closed_service.url, token=closed_service.token("writer"))
+    steps = owner.books().sequences
+    try:
+        for what, builder in escapes.items():
+            sequence = builder.build()
+            with pytest.raises(NotAllowed):
+                steps.put(sequence)
+            assert not steps.exists(sequence.store, sequence.dataset), what
+        fine = CommitSequence.builder("escapes", "none").add(
+            FsRenameCommitStep(source=inside, target=f"file://{data}/b", files=(file,))
+        )
+        steps.put(fine.build())
+        assert steps.exists("escapes", "none")
+    finally:
+        owner.close()
+        (data / "link").unlink()

@@ -15,7 +15,7 @@ from lakeseal import ledger
 from lakeseal.cli import main
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.storage import open_store
-from lakeseal.testing.managed_tables import append, create
+from support.managed_tables import append, create
 
 
 class Ended(NamedTuple):

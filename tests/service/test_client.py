@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
+from lakeseal.clock import now_ms
 from lakeseal.commit.owner import Unresolved
-from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import (
     InvalidArgument,
     InvalidUri,
@@ -34,9 +34,9 @@ from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.service.client import HttpOwner
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import append, create, managed_log, newest, paths
-from lakeseal.testing.proxy import Fault, Request, faulty_proxy
+from lakeseal.testing.proxy import ProxyFault, Request, faulty_proxy
+from models.history import check_history
+from support.managed_tables import append, create, managed_log, newest, paths
 
 TOKEN = "lks_0123456789ab_" + "x" * 43
 
@@ -177,11 +177,11 @@ def test_where_nobody_listens_nothing_was_decided(stranger: Stranger) -> None:
     assert both(f"http://127.0.0.1:{closed.server_port}") == (StorageUnavailable, StorageUnavailable)
 
 
-@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_REPLY])
+@pytest.mark.parametrize("fault", [ProxyFault.LOSE_REQUEST, ProxyFault.LOSE_REPLY])
 def test_a_lost_reply_is_unknown_for_a_step_and_asked_again_for_a_read(open_service, table: Store, fault) -> None:
     lost: list[str] = []
 
-    def lose_first(request: Request) -> Fault | None:
+    def lose_first(request: Request) -> ProxyFault | None:
         if request.path in lost or request.path == "/v1/owner":
             return None
         lost.append(request.path)
@@ -203,7 +203,7 @@ def test_a_lost_reply_is_unknown_for_a_step_and_asked_again_for_a_read(open_serv
 
 def test_a_reply_that_never_comes_is_unknown_after_the_timeout(open_service, table: Store) -> None:
     create(table, open_service.owner())
-    with faulty_proxy(open_service.url, lambda request: Fault.STALL) as proxy:
+    with faulty_proxy(open_service.url, lambda request: ProxyFault.STALL) as proxy:
         owner = HttpOwner(proxy.endpoint, patience_s=0, timeout=httpx.Timeout(0.3))
         with pytest.raises(UnknownOutcome):
             owner.backfill(table.uri)
@@ -255,10 +255,10 @@ def test_writers_behind_a_proxy_that_loses_a_tenth_of_the_replies_lose_and_doubl
     acknowledged: dict[str, int] = {}
     failed: list[BaseException] = []
 
-    def every_tenth(request: Request) -> Fault | None:
+    def every_tenth(request: Request) -> ProxyFault | None:
         with lock:
             number = next(count)
-        return (Fault.LOSE_REPLY, Fault.LOSE_REQUEST)[number // 10 % 2] if number % 10 == 9 else None
+        return (ProxyFault.LOSE_REPLY, ProxyFault.LOSE_REQUEST)[number // 10 % 2] if number % 10 == 9 else None
 
     def write(name: str, url: str) -> None:
         owner = HttpOwner(url)

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
+from contracts.endpoint_contract import OwnerEndpointContract
+from contracts.owner_contract import CommitOwnerContract, OwnedTable
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import AlreadyExists, OwnedElsewhere, PolicyRefused, VersionNotFound
@@ -24,10 +26,8 @@ from lakeseal.owner.snapshots import snapshots
 from lakeseal.owner.transaction import Transaction
 from lakeseal.service.client import HttpOwner
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.endpoint_contract import OwnerEndpointContract
-from lakeseal.testing.history import check_history
-from lakeseal.testing.managed_tables import WRITE, add, append, create, managed_log, metadata, newest, paths
-from lakeseal.testing.owner_contract import CommitOwnerContract, OwnedTable
+from models.history import check_history
+from support.managed_tables import WRITE, add, append, create, managed_log, metadata, newest, paths
 
 
 @pytest.fixture(params=["open_service", "postgres_service"])
@@ -141,3 +141,33 @@ def test_connect_gives_the_client_of_a_service(service) -> None:
     assert (owner.name, owner.batch_size, owner.inline_bytes) == ("lakeseal", 10, 8192)
     assert connect(OwnerConfig(url=service.url, name="lakeseal")).name == "lakeseal"
     owner.close()
+
+
+def test_whoever_takes_no_bytes_is_told_of_commits_once_they_are_files(inside, table: Store) -> None:
+    with inside(insecure=True, rate=0, batch_size=1000, publish_every_s=10.0**6) as client:
+        owner = HttpOwner(str(client.base_url))
+        log, managed = create(table, owner)
+        append(log, managed, "f")
+        for call, asked in (("get-commits", {"table": table.uri}), ("get-commits-of", {"tables": [table.uri]})):
+            append(log, managed, f"more-{call}")
+            known = owner.get_commits(table.uri)
+            assert known.commits[-1].data is not None, "it is in the ledger only"
+            answer = client.post(f"/v1/{call}", json=asked).json()
+            [told] = answer if isinstance(answer, list) else [answer]
+            assert (told["latest"], told["commits"]) == (known.latest, [])
+            assert f"_delta_log/{known.latest:020}.json" in table.list_keys("_delta_log/")
+        owner.close()
+
+
+def test_what_cannot_be_published_is_not_told_of_to_whoever_takes_no_bytes(inside, table: Store) -> None:
+    with inside(insecure=True, rate=0, batch_size=1000, publish_every_s=10.0**6) as client:
+        owner = HttpOwner(str(client.base_url))
+        log, managed = create(table, owner)
+        append(log, managed, "f")
+        root = Path(table.uri.removeprefix("file://"))
+        root.rename(root.with_name("away"))
+        answer = client.post("/v1/get-commits", json={"table": table.uri})
+        assert answer.json()["error"]["kind"] == "table-vanished"
+        root.with_name("away").rename(root)
+        assert client.post("/v1/get-commits", json={"table": table.uri}).json()["latest"] == 1
+        owner.close()

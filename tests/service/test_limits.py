@@ -13,17 +13,18 @@ from typing import Any
 import httpx
 import pytest
 
-from lakeseal.commit.transaction import now_ms
+from lakeseal.clock import now_ms
 from lakeseal.errors import InvalidUri, NotAllowed, OwnerBusy
 from lakeseal.owner.handover import take_over
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.owner.messages import Batch, file_name
+from lakeseal.owner.messages import Batch
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
+from lakeseal.service.bodies import UploadRoom
 from lakeseal.service.limits import Buckets
-from lakeseal.service.places import Places
+from lakeseal.service.places import ServedPlaces
 from lakeseal.storage import Store, open_store
-from lakeseal.testing.managed_tables import append, create
+from support.managed_tables import append, create
 
 SOON = now_ms() + 3_000_000
 
@@ -34,7 +35,6 @@ def inline(table: str, version: int = 1, **changes: Any) -> dict[str, Any]:
         "table": table,
         "version": version,
         "txn_id": "t",
-        "file": file_name(version, str(uuid.uuid4())),
         "size": len(data),
         "in_commit_timestamp": SOON,
         "epoch": 0,
@@ -173,7 +173,7 @@ def test_field_bug_s4_a_path_through_a_symbolic_link_is_refused(closed_service, 
 
 
 def test_a_table_that_becomes_a_link_is_not_worked_on_any_more(tmp_path: Path) -> None:
-    places = Places([str(tmp_path)])
+    places = ServedPlaces([str(tmp_path)])
     real = tmp_path / "t"
     real.mkdir()
     places.open(f"file://{real}")
@@ -186,7 +186,7 @@ def test_a_table_that_becomes_a_link_is_not_worked_on_any_more(tmp_path: Path) -
 def test_roots_may_be_links_themselves_and_options_are_for_object_stores(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    places = Places([str(tmp_path / "link"), "s3://bucket/a"], {"aws_region": "eu-west-1"})
+    places = ServedPlaces([str(tmp_path / "link"), "s3://bucket/a"], {"aws_region": "eu-west-1"})
     places.check(f"file://{tmp_path}/real/t")
     assert places.open("s3://bucket/a/t").uri == "s3://bucket/a/t"
     assert places.open(f"file://{tmp_path}/real/t").uri == f"file://{tmp_path}/real/t"
@@ -283,3 +283,28 @@ def test_field_bug_s5_a_body_that_does_not_come_does_not_hold_up_the_others(open
     assert open_service.post("get-commits", {"table": "file:///t"}).status_code == 200
     for connection in silent:
         connection.close()
+
+
+def test_large_bodies_have_so_many_bytes_together_and_others_are_not_held_up_by_them() -> None:
+    uploads = UploadRoom(100, 1000)
+    with uploads.room_for("700", may_be_large=True) as first:
+        assert first == 700
+        with pytest.raises(OwnerBusy), uploads.room_for("301", may_be_large=True):
+            pass
+        with uploads.room_for("300", may_be_large=True) as second, uploads.room_for("100", may_be_large=True) as small:
+            assert (second, small) == (300, 100)
+    with uploads.room_for("1000", may_be_large=True) as whole:
+        assert whole == 1000
+
+
+@pytest.mark.parametrize("said", [None, "", "12x", "-5", "9" * 30, "٣"])
+def test_whoever_does_not_say_how_much_comes_may_not_send_much(said: str | None) -> None:
+    with UploadRoom(100, 1000).room_for(said, may_be_large=True) as limit:
+        assert limit == 100
+
+
+def test_what_is_more_than_ever_taken_is_told_with_that_limit() -> None:
+    with UploadRoom(100, 1000).room_for("1001", may_be_large=True) as limit:
+        assert limit == 1000
+    with UploadRoom(100, 1000).room_for("1001", may_be_large=False) as limit:
+        assert limit == 100

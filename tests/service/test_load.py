@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from lakeseal.storage import open_store
-from lakeseal.testing.history import check_history
-from lakeseal.testing.linearizability import Op, check_linearizable
-from lakeseal.testing.managed_tables import create
-from lakeseal.testing.proxy import Fault, Request, faulty_proxy
+from lakeseal.testing.proxy import ProxyFault, Request, faulty_proxy
+from models.history import check_history
+from models.linearizability import Op, check_linearizable
+from support.managed_tables import create
 
 WRITER = Path(__file__).parent / "writer.py"
 DAY_MS = 86_400_000
@@ -72,11 +72,11 @@ class LosesATenth:
         self._lock = threading.Lock()
         self.lost = 0
 
-    def __call__(self, request: Request) -> Fault | None:
+    def __call__(self, request: Request) -> ProxyFault | None:
         with self._lock:
             draw = self._dice.random()
             self.lost += draw < 0.1
-        return None if draw >= 0.1 else Fault.LOSE_REPLY if draw < 0.07 else Fault.LOSE_REQUEST
+        return None if draw >= 0.1 else ProxyFault.LOSE_REPLY if draw < 0.07 else ProxyFault.LOSE_REQUEST
 
 
 def run_clients(urls: list[str], table: str, folder: Path, *, seconds: float) -> list[Op]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import uuid
 from typing import Any
 
 import httpx
@@ -12,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakeseal.owner.messages import file_name
-from lakeseal.service.calls import CALLS
+from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.storage import Store
-from lakeseal.testing.managed_tables import create
+from support.managed_tables import create
 
-PATHS = [call.path.removeprefix("/v1/") for call in CALLS]
+PATHS = [call.path.removeprefix("/v1/") for call in OWNER_CALLS]
 FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 numbers = st.one_of(st.integers(), st.integers(-(2**70), 2**70), st.floats(), st.just(10**400))
@@ -76,7 +74,6 @@ def ask(open_service, store: Store, data: bytes) -> httpx.Response:
         "table": store.uri,
         "version": 1,
         "txn_id": "t",
-        "file": file_name(1, str(uuid.uuid4())),
         "size": len(data),
         "in_commit_timestamp": 2**50,
         "epoch": 0,

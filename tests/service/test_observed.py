@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -10,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from lakeseal import ledger
-from lakeseal.commit.transaction import now_ms
+from lakeseal.clock import now_ms
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch
-from lakeseal.service.calls import CALLS
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.logs import masked
-from lakeseal.service.metrics import Metrics, shared_file
+from lakeseal.service.metrics import shared_folder
+from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.storage import open_store
-from lakeseal.testing.managed_tables import append, create, managed_log
 from lakeseal.testing.postgres import fresh_database
+from support.managed_tables import append, create, managed_log
 
 SOON = now_ms() + 3_000_000
 
@@ -32,7 +34,7 @@ def test_health_and_readiness_tell_of_the_process_the_ledger_and_the_lag(inside,
         assert ready.status_code == 200
         assert ready.json() == {
             "ready": True,
-            "ledger": "answers",
+            "ledger": "takes commits",
             "publisher": "runs",
             "unbackfilled": 0,
             "lag_seconds": 0.0,
@@ -45,7 +47,7 @@ def test_without_its_ledger_a_service_is_alive_and_not_ready(inside, tmp_path: P
         assert client.get("/health").status_code == 200
         ready = client.get("/ready")
         assert ready.status_code == 503
-        assert ready.json() == {"ready": False, "ledger": "does not answer"}
+        assert ready.json() == {"ready": False, "ledger": "takes no commits"}
         assert client.post("/v1/get-commits", json={"table": "file:///t"}).status_code == 503
         token = client.get("/v1/owner", headers={"Authorization": f"Bearer lks_{'0' * 12}_{'A' * 43}"})
         assert token.status_code == 503
@@ -66,39 +68,58 @@ def test_numbers_count_commits_conflicts_refusals_and_time(inside, tmp_path: Pat
         text = client.get("/metrics").text
         owner.close()
     found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert found["lakeseal_commits_total"] == "2"
-    assert found["lakeseal_conflicts_total"] == "1"
-    assert found['lakeseal_refusals_total{kind="invalid-uri"}'] == "1"
-    assert found['lakeseal_requests_total{call="ratify",status="2xx"}'] == "3"
-    assert found['lakeseal_requests_total{call="get_commits",status="4xx"}'] == "1"
-    assert found['lakeseal_request_seconds_count{call="ratify"}'] == "3"
-    assert found['lakeseal_request_seconds_bucket{call="ratify",le="+Inf"}'] == "3"
+    assert found["lakeseal_commits_total"] == "2.0"
+    assert found["lakeseal_conflicts_total"] == "1.0"
+    assert found['lakeseal_refusals_total{kind="invalid-uri"}'] == "1.0"
+    assert found['lakeseal_requests_total{call="ratify",status="2xx"}'] == "3.0"
+    assert found['lakeseal_requests_total{call="get_commits",status="4xx"}'] == "1.0"
+    assert found['lakeseal_request_seconds_count{call="ratify"}'] == "3.0"
+    assert found['lakeseal_request_seconds_bucket{call="ratify",le="+Inf"}'] == "3.0"
     assert float(found['lakeseal_request_seconds_sum{call="ratify"}']) > 0
-    assert found["lakeseal_unbackfilled_commits"] == "2"
+    assert found["lakeseal_unbackfilled_commits"] == "2.0"
     assert float(found["lakeseal_backfill_lag_seconds"]) > 0
-    assert found["lakeseal_tables"] == "1"
+    assert found["lakeseal_tables"] == "1.0"
     assert not any("table" in name for name in found if "{" in name), "no names of tables in labels"
 
 
-def test_workers_add_up_and_a_new_one_goes_on_in_the_row_of_a_dead_one() -> None:
-    path = shared_file()
-    try:
-        first = Metrics(["ratify"], path=path, rows=3)
-        first.ratified(2)
-        first.answered("ratify", 200, 0.003, None)
-        first.answered("nobody knows", 200, 0.003, None)
-        text = first.text({})
-        assert "lakeseal_commits_total 2" in text
-        assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.0025"} 0' in text
-        assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.005"} 1' in text
-        first._file.close()
-        second = Metrics(["ratify"], path=path, rows=3)
-        assert second.row == 0
-        second.ratified(3)
-        assert "lakeseal_commits_total 5" in second.text({"g": ("A gauge.", 1.5)})
-        second._file.close()
-    finally:
-        Path(path).unlink()
+WORKER = """
+import os, sys
+from lakeseal.service.metrics import Metrics
+counted = Metrics(["ratify"])
+print(counted.is_first, flush=True)
+for _ in range(int(sys.argv[1])):
+    counted.ratified()
+    counted.answered("ratify", 200, 0.003, None)
+    counted.answered("nobody knows", 200, 0.003, None)
+sys.stdin.read()
+print(counted.text({"g": ("A gauge.", 1.5)}).decode())
+"""
+
+
+def test_workers_add_up_also_those_that_have_died_and_one_of_them_is_the_first() -> None:
+    def start(count: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", WORKER, str(count)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def first_line(worker: subprocess.Popen[str]) -> str:
+        assert worker.stdout is not None
+        return worker.stdout.readline().strip()
+
+    with shared_folder():
+        first = start(2)
+        assert first_line(first) == "True"
+        first.communicate()
+        with start(3) as second:
+            assert first_line(second) == "True", "the other is gone"
+            with start(4) as third:
+                assert first_line(third) == "False"
+                second.communicate()
+                text = third.communicate()[0]
+    assert "lakeseal_commits_total 9.0" in text
+    assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.0025"} 0.0' in text
+    assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.005"} 9.0' in text
+    assert "g 1.5" in text
+    assert "nobody" not in text
 
 
 def test_every_request_has_an_id_that_the_caller_may_choose(open_service) -> None:
@@ -211,7 +232,7 @@ def test_the_page_is_turned_when_there_are_many_tables(inside) -> None:
 
 def test_the_description_has_every_call_with_its_messages(open_service) -> None:
     described = open_service.get("/openapi.json").json()
-    for call in CALLS:
+    for call in OWNER_CALLS:
         operation = described["paths"][call.path]["post"]
         sent = operation["requestBody"]["content"]["application/json"]["schema"]
         assert sent["$ref"].rpartition("/")[2] in described["components"]["schemas"]

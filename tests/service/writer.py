@@ -16,11 +16,12 @@ import traceback
 
 import msgspec
 
-from lakeseal.commit.transaction import OptimisticTransaction, now_ms
+from lakeseal.clock import now_ms
+from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.service.client import HttpOwner
 from lakeseal.storage import open_store
-from lakeseal.testing.linearizability import Op
-from lakeseal.testing.managed_tables import WRITE, add, managed_log
+from models.linearizability import Op
+from support.managed_tables import WRITE, add, managed_log
 
 
 def client(*, url: str, table: str, name: str, seconds: float, skew_ms: int, out: str, ready: int, go: int) -> None:

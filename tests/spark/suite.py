@@ -41,6 +41,11 @@ from pyspark.sql.types import CharType, StructField, StructType, VarcharType
 
 import lakeseal
 from lakeseal import Repository, Table
+from lakeseal.commands import branch_write
+from lakeseal.commands.branch_write import BranchWriteCommand
+from lakeseal.commands.command import run
+from lakeseal.commands.transactional_write import WriteOptions
+from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
@@ -51,22 +56,17 @@ from lakeseal.errors import (
     SchemaMismatch,
     UnsupportedExpression,
 )
-from lakeseal.formats.file_format import FORMATS
+from lakeseal.files.file_format import FORMATS
 from lakeseal.ingest import Check, Dataset, DirectoryTarget, FilesSource, Pipeline, TableTarget
 from lakeseal.ingest.spark_jobs import SparkJobs
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.engine import SparkEngine
 from lakeseal.spark.failures import recovered
-from lakeseal.spark.runner import SparkRunner
 from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
 from lakeseal.storage import StoreSpec
 from lakeseal.testing.cluster import parent_of
-from lakeseal.write import branch_write, write_command
-from lakeseal.write.branch_write import BranchWriteCommand
-from lakeseal.write.transactional_write import WriteOptions
-from lakeseal.write.write_command import WriteCommand
 
 Scenario = Callable[[SparkSession, Path], None]
 SUITE: dict[str, Scenario] = {}
@@ -548,7 +548,7 @@ def write_small_files(spark: SparkSession, uri: Path, data: DataFrame) -> None:
     opened = store.open()
     txn = OptimisticTransaction.begin(DeltaLog(opened), FilesystemOwner(opened))
     options = WriteOptions(buffer_bytes=2**12, max_records_per_file=100)
-    write_command.run(WriteCommand(options=options), txn, data, engine=SparkEngine(spark), store=store)
+    run(Write(asked=WriteCommand(options=options), data=data), txn, engine=SparkEngine(spark), store=store)
 
 
 @on_a_cluster
@@ -570,7 +570,7 @@ def an_executor_that_dies_in_the_middle_of_a_job_on_a_branch_costs_no_row(spark:
 
     def write(data: DataFrame) -> None:
         command = BranchWriteCommand(branch="main", path="out", max_records_per_file=100, buffer_bytes=2**12)
-        branch_write.run(repo.store, command, data, runner=SparkRunner(spark))
+        branch_write.run(repo.store, command, data, engine=SparkEngine(spark))
 
     killed_halfway(spark, root, write, lambda: list((root / "repo" / "data").glob("*/00001-0-*/*")))
     assert sorted(repo.to_arrow("main", "out")["id"].to_pylist()) == list(range(80_000))

@@ -35,7 +35,7 @@ def test_loading_starts_no_thread_and_takes_all_that_a_write_needs() -> None:
         assert threading.active_count() == 1, threading.enumerate()
         before = set(sys.modules)
         from lakeseal.spark.tasks import WriteTask
-        from lakeseal.write.job import TaskRun
+        from lakeseal.jobs.job import TaskRun
         assert set(sys.modules) == before
     """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

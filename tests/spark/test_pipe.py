@@ -20,6 +20,7 @@ import pytest
 
 import lakeseal
 from lakeseal import Table
+from oracles.sessions import without_connect
 
 pytestmark = pytest.mark.spark
 
@@ -131,7 +132,7 @@ def kill(pipe: Pipe, wait: Callable[[Callable[[], bool]], None] | None = None) -
     """The stream in a process of its own, and all of it gone without a word."""
     with subprocess.Popen(
         [sys.executable, str(SCRIPT), json.dumps(pipe.asked)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        env=without_connect(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as process:  # fmt: skip
         try:
             if wait is None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakeseal
@@ -84,3 +87,23 @@ def test_an_error_of_ours_is_found_in_the_text_that_spark_makes_of_it() -> None:
     assert find("lakeseal-error: {broken") is None
     with pytest.raises(KeyError), recovered():
         raise KeyError("lakeseal-error: [1]")
+
+
+@pytest.mark.field_bug(38)
+def test_a_stream_that_starts_anew_under_the_same_name_loses_no_row(spark: Any, tmp_path: Path) -> None:
+    """Its batches count from 0 again, in the same folder and into the same table, and are other batches."""
+    lakeseal.register(spark)
+    source, checkpoint, uri = tmp_path / "source", tmp_path / "checkpoint", str(tmp_path / "t")
+
+    def run(name: str, *ids: int) -> None:
+        source.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), source / f"{name}.parquet")
+        stream = spark.readStream.schema("id long").parquet(str(source))
+        writer = stream.writeStream.format("lakeseal").option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start(uri).awaitTermination()
+
+    run("first", 1, 2)
+    shutil.rmtree(checkpoint)
+    shutil.rmtree(source)
+    run("second", 3, 4)
+    assert sorted(Table(uri).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]

@@ -20,9 +20,9 @@ from lakeseal.steps.books import Books, LedgerBooks
 from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.ledger_store import LedgerStepStore
 from lakeseal.storage import open_store
-from lakeseal.testing.published_rows import Place, World
 from lakeseal.testing.s3 import S3Server
 from lakeseal.testing.service import service_inside
+from support.published_rows import Place, World
 
 BOOKS = (leases, runs, sequences, stores, task_states, watermarks)
 

@@ -12,7 +12,7 @@ from lakeseal.ledger import Ledger
 from lakeseal.steps import CommitSequence, StepContext, step
 from lakeseal.steps.branch_merge import BranchMergeStep
 from lakeseal.steps.ledger_store import LedgerStepStore
-from lakeseal.steps.recovery import Outcome, recover
+from lakeseal.steps.recovery import RecoveryOutcome, recover
 
 
 @pytest.fixture(params=["own ledger", "shared ledger"])
@@ -78,6 +78,6 @@ def test_a_conflict_sets_the_dataset_aside(repo: BranchStore, sqlite_ledger: Led
 
     result = recover(steps, "s", context, sleep=lambda _: None).datasets[0]
 
-    assert result.outcome is Outcome.SET_ASIDE
+    assert result.outcome is RecoveryOutcome.SET_ASIDE
     assert "out/x" in (result.reason or "")
     assert repo.read("main", "out/x") == b"other"

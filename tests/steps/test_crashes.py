@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from lakeseal import ledger
-from lakeseal.testing.crashes import When
-from lakeseal.testing.published_rows import URN, Place, World, publish_until, publisher, recover_until, report_until
+from support.crashes import When
+from support.published_rows import URN, Place, World, publish_until, publisher, recover_until, report_until
 
 ROWS = 30
 KILLED = -9
 
 # Children are forked from a process without threads that has everything loaded.
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["lakeseal.testing.published_rows"])
+SERVER.set_forkserver_preload(["support.published_rows"])
 
 
 LEDGER: dict[str, bool] = {}
@@ -59,6 +59,7 @@ def state(place: Place) -> tuple[list[str], list[int], int, bool]:
         return world.all_files(), world.published(), world.watermark(), world.steps.exists("clicks", URN)
 
 
+@pytest.mark.field_bug(33, 34, 36)
 @pytest.mark.parametrize(
     ("kind", "when"), CASES, ids=lambda value: value.name.lower() if isinstance(value, When) else "-".join(value)
 )

@@ -11,7 +11,7 @@ from lakeseal.errors import AlreadyExists, Fenced, StorageUnavailable
 from lakeseal.steps import FileStepStore
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import Fault, FaultyStore, How
-from lakeseal.testing.published_rows import saying
+from support.published_rows import saying
 
 
 def entries(store: Store) -> list[str]:

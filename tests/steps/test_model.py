@@ -14,7 +14,7 @@ from lakeseal import ledger
 from lakeseal.errors import AlreadyExists, LakesealError
 from lakeseal.steps import CommitSequence
 from lakeseal.steps.fs_rename import FsRenameCommitStep
-from lakeseal.testing.published_rows import STORE, URN, Place, World
+from support.published_rows import STORE, URN, Place, World
 
 
 class Run:

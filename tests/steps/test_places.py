@@ -27,7 +27,7 @@ from lakeseal.steps import (
 )
 from lakeseal.steps.abort import abort
 from lakeseal.steps.branch_merge import BranchMergeStep
-from lakeseal.steps.places import Places, staging_below
+from lakeseal.steps.places import StepPlaces, staging_below
 from lakeseal.steps.sequence import SequenceBuilder
 from lakeseal.steps.table_commit import TableCommitStep
 from lakeseal.storage import open_store
@@ -47,7 +47,7 @@ class Lake:
             place.mkdir(parents=True)
             (place / PRECIOUS).write_text("precious")
         (self.out / "_lakeseal_jobs" / "run-1" / "a.txt").write_text("rows")
-        self.places = Places(
+        self.places = StepPlaces(
             directories=(str(self.out),),
             tables=(str(self.table),),
             staging=(*staging_below(str(self.out)), *staging_below(str(self.table))),
@@ -157,6 +157,7 @@ def test_there_are_at_least_ten_escapes() -> None:
     assert len(ESCAPES) >= 10
 
 
+@pytest.mark.field_bug("S4")
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_a_sequence_that_reaches_elsewhere_is_not_recorded(escape: str, lake: Lake, tmp_path: Path) -> None:
     with ledgers.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
@@ -209,7 +210,7 @@ def test_a_sequence_of_the_pipelines_own_places_is_done(lake: Lake, tmp_path: Pa
 
 def test_a_pipeline_that_is_named_by_a_link_still_has_its_places(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "by-link").symlink_to(lake.out)
-    places = Places.anything_below([str(tmp_path / "by-link")])
+    places = StepPlaces.anything_below([str(tmp_path / "by-link")])
     with ledgers.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
         lake.honest().build().commit(LedgerStepStore(ledger), StepContext(ledger=ledger, places=places))
     assert (lake.out / "day=2" / "a.txt").exists()

@@ -14,8 +14,8 @@ from lakeseal.ledger import Ledger
 from lakeseal.steps.publishing import Outcome, Published
 from lakeseal.steps.task_states import FileTaskStates, LedgerTaskStates, TaskState, TaskStateStore, have_ended
 from lakeseal.storage import open_store
-from lakeseal.testing.published_rows import STORE, TASKS, URN, World, publisher, run_task
 from lakeseal.testing.s3 import S3Server
+from support.published_rows import STORE, TASKS, URN, World, publisher, run_task
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "local", "memory", "s3"])
@@ -50,6 +50,7 @@ def test_what_tasks_report_is_there_for_others(states: TaskStateStore) -> None:
     assert len(states.states("other", "d", "run")) == 1
 
 
+@pytest.mark.field_bug(34)
 def test_the_first_attempt_that_finished_counts(states: TaskStateStore) -> None:
     """Bug 34: what is published must be what was counted, whichever attempts there were."""
     failed = TaskState(task=0, tasks=1, state="failed", reason="why")
@@ -75,6 +76,7 @@ def outcome(published: Published | None) -> Outcome:
     return published.outcome
 
 
+@pytest.mark.field_bug(34)
 def test_whoever_reports_last_publishes(world: World) -> None:
     """Bug 34: of two attempts at a task the first that finished counts, and its output is what is published."""
     tasks = publisher(world)

@@ -15,8 +15,8 @@ from lakeseal.steps.abort import abort
 from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.ledger_store import LedgerStepStore
 from lakeseal.steps.recovery import (
-    Outcome,
     Recovery,
+    RecoveryOutcome,
     RecoveryPolicy,
     RecoveryRequest,
     recover,
@@ -26,7 +26,7 @@ from lakeseal.steps.recovery import (
 )
 from lakeseal.storage import open_store
 from lakeseal.testing.faults import Fault, FaultyStore
-from lakeseal.testing.published_rows import STORE, URN, Place, Say, World, saying
+from support.published_rows import STORE, URN, Place, Say, World, saying
 
 ONCE = RecoveryPolicy(tries=3, first_pause_s=0)
 
@@ -58,7 +58,7 @@ def test_a_sequence_that_was_only_recorded_is_done_by_recovery(world: World) -> 
     result = world.recover()
 
     assert result.clear == [URN]
-    assert (result.datasets[0].outcome, result.datasets[0].executed) == (Outcome.FINISHED, 3)
+    assert (result.datasets[0].outcome, result.datasets[0].executed) == (RecoveryOutcome.FINISHED, 3)
     world.check(30)
     assert world.recover().datasets == ()
 
@@ -67,7 +67,7 @@ def test_datasets_without_a_sequence_are_clear(world: World) -> None:
     result = world.recover(datasets=["a", "b"])
 
     assert result.clear == ["a", "b"]
-    assert {one.outcome for one in result.datasets} == {Outcome.NOTHING}
+    assert {one.outcome for one in result.datasets} == {RecoveryOutcome.NOTHING}
 
 
 def test_w7_a_dataset_that_keeps_failing_is_set_aside_with_its_reason(world: World, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_tries_are_counted_over_runs(world: World, tmp_path: Path) -> None:
 
     result = world.recover()
 
-    assert result.datasets[0].outcome is Outcome.SET_ASIDE
+    assert result.datasets[0].outcome is RecoveryOutcome.SET_ASIDE
     assert result.datasets[0].tries == 3
 
 

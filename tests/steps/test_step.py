@@ -8,7 +8,7 @@ from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename
 from lakeseal.steps.high_watermark import HighWatermarkCommitStep
 from lakeseal.steps.sequence import Leftover, SequenceRecord
 from lakeseal.steps.watermarks import WatermarkChange
-from lakeseal.testing.published_rows import Say
+from support.published_rows import Say
 
 
 class Ringing(CommitStep, frozen=True, kw_only=True, tag="test-ringing"):
@@ -43,6 +43,7 @@ def test_a_users_kind_must_be_registered_before_it_is_recorded_or_read() -> None
     assert step.decode(step.encode(Ringing(times=3))) == Ringing(times=3)
 
 
+@pytest.mark.field_bug("S6")
 def test_s6_a_record_never_names_what_is_imported_or_run() -> None:
     for kind in ("os.system", "lakeseal.steps.fs_rename", "builtins", "__main__:x", "../fs-rename"):
         with pytest.raises(UnknownStep):

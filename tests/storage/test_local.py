@@ -27,9 +27,8 @@ from lakeseal.errors import (
     StorageUnavailable,
     UnsafePath,
 )
-from lakeseal.storage import LocalStore, open_store
-from lakeseal.storage import local_files as local_files_module
-from lakeseal.storage.local import NewObject, put_together
+from lakeseal.storage import LocalStore, NewObject, open_store, put_together
+from lakeseal.storage.local import files as local_files_module
 
 Start = Callable[[str, object], subprocess.Popen[bytes]]
 
@@ -531,41 +530,6 @@ def test_more_objects_than_a_process_may_open_are_put_all_the_same(tmp_path: Pat
     assert all(store.get_many([key for key, _ in wanted]) == [data for _, data in wanted] for store in stores)
 
 
-@pytest.mark.parametrize("unnamed", [True, False])
-def test_what_is_placed_is_whole_and_visible_and_has_one_winner(tmp_path: Path, unnamed: bool) -> None:
-    store = LocalStore(str(tmp_path), unnamed=unnamed)
-    assert store.place("staged/a", b"first")
-    assert not store.place("staged/a", b"second")
-    assert store.places_at_once is unnamed
-    assert store.get("staged/a") == b"first"
-    assert files_below(tmp_path) == ["staged/a"]
-    assert put_together([(store, objects(("log/1", b"one")))]) == [1]
-    assert files_below(tmp_path) == ["log/1", "staged/a"]
-
-
-@pytest.mark.parametrize("fails", ["open", "write", "link"])
-def test_what_cannot_be_placed_without_a_name_is_placed_with_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
-) -> None:
-    """As on network file systems."""
-    store = LocalStore(str(tmp_path))
-    (tmp_path / "staged").mkdir()
-    store.place("staged/a", b"first")
-    assert store.places_at_once
-    real = getattr(os, fails)
-
-    def failing(*args: Any, **more: Any) -> Any:
-        monkeypatch.setattr(os, fails, real)
-        if fails == "write":
-            return real(args[0], args[1][:2])
-        raise OSError(errno.EOPNOTSUPP, "not here")
-
-    monkeypatch.setattr(os, fails, failing)
-    assert store.place("staged/b", b"second")
-    assert not store.places_at_once
-    assert (store.get("staged/b"), files_below(tmp_path)) == (b"second", ["staged/a", "staged/b"])
-
-
 @pytest.fixture
 def syncs(calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """`calls`, with those that sync a whole disk."""
@@ -598,13 +562,22 @@ def test_files_of_several_stores_are_made_durable_together(tmp_path: Path, syncs
         store.put("log/0", b"")
     stores[4].put("log/2", b"somebody else")
     syncs.clear()
-    paced: list[int] = []
     wanted = objects(("log/1", b"1"), ("log/2", b"2"))
-    found = put_together([(store, wanted) for store in stores], pace=lambda: paced.append(len(syncs)))
+    found = put_together([(store, wanted) for store in stores])
     assert found == [2, 2, 2, 2, 1]
     assert [name for name, _ in syncs] == ["syncfs"] + ["link"] * 9 + ["syncfs"]
     assert all(store.list_keys("log/") == ["log/0", "log/1", "log/2"] for store in stores)
-    assert len(paced) == 5
+
+
+@pytest.mark.usefixtures("proc")
+def test_what_somebody_else_put_can_be_made_durable(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("log/1", b"x")
+    calls.clear()
+    store.sync("log/1")
+    assert [(name, Path(path).name) for name, path in calls] == [("fsync", "file"), ("fsync", "log")]
+    with pytest.raises(ObjectNotFound):
+        store.sync("log/2")
 
 
 def test_a_store_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ READS: dict[str, Callable[[Table], Any]] = {
 }
 
 
+@pytest.mark.field_bug("S4")
 @pytest.mark.parametrize("read", READS)
 def test_a_file_in_a_place_that_nobody_allowed_is_refused_with_a_hint(read: str, tmp_path: Path) -> None:
     file = file_elsewhere(tmp_path / "elsewhere")
@@ -168,5 +170,6 @@ def test_a_vacuum_of_a_clone_leaves_its_source_alone(tmp_path: Path) -> None:
     source.write(ROWS)
     clone = source.clone(tmp_path / "clone")
     clone.delete()
+    time.sleep(0.002)  # what was removed in this very millisecond would stay
     clone.vacuum(0, enforce_retention_duration=False)
     assert lakeseal.Table(tmp_path / "source").to_arrow().num_rows == 3

@@ -27,27 +27,27 @@ def owner(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'ledger.db'}"
 
 
-def test_a_table_is_created_with_an_owner_and_written_through_it(tmp_path: Path, owner: str) -> None:
-    table = lakeseal.create(tmp_path / "table", numbers().schema, owner=owner)
+def test_a_table_is_created_with_an_owner_and_written_through_it(root: str, owner: str) -> None:
+    table = lakeseal.create(f"{root}/table", numbers().schema, owner=owner)
     for number in range(5):
         table.write(numbers(number))
     assert table.version() == 5
     assert ids(table) == [0, 1, 2, 3, 4]
-    assert ids(Table(tmp_path / "table", owner=owner)) == [0, 1, 2, 3, 4]
+    assert ids(Table(f"{root}/table", owner=owner)) == [0, 1, 2, 3, 4]
     properties = table.snapshot().properties
     assert properties.managed_commit_owner_name
     assert properties.in_commit_timestamps
 
 
-def test_without_its_owner_a_managed_table_is_read_as_far_as_it_is_backfilled(tmp_path: Path, owner: str) -> None:
-    table = lakeseal.create(tmp_path / "table", numbers().schema, owner=owner)
+def test_without_its_owner_a_managed_table_is_read_as_far_as_it_is_backfilled(root: str, owner: str) -> None:
+    table = lakeseal.create(f"{root}/table", numbers().schema, owner=owner)
     for number in range(5):
         table.write(numbers(number))
-    stranger = Table(tmp_path / "table")
+    stranger = Table(f"{root}/table")
     with pytest.warns(StaleReadWarning, match="newer"):
         seen = stranger.version()
     # Backfill goes on behind the writer.
-    assert seen <= DeltaTable(str(tmp_path / "table")).version() <= 5
+    assert seen <= DeltaTable(f"{root}/table").version() <= 5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleReadWarning)
         with pytest.raises(errors.OwnedElsewhere):
@@ -55,31 +55,31 @@ def test_without_its_owner_a_managed_table_is_read_as_far_as_it_is_backfilled(tm
     assert table.version() == 5
 
 
-def test_a_table_is_taken_over_and_released_and_others_follow_it(tmp_path: Path, owner: str) -> None:
-    table = Table(tmp_path / "table")
+def test_a_table_is_taken_over_and_released_and_others_follow_it(root: str, owner: str) -> None:
+    table = Table(f"{root}/table")
     table.write(numbers(1))
-    other = Table(tmp_path / "table", owner=owner)
+    other = Table(f"{root}/table", owner=owner)
     assert other.version() == 0
     assert table.take_over(owner) == 1
     table.write(numbers(2))
     assert ids(other) == [1, 2]
     other.write(numbers(3))
     released = table.release()
-    assert ids(Table(tmp_path / "table")) == [1, 2, 3]
+    assert ids(Table(f"{root}/table")) == [1, 2, 3]
     other.write(numbers(4))
-    assert ids(Table(tmp_path / "table")) == [1, 2, 3, 4]
-    assert DeltaTable(str(tmp_path / "table")).version() == released + 1
+    assert ids(Table(f"{root}/table")) == [1, 2, 3, 4]
+    assert DeltaTable(f"{root}/table").version() == released + 1
     assert table.snapshot().properties.managed_commit_owner_name is None
     with pytest.raises(errors.InvalidArgument):
         table.release()
 
 
-def test_two_tables_are_written_together_or_not_at_all(tmp_path: Path, owner: str) -> None:
-    a = lakeseal.create(tmp_path / "a", numbers().schema, owner=owner)
-    b = lakeseal.create(tmp_path / "b", numbers().schema, owner=owner)
+def test_two_tables_are_written_together_or_not_at_all(root: str, owner: str) -> None:
+    a = lakeseal.create(f"{root}/a", numbers().schema, owner=owner)
+    b = lakeseal.create(f"{root}/b", numbers().schema, owner=owner)
     with lakeseal.transaction(owner) as txn:
         txn.table(a).write(numbers(1))
-        txn.table(tmp_path / "b").write(numbers(2))
+        txn.table(f"{root}/b").write(numbers(2))
         assert (ids(a), ids(b)) == ([], [])
     assert (ids(a), ids(b)) == ([1], [2])
     assert txn.result is not None
@@ -93,9 +93,9 @@ def test_two_tables_are_written_together_or_not_at_all(tmp_path: Path, owner: st
     assert (ids(a), ids(b)) == ([1], [2])
 
 
-def test_a_transaction_over_tables_fails_if_one_of_them_changed_in_the_way(tmp_path: Path, owner: str) -> None:
-    a = lakeseal.create(tmp_path / "a", numbers().schema, owner=owner)
-    b = lakeseal.create(tmp_path / "b", numbers().schema, owner=owner)
+def test_a_transaction_over_tables_fails_if_one_of_them_changed_in_the_way(root: str, owner: str) -> None:
+    a = lakeseal.create(f"{root}/a", numbers().schema, owner=owner)
+    b = lakeseal.create(f"{root}/b", numbers().schema, owner=owner)
     a.write(numbers(1))
     with pytest.raises(errors.ConcurrentModification), lakeseal.transaction(owner) as txn:
         txn.table(b).write(numbers(10))
@@ -104,8 +104,8 @@ def test_a_transaction_over_tables_fails_if_one_of_them_changed_in_the_way(tmp_p
     assert (ids(a), ids(b)) == ([3], [])
 
 
-def test_snapshots_of_several_tables_are_of_one_moment(tmp_path: Path, owner: str) -> None:
-    tables = [lakeseal.create(tmp_path / name, numbers().schema, owner=owner) for name in "abc"]
+def test_snapshots_of_several_tables_are_of_one_moment(root: str, owner: str) -> None:
+    tables = [lakeseal.create(f"{root}/{name}", numbers().schema, owner=owner) for name in "abc"]
     with lakeseal.transaction(owner) as txn:
         for table in tables:
             txn.table(table).write(numbers(1))

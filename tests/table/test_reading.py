@@ -58,6 +58,7 @@ def test_file_times_that_go_backwards_are_made_to_increase(table: Table, tmp_pat
     assert stamps == sorted(set(stamps))
 
 
+@pytest.mark.field_bug(28)
 def test_with_in_commit_timestamps_a_copied_log_keeps_its_times(tmp_path: Path) -> None:
     table = create(tmp_path / "table", numbers().schema, properties={"delta.enableInCommitTimestamps": "true"})
     table.write(numbers(1))

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeseal import LakesealError, Table
-from lakeseal.testing.rows import rows
+from support.rows import rows
 
 ROOT = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
 

@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakeseal import Table, convert, create, errors
+from lakeseal.commands.command import NothingToDo
 from lakeseal.commit.transaction import CommitResult
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.testing.rows import rows
-from lakeseal.write.write_command import NothingToDo
+from support.rows import rows
 
 
 def numbers(*values: int, day: str | None = None) -> pa.Table:

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.branches.history import History
 from lakeseal.branches.store import Check
+from lakeseal.branches.tree.history import CommitHistory
 from lakeseal.branches.values import Commit, Entry, HeadMoved, MergeResult, Strategy
 from lakeseal.errors import HeadChanged, InvalidArgument
 
@@ -41,7 +41,7 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
 class CommonBranchStore(ABC):
     @property
     @abstractmethod
-    def _history(self) -> History: ...
+    def _history(self) -> CommitHistory: ...
 
     @abstractmethod
     def head(self, ref: str) -> str: ...

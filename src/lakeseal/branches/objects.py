@@ -13,18 +13,18 @@ from lakeseal.storage.places import is_in_any
 from lakeseal.trust import PLACES, Trust
 
 
-def open_object(store: Store, spec: StoreSpec, entry: Entry) -> pa.NativeFile:
-    """`spec` is that of the store."""
+def open_object(store: Store, spec: StoreSpec, entry: Entry, trust: Trust) -> pa.NativeFile:
+    """`spec` is that of the store, and `trust` says which other places may be read."""
     try:
         if "://" not in entry.address:
             return store.open_read(entry.address)
         # Whoever may commit may name any address: a repository must not make its readers open files of their own.
         elsewhere, key = resolve(quote(entry.address, safe="/:@"), spec.storage_options)
-        if not is_in_any((elsewhere.uri, key), (spec.uri, *Trust().places)):
+        if not is_in_any((elsewhere.uri, key), (spec.uri, *trust.places)):
             raise UnsafePath(
                 f"The object of {entry.path!r} is in a place that is not the repository's",
                 file=entry.address,
-                hint=f"If you trust whoever committed it, allow the place: {PLACES}",
+                hint=f"If you trust whoever committed it, allow the place: {PLACES}, or Trust(places=…)",
             )
         return elsewhere.open_read(key)
     except ObjectNotFound as error:

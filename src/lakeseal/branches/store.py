@@ -35,12 +35,12 @@ from lakeseal.branches.values import (
     ChangeKind,
     Changes,
     Commit,
-    Conflict,
     Entry,
     GcReport,
     HeadMoved,
     Job,
     MergeResult,
+    PathConflict,
     Protection,
     Ref,
     Strategy,
@@ -50,6 +50,7 @@ from lakeseal.branches.values import (
     job_branch,
 )
 from lakeseal.storage import StoreSpec
+from lakeseal.trust import Trust
 
 DEFAULT_BRANCH = "main"
 DAY_MS = 24 * 60 * 60 * 1000
@@ -93,6 +94,10 @@ class BranchStore(Protocol):
     @property
     def objects(self) -> StoreSpec:
         """The store that addresses of entries are keys of. Travels to tasks."""
+
+    @property
+    def trust(self) -> Trust:
+        """Which other places entries may name, for whoever opened this."""
 
     def close(self) -> None:
         """Closes what the store itself opened, such as its ledger; not what it was given."""
@@ -269,13 +274,13 @@ __all__ = [
     "Changes",
     "Check",
     "Commit",
-    "Conflict",
     "Entry",
     "GcReport",
     "HeadMoved",
     "Job",
     "MergeProposal",
     "MergeResult",
+    "PathConflict",
     "Protection",
     "Ref",
     "Strategy",

@@ -162,7 +162,7 @@ class Job(Struct, frozen=True, kw_only=True):
 ConflictKind = Literal["both-changed", "changed-and-removed", "removed-and-changed", "foreign-write"]
 
 
-class Conflict(Struct, frozen=True, kw_only=True):
+class PathConflict(Struct, frozen=True, kw_only=True):
     """A path that a merge can't decide. `foreign-write`: in a directory that the source emptied, changed on the
     destination by what a job may not replace. Of `base`, in other conflicts, only the identity is known."""
 

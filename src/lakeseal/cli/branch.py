@@ -9,12 +9,22 @@ import msgspec
 import typer
 
 from lakeseal.branches.store import Commit, Entry, Job, Ref
-from lakeseal.cli.options import AsJson, StoreOptions, parse_store_options
+from lakeseal.cli.options import (
+    AsJson,
+    DryRun,
+    Files,
+    Mode,
+    Newest,
+    PartitionBy,
+    StoreOptions,
+    parse_store_options,
+)
 from lakeseal.cli.output import Output
-from lakeseal.cli.write import PartitionBy, column_names, input_files
+from lakeseal.cli.write import column_names, input_files
+from lakeseal.commands.branch_job import hint
 from lakeseal.errors import InvalidArgument
 from lakeseal.repository import Repository
-from lakeseal.write.branch_job import hint
+from lakeseal.trust import Trust
 
 commands = typer.Typer()
 branch_commands = typer.Typer(help="Versioned trees of files: branches, history, merges, jobs.", no_args_is_help=True)
@@ -36,6 +46,9 @@ AnyRef = Annotated[str, typer.Argument(metavar="REF", help="A branch, a tag or a
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="A branch.", show_default=False)]
 CommitRef = Annotated[str, typer.Argument(metavar="COMMIT", help="A commit, or a ref to one.", show_default=False)]
 Path = Annotated[str, typer.Argument(metavar="PATH", help="A directory on the branch.")]
+IfHead = Annotated[
+    str | None, typer.Option("--if-head", help="Only if the branch is at this commit.", show_default=False)
+]
 Message = Annotated[str, typer.Option("--message", help="What the log says of it.", show_default=False)]
 Parent = Annotated[int, typer.Option("--parent", min=1, help="Of a merge: relative to which parent.")]
 
@@ -116,7 +129,7 @@ def log(
     ctx: typer.Context,
     uri: Place,
     ref: AnyRef = "main",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 20,
+    limit: Newest = 20,
     ledger: LedgerUrl = None,
     option: StoreOptions = None,
     json: AsJson = False,
@@ -175,10 +188,8 @@ def write(
     uri: Place,
     branch: BranchName,
     path: Path,
-    files: Annotated[
-        list[str], typer.Argument(help="Parquet, CSV, JSON-lines, Arrow or ORC files.", show_default=False)
-    ],
-    mode: Annotated[str, typer.Option("--mode", "-m", help="append, overwrite, error or ignore.")] = "append",
+    files: Files,
+    mode: Mode = "append",
     format: Annotated[str, typer.Option("--format", help="parquet, csv, json or orc.")] = "parquet",
     partition_by: PartitionBy = None,
     message: Message = "",
@@ -206,9 +217,7 @@ def merge(
     strategy: Annotated[
         str | None, typer.Option("--strategy", help="Of conflicts: source-wins or dest-wins.", show_default=False)
     ] = None,
-    if_head: Annotated[
-        str | None, typer.Option("--if-head", help="Only if the branch is at this commit.", show_default=False)
-    ] = None,
+    if_head: IfHead = None,
     message: Message = "",
     ledger: LedgerUrl = None,
     option: StoreOptions = None,
@@ -260,9 +269,7 @@ def reset(
     uri: Place,
     branch: BranchName,
     ref: AnyRef,
-    if_head: Annotated[
-        str | None, typer.Option("--if-head", help="Only if the branch is at this commit.", show_default=False)
-    ] = None,
+    if_head: IfHead = None,
     ledger: LedgerUrl = None,
     option: StoreOptions = None,
     json: AsJson = False,
@@ -304,13 +311,17 @@ def export(
     ref: AnyRef,
     path: Path,
     directory: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Where plain files go.", show_default=False)],
+    place: Annotated[
+        list[str] | None,
+        typer.Option("--place", help="Files below this URI may be read where the branch names them; repeatable."),
+    ] = None,
     ledger: LedgerUrl = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Lay files out for tools that know nothing of refs; run again, only what changed."""
     out: Output = ctx.obj
-    out.record(_plain(_open(uri, ledger, option).export(ref, path, directory)))
+    out.record(_plain(_open(uri, ledger, option, place).export(ref, path, directory)))
 
 
 @branch_commands.command("jobs")
@@ -342,7 +353,7 @@ def gc(
         float | None,
         typer.Option("--history-days", min=0, help="Forget files of older commits.", show_default="keep all"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: DryRun = False,
     ledger: LedgerUrl = None,
     option: StoreOptions = None,
     json: AsJson = False,
@@ -352,8 +363,10 @@ def gc(
     out.record(_plain(_open(uri, ledger, option).gc(job_grace_hours, history_days, dry_run)))
 
 
-def _open(uri: str, ledger: str | None, option: list[str] | None) -> Repository:
-    return Repository.open(uri, ledger=ledger, storage_options=parse_store_options(option))
+def _open(uri: str, ledger: str | None, option: list[str] | None, places: list[str] | None = None) -> Repository:
+    known = Trust()
+    trust = msgspec.structs.replace(known, places=(*known.places, *(places or ())))
+    return Repository.open(uri, ledger=ledger, storage_options=parse_store_options(option), trust=trust)
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:

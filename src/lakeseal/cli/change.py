@@ -6,17 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeseal.cli.options import AsJson, StoreOptions, Uri, open_table
+from lakeseal.cli.options import AsJson, StoreOptions, Uri, Where, open_table
 from lakeseal.cli.output import Output
 from lakeseal.cli.read import rows_of
+from lakeseal.commands.command import NothingToDo
 from lakeseal.commit.transaction import CommitResult
-from lakeseal.write.write_command import NothingToDo
 
 commands = typer.Typer()
-
-Where = Annotated[
-    str | None, typer.Option("--where", "-w", help="Rows for which this SQL condition is true.", show_default=False)
-]
 
 
 def show(out: Output, result: CommitResult | NothingToDo) -> None:

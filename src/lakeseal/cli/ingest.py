@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -16,17 +17,19 @@ import msgspec
 import typer
 
 from lakeseal.cli.java import OLDEST, find_java
-from lakeseal.cli.options import AsJson
+from lakeseal.cli.options import AsJson, Newest
 from lakeseal.cli.output import Output
 from lakeseal.errors import InvalidArgument, LakesealError, LeaseHeld, Unsupported
-from lakeseal.ingest.json_schema import pipeline_schema
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.pipeline_books import PipelineBooks
 from lakeseal.ingest.progress import run_progress
 from lakeseal.ingest.runs import DatasetResult, RunResult
+from lakeseal.ingest.yaml_file import pipeline_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 commands = typer.Typer()
 ingest_commands = typer.Typer(help="Run pipelines from sources to targets, each row once.", no_args_is_help=True)
@@ -105,7 +108,7 @@ def status(ctx: typer.Context, file: File, json: AsJson = False) -> None:
 def history(
     ctx: typer.Context,
     file: File,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many of the newest.")] = 20,
+    limit: Newest = 20,
     json: AsJson = False,
 ) -> None:
     """Show runs, newest first."""
@@ -191,6 +194,14 @@ class _Waiting:
             self._out.say(f"Waiting: {held.message}", style="dim")
 
 
+def private_log() -> Path:
+    """A new file with a name that nobody can know before, for this user alone: what lies ready under a name that can
+    be guessed, such as a link to somebody's file, would be written to."""
+    handle, path = tempfile.mkstemp(prefix="lakeseal-ingest-", suffix=".log")
+    os.close(handle)
+    return Path(path)
+
+
 class _Spark:
     """A session that is started when it is first needed."""
 
@@ -211,7 +222,8 @@ class _Spark:
         except ModuleNotFoundError as error:
             raise Unsupported("Spark is not installed", hint="pip install 'lakeseal[spark]'") from error
         # What the JVM says is for whoever looks for it, not for the terminal.
-        log = Path(tempfile.gettempdir()) / f"lakeseal-ingest-{os.getpid()}.log"
+        log = private_log()
+        _log.info("what Spark's JVM says is in %s", log)
         return local_session(f"lakeseal ingest {self._name}", master=self._master, log=log)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lakeseal.cli.output import Output
-from lakeseal.owner.connect import is_service
+from lakeseal.owner.connect import TOKEN_VARIABLE, is_service
 from lakeseal.table import Table
 
 
@@ -21,6 +21,16 @@ def _as_json(ctx: typer.Context, wanted: bool) -> bool:
 
 Uri = Annotated[str, typer.Argument(help="Where the table is: a path, s3://…, gs://…, az://…", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", callback=_as_json, is_eager=True, help="JSON lines instead of text.")]
+Where = Annotated[
+    str | None, typer.Option("--where", "-w", help="Rows for which this SQL condition is true.", show_default=False)
+]
+Newest = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many of the newest.")]
+Mode = Annotated[str, typer.Option("--mode", "-m", help="append, overwrite, error or ignore.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would go, and delete nothing.")]
+Files = Annotated[list[str], typer.Argument(help="Parquet, CSV, JSON-lines, Arrow or ORC files.", show_default=False)]
+PartitionBy = Annotated[
+    str | None, typer.Option("--partition-by", "-p", help="Columns, separated by commas.", show_default=False)
+]
 AtVersion = Annotated[int | None, typer.Option("--version", "-v", help="Read this version.", show_default=False)]
 AtTimestamp = Annotated[
     str | None,
@@ -41,9 +51,6 @@ Ledger = Annotated[
         show_default=False,
     ),
 ]
-
-
-TOKEN_VARIABLE = "LAKESEAL_TOKEN"  # noqa: S105  its name, not its value
 
 
 def service_token(url: str) -> str | None:

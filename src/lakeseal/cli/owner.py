@@ -13,7 +13,7 @@ import typer
 from lakeseal import ledger as ledgers
 from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_options, service_token
 from lakeseal.cli.output import Output
-from lakeseal.commit.transaction import now_ms
+from lakeseal.clock import now_ms
 from lakeseal.errors import InvalidUri, TableNotFound
 from lakeseal.owner import handover, rebuild, rows
 from lakeseal.owner.connect import connect
@@ -25,7 +25,7 @@ from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.service import status as table_status
 from lakeseal.service import tokens
 from lakeseal.service.access import Grant
-from lakeseal.service.tokens import Token
+from lakeseal.service.tokens import AccessToken
 from lakeseal.service.wire import TableStatus
 from lakeseal.storage import Store, open_store
 
@@ -293,7 +293,7 @@ def _duration_ms(text: str) -> int | None:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
-def _listed(token: Token) -> dict[str, Any]:
+def _listed(token: AccessToken) -> dict[str, Any]:
     usable = "valid" if token.is_valid(now_ms()) else "expired"
     return {
         "id": token.token_id,

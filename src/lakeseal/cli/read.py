@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, StoreOptions, Uri, open_table
+from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, StoreOptions, Uri, Where, open_table
 from lakeseal.cli.output import Output
 from lakeseal.protocol.schema import type_to_json
 
@@ -26,10 +26,7 @@ def read(
     uri: Uri,
     version: AtVersion = None,
     timestamp: AtTimestamp = None,
-    where: Annotated[
-        str | None,
-        typer.Option("--where", "-w", help="Rows for which this SQL expression is true.", show_default=False),
-    ] = None,
+    where: Where = None,
     columns: Annotated[
         str | None, typer.Option("--columns", "-c", help="Names, separated by commas.", show_default=False)
     ] = None,

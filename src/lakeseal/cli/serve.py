@@ -39,12 +39,30 @@ def serve(
         typer.Option("--policies", help="A JSON file with a list of policies.", show_default=False),
     ] = None,
     max_body: Annotated[int, typer.Option("--max-body", min=1, help="Bytes of one request.")] = 4 * 2**20,
+    max_upload: Annotated[
+        int,
+        typer.Option("--max-upload", min=1, help="Bytes of what a pipeline records, and of all such requests."),
+    ] = 256 * 2**20,
     rate: Annotated[
         float, typer.Option("--rate", min=0, help="Requests a second for each token and worker; 0 is no limit.")
     ] = 500.0,
     max_unbackfilled: Annotated[
         int, typer.Option("--max-unbackfilled", min=1, help="Commits of a table that may wait for their backfill.")
     ] = MOST_UNBACKFILLED,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="Connections that a worker has open at a time.")
+    ] = 10_000,
+    max_connections_per_address: Annotated[
+        int, typer.Option("--max-connections-per-address", min=1, help="The same, of one address.")
+    ] = 512,
+    trusted_proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted-proxies",
+            help="Believe X-Forwarded-For from this address or network; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option("--tls-certificate", help="A PEM file.", show_default=False)
     ] = None,
@@ -77,8 +95,12 @@ def serve(
         policies=_read_policies(policies),
         storage_options=parse_store_options(option) or {},
         max_body=max_body,
+        max_upload=max_upload,
         rate=rate,
         most_unbackfilled=max_unbackfilled,
+        max_connections=max_connections,
+        max_connections_per_address=max_connections_per_address,
+        trusted_proxies=tuple(part for text in trusted_proxies or () for part in text.split(",")),
         tls_certificate=None if tls_certificate is None else str(tls_certificate),
         tls_key=None if tls_key is None else str(tls_key),
         log_level=log_level,

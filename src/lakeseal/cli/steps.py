@@ -20,7 +20,7 @@ from lakeseal.steps.connect import step_store
 from lakeseal.steps.context import StepContext, StepSettings
 from lakeseal.steps.holder import take_turn, this_process
 from lakeseal.steps.leases import Lease
-from lakeseal.steps.places import Places
+from lakeseal.steps.places import StepPlaces
 from lakeseal.steps.recovery import RecoveryPolicy
 from lakeseal.steps.step import kind_of
 from lakeseal.steps.store import CommitStepStore, SequenceState, SequenceStatus
@@ -194,7 +194,7 @@ def abort(
 
 @contextmanager
 def _opened(
-    ledger: str, steps: str | None, option: list[str] | None, places: Places | None = None
+    ledger: str, steps: str | None, option: list[str] | None, places: StepPlaces | None = None
 ) -> Iterator[tuple[CommitStepStore, StepContext]]:
     owner = OwnerConfig(url=ledger, token=service_token(ledger))
     settings = StepSettings(
@@ -209,13 +209,13 @@ def _opened(
         yield step_store(settings, context), context
 
 
-def _places(pipeline: Path | None, place: list[str] | None, staging: list[str] | None) -> Places:
+def _places(pipeline: Path | None, place: list[str] | None, staging: list[str] | None) -> StepPlaces:
     """A record is followed only as far as a person has said: nowhere, without a file and without a place."""
     if pipeline is None:
-        return Places.anything_below(place or (), staging or ())
+        return StepPlaces.anything_below(place or (), staging or ())
     if place or staging:
         raise InvalidArgument("Give the pipeline's file, or places, not both")
-    from lakeseal.ingest.staging import places_of  # pipelines are a world of their own, and slow to load
+    from lakeseal.ingest.targets import places_of  # pipelines are a world of their own, and slow to load
     from lakeseal.ingest.yaml_file import read_pipeline
 
     return places_of(read_pipeline(pipeline))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lakeseal.cli.change import show
-from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, StoreOptions, Uri, open_table
+from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, DryRun, StoreOptions, Uri, Where, open_table
 from lakeseal.cli.output import Output
 
 commands = typer.Typer()
@@ -17,10 +17,7 @@ commands = typer.Typer()
 def optimize(
     ctx: typer.Context,
     uri: Uri,
-    where: Annotated[
-        str | None,
-        typer.Option("--where", "-w", help="Only files that may have rows like this.", show_default=False),
-    ] = None,
+    where: Where = None,
     zorder_by: Annotated[
         str | None, typer.Option("--zorder-by", "-z", help="Columns, separated by commas.", show_default=False)
     ] = None,
@@ -30,7 +27,7 @@ def optimize(
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
-    """Put small files together and drop hidden rows."""
+    """Put small files together and drop hidden rows. With --where, only files that may have such rows."""
     names = [name.strip() for name in zorder_by.split(",")] if zorder_by else None
     show(ctx.obj, open_table(uri, option).optimize(where, names, target_file_size=target_file_size))
 
@@ -43,7 +40,7 @@ def vacuum(
         float | None,
         typer.Option("--hours", min=0, help="Keep what was removed since; a week if not given.", show_default=False),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell, and delete nothing.")] = False,
+    dry_run: DryRun = False,
     insist: Annotated[bool, typer.Option("--insist", help="Even if --hours is less than the table asks for.")] = False,
     option: StoreOptions = None,
     json: AsJson = False,

@@ -8,19 +8,25 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from lakeseal import expr, table
+from lakeseal import table
 from lakeseal.cli.change import show
-from lakeseal.cli.options import AsJson, StoreOptions, Uri, open_table, parse_store_options
+from lakeseal.cli.options import (
+    AsJson,
+    Files,
+    Mode,
+    PartitionBy,
+    StoreOptions,
+    Uri,
+    open_table,
+    parse_store_options,
+)
 from lakeseal.cli.output import Output
 from lakeseal.errors import InvalidArgument
-from lakeseal.expr.syntax import Cast
+from lakeseal.expr.schema_text import parse_schema
 from lakeseal.protocol.schema import StructField, StructType
 
 commands = typer.Typer()
 
-PartitionBy = Annotated[
-    str | None, typer.Option("--partition-by", "-p", help="Columns, separated by commas.", show_default=False)
-]
 Properties = Annotated[
     list[str] | None,
     typer.Option("--property", metavar="NAME=VALUE", help="A table property.", show_default=False),
@@ -62,10 +68,8 @@ def create(
 def write(
     ctx: typer.Context,
     uri: Uri,
-    files: Annotated[
-        list[str], typer.Argument(help="Parquet, CSV, JSON-lines, Arrow or ORC files.", show_default=False)
-    ],
-    mode: Annotated[str, typer.Option("--mode", "-m", help="append, overwrite, error or ignore.")] = "append",
+    files: Files,
+    mode: Mode = "append",
     partition_by: PartitionBy = None,
     replace_where: Annotated[
         str | None, typer.Option("--replace-where", help="Overwrite only such rows.", show_default=False)
@@ -128,14 +132,10 @@ def input_files(files: list[str]) -> Any:
 
 
 def _column(text: str) -> StructField:
-    name, _, rest = text.strip().partition(" ")
-    words = rest.strip()
-    nullable = not words.upper().endswith("NOT NULL")
-    sql = words if nullable else words[: -len("NOT NULL")].strip()
-    root = expr.parse(f"CAST(NULL AS {sql})").root if name and sql else None
-    if not isinstance(root, Cast):
+    fields = parse_schema(text).fields
+    if len(fields) != 1:
         raise InvalidArgument(f"{text!r} is not a column", hint='Write it as "id bigint" or "name string not null"')
-    return StructField(name.strip("`"), root.type, nullable)
+    return fields[0]
 
 
 def column_names(text: str | None) -> tuple[str, ...]:

@@ -82,14 +82,14 @@ def with_properties(metadata: Metadata, changes: Mapping[str, Any]) -> Metadata:
             hint="A table that is there can only be switched on, to 'name'",
         )
     # The files that are there have the columns under their present names.
-    return _mapped(changed, _schema(metadata), lambda field: field.name)
+    return _mapped(changed, metadata.schema, lambda field: field.name)
 
 
 def with_constraint(metadata: Metadata, name: str, sql: str) -> Metadata:
     """A CHECK constraint for rows to come; the caller makes sure of those that are there."""
     if not name or name.lower() in {n.lower() for n in TableProperties.of(metadata).constraints}:
         raise InvalidArgument(f"There is a constraint {name!r} already" if name else "A constraint needs a name")
-    expr.bind(expr.parse(sql), _schema(metadata))
+    expr.bind(expr.parse(sql), metadata.schema)
     return msgspec.structs.replace(
         metadata, configuration={**metadata.configuration, f"{CONSTRAINT_PREFIX}{name}": sql}
     )
@@ -106,7 +106,7 @@ def without_constraint(metadata: Metadata, name: str) -> Metadata:
 
 def with_columns(metadata: Metadata, columns: StructType) -> Metadata:
     """New columns behind the others. Rows that are there have no value in them, so they must be nullable."""
-    schema = _schema(metadata)
+    schema = metadata.schema
     for field in columns.fields:
         if schema.field(field.name) is not None:
             raise InvalidArgument("The table has this column already", column=field.name)
@@ -127,7 +127,7 @@ def with_columns(metadata: Metadata, columns: StructType) -> Metadata:
 
 
 def without_column(metadata: Metadata, name: str) -> Metadata:
-    schema = _schema(metadata)
+    schema = metadata.schema
     field = _existing(schema, name)
     _refuse_unmapped(metadata, "dropped", name)
     _refuse_used(metadata, field.name, "dropped")
@@ -138,7 +138,7 @@ def without_column(metadata: Metadata, name: str) -> Metadata:
 
 
 def with_renamed_column(metadata: Metadata, name: str, new_name: str) -> Metadata:
-    schema = _schema(metadata)
+    schema = metadata.schema
     field = _existing(schema, name)
     _refuse_unmapped(metadata, "renamed", name)
     _refuse_used(metadata, field.name, "renamed", partitions=False)
@@ -151,10 +151,6 @@ def with_renamed_column(metadata: Metadata, name: str, new_name: str) -> Metadat
         schema_string=StructType(tuple(renamed if f is field else f for f in schema.fields)).to_json(),
         partition_columns=tuple(new_name if n == field.name else n for n in metadata.partition_columns),
     )
-
-
-def _schema(metadata: Metadata) -> StructType:
-    return StructType.from_json(metadata.schema_string or "")
 
 
 def _existing(schema: StructType, name: str) -> StructField:
@@ -178,7 +174,7 @@ def _refuse_unmapped(metadata: Metadata, what: str, name: str) -> None:
 def _refuse_used(metadata: Metadata, name: str, what: str, *, partitions: bool = True) -> None:
     if partitions and name in metadata.partition_columns:
         raise InvalidArgument(f"A partition column cannot be {what}", column=name)
-    schema = _schema(metadata)
+    schema = metadata.schema
     uses = dict(TableProperties.of(metadata).constraints)
     for field in schema.fields:
         generated = field.metadata.get("delta.generationExpression")

@@ -19,7 +19,7 @@ The parts (`attempt_on`, `visible`, `check_between`, `landed_on`) serve an owner
 
 from __future__ import annotations
 
-import random
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -27,6 +27,8 @@ from typing import TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal.backoff import Backoff, Deadline
+from lakeseal.clock import Clock
 from lakeseal.commit.conflicts import ROW_TRACKING_DOMAIN, check
 from lakeseal.commit.owner import CommitOwner, Committed, Conflict, Unresolved
 from lakeseal.commit.proposal import Proposal
@@ -54,6 +56,9 @@ from lakeseal.protocol.actions import Metadata, Protocol
 from lakeseal.protocol.paths import commit_path
 
 T = TypeVar("T")
+
+_TELL_AFTER_S = 1.0
+_log = logging.getLogger(__name__)
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -83,7 +88,7 @@ def commit(
     log: DeltaLog,
     owner: CommitOwner,
     retry: Retry,
-    clock: Callable[[], int],
+    clock: Clock,
 ) -> Landed:
     """`snapshot` is what the proposal read; None if there was no table. `clock` gives milliseconds."""
     table = log.table
@@ -91,16 +96,17 @@ def commit(
     base = snapshot
     for tried in range(1, retry.attempts + 1):
         attempt = attempt_on(base, proposal, log=log, patience=patience, clock=clock)
-        if isinstance(_ask(owner, attempt, proposal.txn_id, patience, table), Committed):
+        outcome = _ask(owner, attempt, proposal.txn_id, patience, table)
+        if isinstance(outcome, Committed):
             return Landed(attempt=attempt, snapshot=landed_on(base, attempt, log), attempts=tried)
-        if not patience.wait(tried):
+        if not (patience.is_left() if outcome.is_next else patience.wait(tried)):
             raise _gave_up(table, attempt.version, tried, f"within {retry.deadline_s:g} s")
         base = catch_up(proposal, snapshot, base, attempt.version, log=log, patience=patience)
     raise _gave_up(table, attempt.version, retry.attempts, "which is all that was allowed")
 
 
 def attempt_on(
-    base: Snapshot | None, proposal: Proposal, *, log: DeltaLog, patience: Patience, clock: Callable[[], int]
+    base: Snapshot | None, proposal: Proposal, *, log: DeltaLog, patience: Patience, clock: Clock
 ) -> Attempt:
     """The proposal rendered for the version behind `base`."""
     return render(proposal, _base_of(base, proposal, log, patience), now_ms=clock())
@@ -152,6 +158,7 @@ def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: Patience, 
                 attempt.version, attempt.data, txn_id=txn_id, in_commit_timestamp=attempt.in_commit_timestamp
             )
         except StorageUnavailable as error:
+            patience.tell(error.message, table)
             if patience.wait(asked, in_doubt=True):
                 continue
             if in_doubt is None:
@@ -164,6 +171,7 @@ def _ask(owner: CommitOwner, attempt: Attempt, txn_id: str, patience: Patience, 
         if not isinstance(outcome, Unresolved):
             return outcome
         in_doubt = outcome.reason
+        patience.tell(in_doubt, table)
         if not patience.wait(asked, in_doubt=True):
             raise _unknown(table, attempt.version, txn_id, in_doubt)
 
@@ -271,24 +279,39 @@ class Patience:
     def __init__(self, retry: Retry) -> None:
         self._retry = retry
         self._began = time.monotonic()
-        self._until = self._began + retry.deadline_s
+        self._deadline = Deadline(retry.deadline_s)
+        self._in_doubt_since: float | None = None
+        self._has_told = False
+
+    def tell(self, reason: str, table: str) -> None:
+        """Once, when there has been no answer for a moment: whoever waits shall know for what, and until when."""
+        now = time.monotonic()
+        if self._in_doubt_since is None:
+            self._in_doubt_since = now
+        elif not self._has_told and now - self._in_doubt_since > _TELL_AFTER_S:
+            self._has_told = True
+            _log.warning(
+                "a commit to %s has no answer: %s; it is asked for again, at most %g s apart, until %s",
+                table,
+                reason,
+                self._retry.longest_doubt_s,
+                self._deadline,
+            )
 
     def wait(self, times: int, *, in_doubt: bool = False) -> bool:
         """False, at once, if there is no time left."""
-        now = time.monotonic()
-        left = self._until - now
-        if left <= 0:
-            return False
         if in_doubt:
             first, longest = self._retry.first_doubt_s, self._retry.longest_doubt_s
         else:
             # Where an attempt takes long, on a store that is far away, so does the one of whoever was faster.
-            first, longest = max(self._retry.first_delay_s, now - self._began), self._retry.longest_delay_s
-        delay = min(longest, first * 2 ** min(times - 1, 30))
-        # Jitter keeps writers from meeting again; it decides nothing that an attacker could want to know.
-        time.sleep(min(left, random.uniform(0, delay)))  # noqa: S311
+            took = time.monotonic() - self._began
+            first, longest = max(self._retry.first_delay_s, took), self._retry.longest_delay_s
+        has_waited = self._deadline.wait(Backoff(first_s=first, longest_s=longest, least=0.0).pause_s(times))
         self._began = time.monotonic()
-        return True
+        return has_waited
+
+    def is_left(self) -> bool:
+        return not self._deadline.is_over
 
     def through(self, call: Callable[[], T]) -> T:
         """Calls until the store answers; its error if it does not in time."""

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import msgspec
 import pyarrow as pa
 
+from lakeseal import typed_json
 from lakeseal.errors import InvalidMetadata, UnsupportedFeature
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import DomainMetadata, Metadata
-from lakeseal.protocol.schema import StructType
 
 CLUSTERING_DOMAIN = "delta.clustering"
 _HINT = "Run OPTIMIZE with the client that clusters the table"
@@ -31,7 +31,7 @@ def clustering_columns(domains: Mapping[str, DomainMetadata]) -> list[tuple[str,
     if domain is None:
         return []
     try:
-        found = msgspec.json.decode(domain.configuration, type=_Columns)
+        found = typed_json.decode(domain.configuration, _Columns)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidMetadata(f"The metadata domain {CLUSTERING_DOMAIN} does not name columns: {error}") from error
     return [tuple(path) for path in found.clustering_columns if path]
@@ -52,7 +52,7 @@ def refuse_lost_columns(snapshot: Snapshot, after: Metadata) -> None:
     columns = clustering_columns(snapshot.domains)
     if not columns or after.schema_string is None:
         return
-    left = {field.physical_name for field in StructType.from_json(after.schema_string).fields}
+    left = {field.physical_name for field in after.schema.fields}
     names = {field.physical_name: field.name for field in snapshot.schema.fields}
     for path in columns:
         if path[0] not in left:

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal.commit.isolation import IsolationLevel
-from lakeseal.commit.metadata_changes import is_safe
 from lakeseal.commit.proposal import Proposal
 from lakeseal.commit.winner import WinningCommit
 from lakeseal.errors import (
@@ -230,3 +230,38 @@ def _clash(
     winner: WinningCommit, error: type[ConcurrentModification], what: str, hint: str, file: str | None = None
 ) -> Clash:
     return Clash(error=error, version=winner.version, operation=winner.operation, what=what, hint=hint, file=file)
+
+
+_MAINTENANCE = frozenset(
+    {
+        "delta.checkpointInterval",
+        "delta.deletedFileRetentionDuration",
+        "delta.logRetentionDuration",
+        "delta.setTransactionRetentionDuration",
+    }
+)
+_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_ENABLEMENT = frozenset({"delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"})
+_ROW_TRACKING = "delta.enableRowTracking"
+_ROW_TRACKING_PARTS = frozenset(
+    {"delta.rowTracking.materializedRowIdColumnName", "delta.rowTracking.materializedRowCommitVersionColumnName"}
+)
+
+
+def is_safe(before: Metadata, after: Metadata, *, only_adds: bool) -> bool:
+    changed = {
+        name
+        for name in before.configuration.keys() | after.configuration.keys()
+        if before.configuration.get(name) != after.configuration.get(name)
+    }
+    allowed = set(_MAINTENANCE)
+    if _is_on(after, _IN_COMMIT_TIMESTAMPS):
+        allowed |= {_IN_COMMIT_TIMESTAMPS, *_ENABLEMENT}
+    if only_adds and _is_on(after, _ROW_TRACKING):
+        allowed |= {_ROW_TRACKING, *_ROW_TRACKING_PARTS}
+    same_otherwise = msgspec.structs.replace(after, configuration=before.configuration) == before
+    return same_otherwise and changed <= allowed
+
+
+def _is_on(metadata: Metadata, name: str) -> bool:
+    return (metadata.configuration.get(name) or "").lower() == "true"

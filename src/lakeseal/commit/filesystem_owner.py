@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from lakeseal import typed_json
-from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, Unresolved
+from lakeseal.commit.owner import Commits, Committed, Conflict, Outcome, Unresolved
 from lakeseal.errors import ObjectNotFound, StorageUnavailable, VersionNotFound
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.protocol.paths import LOG_DIR, LogFileKind, commit_path, parse, version_prefix
 from lakeseal.storage.base import Store
 
@@ -44,7 +45,7 @@ class FilesystemOwner:
                 found.append(file.version)
         # Contiguous from the end: what is below a hole has been cleaned up behind a checkpoint.
         first = next((i for i in range(len(found) - 1, 0, -1) if found[i] != found[i - 1] + 1), 0)
-        commits = tuple(Commit(version=v, key=commit_path(v)) for v in found[first:])
+        commits = tuple(RatifiedCommit(version=v, key=commit_path(v)) for v in found[first:])
         return Commits(commits=commits, latest=commits[-1].version if commits else self._latest_below(start_version))
 
     def backfill_to_version(self, version: int) -> None:
@@ -110,5 +111,5 @@ def txn_id_of(data: bytes) -> str | None:
 
 def _committed(version: int, txn_id: str, timestamp: int | None) -> Committed:
     return Committed(
-        commit=Commit(version=version, key=commit_path(version), txn_id=txn_id, in_commit_timestamp=timestamp)
+        commit=RatifiedCommit(version=version, key=commit_path(version), txn_id=txn_id, in_commit_timestamp=timestamp)
     )

@@ -6,8 +6,8 @@ and a commit must not cost more the more files there are. If commits come faster
 
 from __future__ import annotations
 
+from lakeseal.clock import now_ms
 from lakeseal.commit.post_commit import FreshCommit
-from lakeseal.commit.transaction import now_ms
 from lakeseal.log.maintenance import checkpoint_is_due, maintain
 
 

@@ -12,44 +12,31 @@ A `CommitOwner` serves one table. What a caller may rely on, whoever the owner i
   final for this version and `txn_id`) and whatever the way to the owner reports. If an earlier call for the same
   version was unresolved, it still is.
 - `get_commits` names the ratified commits from a version on, contiguous and ascending, and the latest of all. The
-  first may be above the version asked for: the ones below are in the log under their own names. A file that it does
-  not name, and that is not in the log under its own name, is not a commit.
+  first may be above the version asked for: the ones below are in the log under their own names. A small commit comes
+  with its bytes. A file that it does not name, and that is not in the log under its own name, is not a commit.
 - After `backfill_to_version(v)` every version up to `v` is in the log under its own name, byte for byte as ratified.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from lakeseal.errors import TamperedCommit
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import commit_path
 
 
-class Commit(Struct, frozen=True, kw_only=True):
-    """A ratified commit and the key of the file that holds it, from the table's root."""
-
-    version: int
-    key: str
-    txn_id: str | None = None
-    """None where the owner knows files only; the file itself says it."""
-    in_commit_timestamp: int | None = None
-    sha256: str | None = None
-    """Of the bytes, where the owner knows it."""
-
-
 class Commits(Struct, frozen=True, kw_only=True):
-    commits: tuple[Commit, ...] = ()
+    commits: tuple[RatifiedCommit, ...] = ()
     latest: int = -1
     """The latest ratified version; -1 if there is none."""
 
 
 class Committed(Struct, frozen=True, kw_only=True):
-    commit: Commit
+    commit: RatifiedCommit
 
     @property
     def version(self) -> int:
@@ -60,6 +47,8 @@ class Conflict(Struct, frozen=True, kw_only=True):
     """Another transaction has this version."""
 
     version: int
+    is_next: bool = False
+    """The owner keeps the next version for this transaction, for a moment."""
 
 
 class Unresolved(Struct, frozen=True, kw_only=True):
@@ -90,47 +79,12 @@ class ClaimsTables(Protocol):
         """`metadata` with whom it has to name; `before` is the table's until now, None for a new one."""
 
 
-def digest(data: bytes) -> str:
-    """What tells a commit's bytes from any others."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def tampered(key: str) -> TamperedCommit:
-    return TamperedCommit("A commit's file is not what was ratified: somebody changed it", file=key)
-
-
-class KnownBytes:
-    """What is known of the bytes of files in `_commits`, by their keys."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def learn(self, sha256: Mapping[str, str | None]) -> None:
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
-        self._known |= {key: value for key, value in sha256.items() if value is not None}
-
-    def check(self, key: str, data: bytes) -> None:
-        """Raises `TamperedCommit`."""
-        known = self._known.get(key)
-        if known is not None and known != digest(data):
-            raise tampered(key)
-
-
-_MOST_KNOWN = 10_000
-
-
 class OwnedCommits:
     """An owner as the log's source of commits that are not in the log under their own names yet."""
 
     def __init__(self, owner: CommitOwner) -> None:
         self._owner = owner
-        self._bytes = KnownBytes()
 
-    def unbackfilled(self, start_version: int) -> Mapping[int, str]:
+    def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
         commits = self._owner.get_commits(start_version).commits
-        self._bytes.learn({commit.key: commit.sha256 for commit in commits})
-        return {commit.version: commit.key for commit in commits if commit.key != commit_path(commit.version)}
-
-    def check(self, key: str, data: bytes) -> None:
-        self._bytes.check(key, data)
+        return {one.version: one for one in commits if one.data is not None or one.key != commit_path(one.version)}

@@ -7,13 +7,13 @@ written by the metadata. A table that names a commit owner is committed to by th
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal.clock import Clock, now_ms
 from lakeseal.commit import attempts, isolation, row_ids
 from lakeseal.commit.attempts import Landed, Retry
 from lakeseal.commit.filesystem_owner import FilesystemOwner
@@ -59,10 +59,6 @@ class CommitResult(Struct, frozen=True, kw_only=True):
     metrics: Mapping[str, int | str]
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class OptimisticTransaction:
     def __init__(
         self,
@@ -73,7 +69,7 @@ class OptimisticTransaction:
         isolation_level: IsolationLevel | None = None,
         retry: Retry | None = None,
         hooks: Sequence[PostCommit] = (),
-        clock: Callable[[], int] = now_ms,
+        clock: Clock = now_ms,
     ) -> None:
         """`snapshot` is the table as this transaction sees it, None to create one. `isolation_level` goes before the
         table's own."""
@@ -105,7 +101,7 @@ class OptimisticTransaction:
         isolation_level: IsolationLevel | None = None,
         retry: Retry | None = None,
         hooks: Sequence[PostCommit] = (),
-        clock: Callable[[], int] = now_ms,
+        clock: Clock = now_ms,
     ) -> OptimisticTransaction:
         """A transaction on the newest version."""
         return cls(log, owner, log.update(), isolation_level=isolation_level, retry=retry, hooks=hooks, clock=clock)

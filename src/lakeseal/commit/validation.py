@@ -45,8 +45,7 @@ def _check_table(protocol: Protocol, metadata: Metadata) -> None:
     check_consistent(protocol)
     if not metadata.schema_string:
         raise InvalidArgument("A table needs a schema", hint="Set the metadata's schema_string")
-    schema = StructType.from_json(metadata.schema_string)
-    names = {field.name for field in schema.fields}
+    names = {field.name for field in metadata.schema.fields}
     strange = [name for name in metadata.partition_columns if name not in names]
     if strange:
         raise InvalidArgument(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakeseal.expr.bind import Binder
 
 
-class Call(Struct, frozen=True):
+class BoundCall(Struct, frozen=True):
     """One call of a function, while it is bound."""
 
     binder: Binder
@@ -70,7 +70,7 @@ class Call(Struct, frozen=True):
 
 
 class Function(Struct, frozen=True):
-    bind: Callable[[Call], Bound]
+    bind: Callable[[BoundCall], Bound]
     least: int
     most: int | None
 
@@ -89,10 +89,10 @@ def bind_function(binder: Binder, name: str, args: list[Bound], position: int) -
         raise UnsupportedExpression(
             f"The function {name} with {len(args)} arguments is not supported, at {place(binder.text, position)}"
         )
-    return function.bind(Call(binder, name, args, position))
+    return function.bind(BoundCall(binder, name, args, position))
 
 
-def _number(call: Call) -> Bound:
+def _number(call: BoundCall) -> Bound:
     """The first argument as Spark's numeric functions take it."""
     arg = call.args[0]
     if arg.type in (STRING, VOID):
@@ -102,12 +102,12 @@ def _number(call: Call) -> Bound:
     return arg
 
 
-def _abs(call: Call) -> Bound:
+def _abs(call: BoundCall) -> Bound:
     arg = _number(call)
     return call.make("abs", arg.type, arg, raises=arg.type in coercion.INTEGRAL)
 
 
-def _floor(call: Call) -> Bound:
+def _floor(call: BoundCall) -> Bound:
     arg = _number(call)
     op = "floor" if call.name == "floor" else "ceil"
     if isinstance(arg.type, DecimalType):
@@ -118,7 +118,7 @@ def _floor(call: Call) -> Bound:
     return call.make(op, LONG, call.binder.cast(arg, DOUBLE), raises=True)
 
 
-def _round(call: Call) -> Bound:
+def _round(call: BoundCall) -> Bound:
     arg = _number(call)
     places = call.constant(1, INTEGER) if len(call.args) == 2 else 0
     if places is None:
@@ -136,21 +136,21 @@ def _round(call: Call) -> Bound:
     return call.make("round", result, arg, raises=places < 0, option=places)
 
 
-def _modulo(call: Call) -> Bound:
+def _modulo(call: BoundCall) -> Bound:
     op = "%" if call.name == "mod" else "pmod"
     return operators.arithmetic(call.binder, op, call.args[0], call.args[1], call.position)
 
 
-def _text(op: str) -> Callable[[Call], Bound]:
+def _text(op: str) -> Callable[[BoundCall], Bound]:
     return lambda call: call.make(op, STRING, call.string(0))
 
 
-def _length(call: Call) -> Bound:
+def _length(call: BoundCall) -> Bound:
     arg = call.args[0]
     return call.make("length", INTEGER, arg if arg.type == BINARY else call.string(0))
 
 
-def _trim(call: Call) -> Bound:
+def _trim(call: BoundCall) -> Bound:
     op = {"ltrim": "trim leading", "rtrim": "trim trailing", "btrim": "trim both", "trim": "trim both"}.get(
         call.name, call.name
     )
@@ -160,11 +160,11 @@ def _trim(call: Call) -> Bound:
     return call.make(op, STRING, call.string(0), option=chars)
 
 
-def _concat(call: Call) -> Bound:
+def _concat(call: BoundCall) -> Bound:
     return operators.concat(call.binder, call.args, call.position)
 
 
-def _substring(call: Call) -> Bound:
+def _substring(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY:
         call.unsupported(f"{call.name} of a binary")
     start = call.constant(1, INTEGER)
@@ -174,7 +174,7 @@ def _substring(call: Call) -> Bound:
     return call.make("substring", STRING, call.string(0), option=(start, count))
 
 
-def _left(call: Call) -> Bound:
+def _left(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY:
         call.unsupported(f"{call.name} of a binary")
     count = call.constant(1, INTEGER)
@@ -184,7 +184,7 @@ def _left(call: Call) -> Bound:
     return call.make("substring", STRING, call.string(0), option=option)
 
 
-def _replace(call: Call) -> Bound:
+def _replace(call: BoundCall) -> Bound:
     search = call.constant(1, STRING)
     replacement = call.constant(2, STRING) if len(call.args) == 3 else ""
     if search is None or replacement is None:
@@ -192,7 +192,7 @@ def _replace(call: Call) -> Bound:
     return call.make("replace", STRING, call.string(0), option=(search, replacement))
 
 
-def _find(call: Call) -> Bound:
+def _find(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY:
         call.unsupported(f"{call.name} of a binary")
     wanted = call.constant(1, STRING)
@@ -201,12 +201,12 @@ def _find(call: Call) -> Bound:
     return call.make(call.name, BOOLEAN, call.string(0), option=wanted)
 
 
-def _like(call: Call) -> Bound:
+def _like(call: BoundCall) -> Bound:
     name = call.name if call.name in ("like", "ilike") else "rlike"
     return operators.like(call.binder, name, call.args, call.position)
 
 
-def _field(call: Call) -> Bound:
+def _field(call: BoundCall) -> Bound:
     op = {"dayofmonth": "day"}.get(call.name, call.name)
     if op in temporal.FIELDS_OF_TIME:
         arg = call.args[0] if call.args[0].type == TIMESTAMP_NTZ else call.expect(0, TIMESTAMP)
@@ -215,29 +215,29 @@ def _field(call: Call) -> Bound:
     return call.make(op, INTEGER, arg)
 
 
-def _to_type(target: DataType) -> Callable[[Call], Bound]:
-    def bind(call: Call) -> Bound:
+def _to_type(target: DataType) -> Callable[[BoundCall], Bound]:
+    def bind(call: BoundCall) -> Bound:
         return call.binder.explicit_cast(call.args[0], target, call.position)
 
     return bind
 
 
-def _shift_days(call: Call) -> Bound:
+def _shift_days(call: BoundCall) -> Bound:
     if call.args[1].type in (LONG, DOUBLE, FLOAT) or isinstance(call.args[1].type, DecimalType):
         call.binder.mismatch(f"{call.name} needs a number of days as int, not {call.args[1].type}", call.position)
     op = "date_sub" if call.name == "date_sub" else "date_add"
     return call.make(op, DATE, call.expect(0, DATE), call.expect(1, INTEGER))
 
 
-def _date_diff(call: Call) -> Bound:
+def _date_diff(call: BoundCall) -> Bound:
     return call.make("datediff", INTEGER, call.expect(0, DATE), call.expect(1, DATE))
 
 
-def _add_months(call: Call) -> Bound:
+def _add_months(call: BoundCall) -> Bound:
     return call.make("add_months", DATE, call.expect(0, DATE), call.expect(1, INTEGER), raises=True)
 
 
-def _trunc(call: Call) -> Bound:
+def _trunc(call: BoundCall) -> Bound:
     of_date = call.name == "trunc"
     moment, unit = (0, 1) if of_date else (1, 0)
     target = DATE if of_date else TIMESTAMP
@@ -246,7 +246,7 @@ def _trunc(call: Call) -> Bound:
     return call.null(target) if name is None else call.make("trunc", target, arg, option=name)
 
 
-def _date_format(call: Call) -> Bound:
+def _date_format(call: BoundCall) -> Bound:
     pattern = call.constant(1, STRING)
     arg = call.args[0] if call.args[0].type == TIMESTAMP_NTZ else call.expect(0, TIMESTAMP)
     if pattern is None:
@@ -257,43 +257,43 @@ def _date_format(call: Call) -> Bound:
     return call.make("date_format", STRING, arg, option=translated)
 
 
-def _clock(target: DataType) -> Callable[[Call], Bound]:
+def _clock(target: DataType) -> Callable[[BoundCall], Bound]:
     return lambda call: Bound("now", target, nullable=False, option=call.name)
 
 
-def _coalesce(call: Call) -> Bound:
+def _coalesce(call: BoundCall) -> Bound:
     args = call.binder.common(call.args, call.position)
     return call.make("coalesce", args[0].type, *args, nullable=all(arg.nullable for arg in args))
 
 
-def _nullif(call: Call) -> Bound:
+def _nullif(call: BoundCall) -> Bound:
     value = call.binder.share(call.args[0])
     equal = operators.comparison(call.binder, "=", value, call.args[1], call.position)
     return call.binder.case([equal], [call.null(value.type), value], call.position)
 
 
-def _if(call: Call) -> Bound:
+def _if(call: BoundCall) -> Bound:
     return call.binder.case([call.expect(0, BOOLEAN)], call.args[1:], call.position)
 
 
-def _nvl2(call: Call) -> Bound:
+def _nvl2(call: BoundCall) -> Bound:
     present = call.make("not", BOOLEAN, call.make("is null", BOOLEAN, call.args[0], nullable=False))
     return call.binder.case([present], call.args[1:], call.position)
 
 
-def _is_null(call: Call) -> Bound:
+def _is_null(call: BoundCall) -> Bound:
     null = call.make("is null", BOOLEAN, call.args[0], nullable=False)
     return null if call.name == "isnull" else call.make("not", BOOLEAN, null)
 
 
-def _is_nan(call: Call) -> Bound:
+def _is_nan(call: BoundCall) -> Bound:
     arg = _number(call)
     if arg.type not in coercion.FLOATING:
         arg = call.binder.cast(arg, DOUBLE)
     return call.make("isnan", BOOLEAN, arg, nullable=False)
 
 
-def _extreme(call: Call) -> Bound:
+def _extreme(call: BoundCall) -> Bound:
     target: DataType = VOID
     for arg in call.args:
         wider = coercion.without_strings(target, arg.type)
@@ -306,17 +306,17 @@ def _extreme(call: Call) -> Bound:
     return call.make(call.name, target, *args, nullable=all(arg.nullable for arg in args))
 
 
-def _equal_null(call: Call) -> Bound:
+def _equal_null(call: BoundCall) -> Bound:
     return operators.comparison(call.binder, "<=>", call.args[0], call.args[1], call.position)
 
 
-def _size(call: Call) -> Bound:
+def _size(call: BoundCall) -> Bound:
     if not isinstance(call.args[0].type, ArrayType | MapType):
         call.binder.mismatch(f"{call.name} needs an array or a map, not {call.args[0].type}", call.position)
     return call.make("size", INTEGER, call.args[0])
 
 
-def _array_contains(call: Call) -> Bound:
+def _array_contains(call: BoundCall) -> Bound:
     array, wanted = call.args
     if not isinstance(array.type, ArrayType):
         call.binder.mismatch(f"array_contains needs an array, not {array.type}", call.position)
@@ -330,7 +330,7 @@ def _array_contains(call: Call) -> Bound:
     return call.make("array_contains", BOOLEAN, array, nullable=True, option=constant.option)
 
 
-def _pad(call: Call) -> Bound:
+def _pad(call: BoundCall) -> Bound:
     width = call.constant(1, INTEGER)
     padding = call.constant(2, STRING) if len(call.args) == 3 else " "
     if width is None or padding is None:
@@ -340,7 +340,7 @@ def _pad(call: Call) -> Bound:
     return call.make(call.name, STRING, call.string(0), option=(width, padding))
 
 
-def _table(*rows: tuple[str, Callable[[Call], Bound], int, int | None]) -> dict[str, Function]:
+def _table(*rows: tuple[str, Callable[[BoundCall], Bound], int, int | None]) -> dict[str, Function]:
     return {name: Function(bind, least, most) for names, bind, least, most in rows for name in names.split()}
 
 

@@ -93,7 +93,7 @@ def place(text: str, position: int) -> str:
 
 def _token(kind: str | None, raw: str, start: int, end: int, text: str, strict: bool) -> Token:
     match kind:
-        case "string" if not strict:
+        case "string" | "raw" if not strict:
             return Token("string", raw, start, end)
         case "string":
             quote = raw[0]

@@ -16,6 +16,7 @@ from lakeseal.expr.compare import compare, is_in
 from lakeseal.expr.values import Bools, Datum, as_array, is_scalar, to_numpy, truths
 
 _SEGMENTS = 32
+_GREATEST = "\U0010ffff"
 
 
 class Truth(Struct, frozen=True):
@@ -186,11 +187,13 @@ def _single(value: Range, count: int) -> Bools:
 
 
 def widened_text(high: Datum, length: int) -> Datum:
-    """An upper bound of strings that may be cut off after `length` characters."""
+    """An upper bound of strings that may be cut off after `length` characters: all that begin so and go on with less
+    than the greatest character. One that goes on with it, and then further, has no bound."""
     if is_scalar(high):
         return high
     cut = pc.greater_equal(pc.utf8_length(high), length)
     if not pc.any(cut, min_count=0).as_py():
         return high
-    longest = pc.binary_join_element_wise(pc.utf8_slice_codeunits(high, start=0, stop=length), "\U0010ffff", "")
-    return pc.if_else(cut, longest, high)
+    longest = pc.binary_join_element_wise(pc.utf8_slice_codeunits(high, start=0, stop=length), _GREATEST, "")
+    further = pc.greater(high, longest)
+    return pc.if_else(cut, pc.if_else(further, None, longest), high)

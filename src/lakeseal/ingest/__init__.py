@@ -7,17 +7,16 @@ from lakeseal.ingest.config import (
     Freshness,
     NullShare,
     PipelineConfig,
-    Range,
     Retries,
+    RowCount,
     TableTarget,
 )
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.runs import DatasetResult, RunResult
-from lakeseal.ingest.source import BadRecord, Chunk, Plan, Source, WorkUnit, register_source
 from lakeseal.ingest.sources import FilesSource, KafkaSource, SqlSource, TableSource
+from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, WorkUnit, register_source
 
 __all__ = [
-    "BadRecord",
     "Check",
     "Chunk",
     "Dataset",
@@ -30,8 +29,9 @@ __all__ = [
     "Pipeline",
     "PipelineConfig",
     "Plan",
-    "Range",
+    "RejectedRecord",
     "Retries",
+    "RowCount",
     "RunResult",
     "Source",
     "SqlSource",

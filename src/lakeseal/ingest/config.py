@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
+from lakeseal.backoff import Backoff
 from lakeseal.errors import InvalidArgument
-from lakeseal.ingest.source import Source
+from lakeseal.ingest.sources.source import Source
 from lakeseal.ledger import parse as parse_ledger
 from lakeseal.owner.connect import is_service
+from lakeseal.storage.location import parse as parse_location
 
 Delivery = Literal["exactly_once", "at_least_once"]
 CommitPolicy = Literal["full", "successful", "partial"]
@@ -24,7 +26,7 @@ OnDatasetFailure = Literal["fail", "warn"]
 OnBadRecord = Literal["fail", "error_table", "skip"]
 
 
-class Range(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RowCount(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     min: int | None = None
     max: int | None = None
 
@@ -55,7 +57,7 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     rule: str | None = None
     """A SQL condition that each row must meet; null is a failure."""
-    rows: Range | None = None
+    rows: RowCount | None = None
     nulls: NullShare | None = None
     freshness: Freshness | None = None
     schema: Literal["compatible", "equal"] | None = None
@@ -117,6 +119,11 @@ class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.times < 0 or self.first_pause_seconds < 0:
             raise InvalidArgument("Retries are 0 or more, with a pause of 0 s or more")
 
+    @property
+    def backoff(self) -> Backoff:
+        # A run holds its turn: there is nobody to collide with, and the pauses are as they are written.
+        return Backoff(first_s=self.first_pause_seconds, least=1.0)
+
 
 class Dataset(Struct, frozen=True, kw_only=True):
     name: str
@@ -147,6 +154,16 @@ class Dataset(Struct, frozen=True, kw_only=True):
             return self.error_table
         target = self.target.uri if isinstance(self.target, TableTarget) else self.target.path
         return f"{target.rstrip('/')}_errors"
+
+    def by_absolute_uris(self) -> Dataset:
+        """The same, for processes that work in other directories."""
+        target = self.target
+        placed: Target
+        if isinstance(target, TableTarget):
+            placed = replace(target, uri=parse_location(target.uri).uri)
+        else:
+            placed = replace(target, path=parse_location(target.path).uri)
+        return replace(self, target=placed, error_table=parse_location(self.errors_uri).uri)
 
 
 class PipelineConfig(Struct, frozen=True, kw_only=True):

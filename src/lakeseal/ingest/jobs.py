@@ -1,8 +1,8 @@
 """The seam of jobs: who runs a run's tasks. Spark does (`spark_jobs`), or threads of this process.
 
-`extract` reads, judges and writes for all datasets and gives one report per order; of datasets that it is told to
-publish, it gives what became of them, as far as that is known. `transform` takes rows that were extracted to a table,
-transforms and judges them, and writes them to what the rows' schema opens. `in_shares` is for steps of many datasets.
+`extract` reads, judges and writes for all datasets and gives one report per order; of datasets that it is to publish,
+it gives what became of them, as far as that is known. `transform` takes rows that were extracted to a table, transforms
+and judges them, and writes them to what the rows' schema opens. `in_shares` is for steps of many datasets.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Protocol, TypeVar
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.config import Dataset
-from lakeseal.ingest.reports import Order, OrderReport, Report
-from lakeseal.ingest.staging import RawStage, Stage
-from lakeseal.ingest.task import DatasetWork, Opens, run_orders
+from lakeseal.ingest.delegation import Delegation
+from lakeseal.ingest.orders import DatasetWork, Order, OrderReport, Report
+from lakeseal.ingest.task import run_orders
+from lakeseal.jobs.engine import InPlan
+from lakeseal.jobs.file_commit_protocol import TaskContext
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.context import StepSettings
-from lakeseal.write.file_commit_protocol import TaskContext
+from lakeseal.storage import StoreSpec
 
 _THREADS = 4
 
@@ -27,14 +29,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Opened(Protocol):
-    """A target that is ready for rows of a schema, and what tasks must know to write there."""
-
-    @property
-    def stage(self) -> Stage: ...
-
-    @property
-    def work(self) -> DatasetWork: ...
+OpenTarget = Callable[[StructType], tuple[DatasetWork, InPlan]]
+"""Makes a target ready for rows of a schema: what tasks must know to write there, and what Spark must do before."""
 
 
 class Jobs(Protocol):
@@ -43,11 +39,11 @@ class Jobs(Protocol):
         name: str,
         works: Sequence[DatasetWork],
         tasks: Sequence[Sequence[Order]],
-        publishing: Opens | None = None,
+        delegation: Delegation | None = None,
     ) -> list[Report]: ...
 
     def transform(
-        self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
+        self, name: str, dataset: Dataset, extracted: StoreSpec, open_target: OpenTarget
     ) -> list[OrderReport]: ...
 
     def reaches(self, ledger: str) -> bool:
@@ -68,20 +64,20 @@ class LocalJobs:
         name: str,
         works: Sequence[DatasetWork],
         tasks: Sequence[Sequence[Order]],
-        publishing: Opens | None = None,
+        delegation: Delegation | None = None,
     ) -> list[Report]:
         attempts = itertools.count()
 
         def run(orders: Sequence[Order]) -> list[Report]:
             task = TaskContext(job_id="", split=0, task_attempt_id=next(attempts))
-            return list(run_orders(works, orders, task, publishing))
+            return list(run_orders(works, orders, task, delegation))
 
         if len(tasks) == 1:
             return run(tasks[0])
         return [report for reports in _side_by_side(run, tasks) for report in reports]
 
     def transform(
-        self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
+        self, name: str, dataset: Dataset, extracted: StoreSpec, open_target: OpenTarget
     ) -> list[OrderReport]:
         raise InvalidArgument(
             f"The transform or a rule of {dataset.name!r} needs Spark", hint="Give the run a Spark session"

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from lakeseal.clock import now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed
-from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget
+from lakeseal.ingest.config import Dataset, PipelineConfig
 from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.pipeline_books import PipelineBooks, owner_of
-from lakeseal.ingest.progress import NoProgress, RunProgress
+from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
-from lakeseal.ingest.staging import places_of
+from lakeseal.ingest.targets import place_of, places_of
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners
@@ -100,10 +101,10 @@ class Pipeline:
                 owner=owner,
                 held=held,
                 context=context,
-                progress=progress or NoProgress(),
+                progress=progress or RunProgress(),
                 is_after_death=is_after_death,
             )
-            started, error = _now(), None
+            started, error = now_ms(), None
             try:
                 run.execute()
             except BaseException as raised:
@@ -199,7 +200,7 @@ def _result(pipeline: str, run_id: str, run: Run, started: int, error: BaseExcep
         pipeline=pipeline,
         state=state,
         started_ms=started,
-        ended_ms=_now(),
+        ended_ms=now_ms(),
         datasets=datasets,
         error=told,
     )
@@ -217,9 +218,7 @@ def _opener(config: PipelineConfig) -> Callable[[str], Store]:
     """Stores of steps, with the options of the target that they are of."""
     known: dict[str, Dataset] = {}
     for dataset in config.datasets:
-        target = dataset.target
-        place = target.uri if isinstance(target, TableTarget) else target.path
-        for uri in (place, dataset.errors_uri):
+        for uri in (place_of(dataset.target), dataset.errors_uri):
             known[StoreSpec(uri=uri).uri] = dataset
 
     def opened(uri: str) -> Store:
@@ -230,7 +229,3 @@ def _opener(config: PipelineConfig) -> Callable[[str], Store]:
         return StoreSpec(uri=uri).open()
 
     return opened
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

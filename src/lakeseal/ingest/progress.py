@@ -6,16 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 
-class RunProgress(Protocol):
+class RunProgress:
+    """Is told, and shows nothing."""
+
     def stage(self, dataset: str, what: str, rows: int | None = None) -> None:
         """What is being done with a dataset now. May be called from any thread."""
-
-
-class NoProgress:
-    def stage(self, dataset: str, what: str, rows: int | None = None) -> None: ...
 
 
 _SHOWN = 20
@@ -25,7 +22,7 @@ _OVER = ("published", "nothing new", "failed", "set aside")
 @contextmanager
 def run_progress(pipeline: str, datasets: Sequence[str]) -> Iterator[RunProgress]:
     if not sys.stderr.isatty():
-        yield NoProgress()
+        yield RunProgress()
         return
     from rich.console import Console  # costs a tenth of a second that only a terminal is worth
     from rich.live import Live
@@ -50,7 +47,7 @@ def run_progress(pipeline: str, datasets: Sequence[str]) -> Iterator[RunProgress
 
     with Live(table(), console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
 
-        class Shown:
+        class Shown(RunProgress):
             def stage(self, dataset: str, what: str, rows: int | None = None) -> None:
                 with lock:
                     stages[dataset] = (what, rows)

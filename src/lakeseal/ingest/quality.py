@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from lakeseal import expr
-from lakeseal.errors import InvalidExpression, QualityFailed, UnsupportedExpression
+from lakeseal import clock, expr
+from lakeseal.errors import InvalidArgument, InvalidExpression, QualityFailed, UnsupportedExpression
 from lakeseal.ingest.config import Check
-from lakeseal.ingest.records import shown
+from lakeseal.ingest.sources.source import shown
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import LONG, STRING, TIMESTAMP, StructField, StructType
 
@@ -79,7 +79,7 @@ class Measured(Struct, kw_only=True):
             self.newest[column] = max(moment, self.newest.get(column, moment))
 
 
-class Refused(Struct, frozen=True, kw_only=True):
+class RefusedRow(Struct, frozen=True, kw_only=True):
     """A row for the error table."""
 
     rule: str
@@ -98,14 +98,14 @@ class RowRules:
         self._nulls = [check.nulls.column for check in checks if check.nulls is not None]
         self._fresh = [check.freshness.column for check in checks if check.freshness is not None]
 
-    def judge(self, rows: pa.RecordBatch, measured: Measured) -> tuple[pa.RecordBatch, list[Refused]]:
+    def judge(self, rows: pa.RecordBatch, measured: Measured) -> tuple[pa.RecordBatch, list[RefusedRow]]:
         """Rows that pass, and those for the error table. A rule that must not fail raises."""
         marks = self._marks(rows)
         origins = None
         if self._bound is None:  # Spark gave the rows, and what it says of them is not published
             origins = rows[ORIGIN] if ORIGIN in rows.schema.names else None
             rows = rows.drop_columns([name for name in (MARKS, ORIGIN) if name in rows.schema.names])
-        refused: list[Refused] = []
+        refused: list[RefusedRow] = []
         if marks is not None and marks.any():
             rows, refused = self._split(rows, marks, origins, measured)
         measured.rows += rows.num_rows
@@ -127,8 +127,8 @@ class RowRules:
 
     def _split(
         self, rows: pa.RecordBatch, marks: np.ndarray, origins: pa.Array | None, measured: Measured
-    ) -> tuple[pa.RecordBatch, list[Refused]]:
-        refused: list[Refused] = []
+    ) -> tuple[pa.RecordBatch, list[RefusedRow]]:
+        refused: list[RefusedRow] = []
         out = np.zeros(rows.num_rows, bool)
         for number, rule in enumerate(self._rules):
             broken = np.flatnonzero(marks & (1 << number))
@@ -143,7 +143,7 @@ class RowRules:
                 for at in map(int, broken):
                     if not out[at]:
                         origin = None if origins is None else origins[at].as_py()
-                        refused.append(Refused(rule=rule.rule or "", record=as_text(rows, at), origin=origin))
+                        refused.append(RefusedRow(rule=rule.rule or "", record=as_text(rows, at), origin=origin))
                 out[broken] = True
         measured.to_error_table += len(refused)
         return (rows.filter(pa.array(~out)) if out.any() else rows), refused
@@ -156,6 +156,27 @@ class RowRules:
             if newest.is_valid:
                 moment = newest.cast(pa.timestamp("us", newest.type.tz)).cast(pa.int64()).as_py()
                 measured.newest[column] = max(moment, measured.newest.get(column, moment))
+
+
+def judge_schema(checks: Iterable[Check], rows: StructType, table: StructType | None) -> list[str]:
+    """As `judge`, of the columns that rows bring to a table; `table` is None where the target is none."""
+    warnings: list[str] = []
+    for check in checks:
+        if check.schema is None:
+            continue
+        if table is None:
+            raise InvalidArgument("A rule about the schema needs a table to compare with")
+        there = {field.name.lower(): field.type for field in table.fields}
+        ours = {field.name.lower(): field.type for field in rows.fields}
+        other = sorted(ours.keys() - there.keys())
+        if check.schema == "equal":
+            other = sorted(name for name in ours.keys() | there.keys() if ours.get(name) != there.get(name))
+        if other:
+            trouble = f"The columns {', '.join(other)} are not as the table has them"
+            if check.on_fail == "fail":
+                raise QualityFailed(trouble)
+            warnings.append(trouble)
+    return warnings
 
 
 def row_rules(checks: Iterable[Check]) -> list[Check]:
@@ -193,7 +214,7 @@ def error_rows(
     found: Sequence[tuple[str, str, str, str, str]], *, run_id: str, dataset: str, epoch: int
 ) -> pa.RecordBatch:
     """(rule, reason, partition, position, record) as rows of the error table."""
-    now = dt.datetime.now(dt.UTC)
+    now = clock.now()
     columns: list[tuple[str, ...]] = list(zip(*found, strict=True)) or [()] * 5
     count = len(found)
     arrays = [

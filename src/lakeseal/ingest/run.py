@@ -1,44 +1,44 @@
-"""One run of a pipeline, under its turn: recover, plan, extract, judge, publish.
+"""One run of a pipeline, under its turn: recover, plan, extract, transform, publish.
 
 - What an earlier run recorded is finished before anything new is extracted for its dataset.
 - Trouble with a dataset is that dataset's: it becomes its result, and the others go on. Losing the turn ends the run.
 - Trouble that may pass is tried again, as often as the dataset says, from the plan on.
-- Nothing is visible before `publication`, or tasks by `spreading`, make it so; watermarks move with the rows.
+- Nothing is visible before `publishing` makes it so, called here or, for many datasets, by tasks; watermarks move with
+  the rows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from lakeseal.errors import InvalidArgument, LakesealError, QualityFailed, StorageUnavailable
+from lakeseal.errors import Fenced, LakesealError, StorageUnavailable, located
+from lakeseal.ingest import delegation as delegating
 from lakeseal.ingest import orders as cutting
-from lakeseal.ingest import spreading
-from lakeseal.ingest.config import Dataset, PipelineConfig
-from lakeseal.ingest.dataset_run import DatasetRun, ours
+from lakeseal.ingest.config import Dataset, PipelineConfig, Target
+from lakeseal.ingest.delegation import Delegation, settings_of
 from lakeseal.ingest.jobs import Jobs
+from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, OrderReport, Report
 from lakeseal.ingest.progress import RunProgress
-from lakeseal.ingest.publication import Publication
-from lakeseal.ingest.quality import ORIGIN, runs_in_tasks
-from lakeseal.ingest.reports import DatasetOutcome, OrderReport, Report
-from lakeseal.ingest.source import Plan, Source
-from lakeseal.ingest.spreading import Spreading
-from lakeseal.ingest.staging import RawStage, Stage, TableStage, error_spec, error_stage, open_stage
-from lakeseal.ingest.task import DatasetWork
+from lakeseal.ingest.publishing import Publishing, ours
+from lakeseal.ingest.quality import ORIGIN, judge_schema, runs_in_tasks
+from lakeseal.ingest.runs import DatasetRun
+from lakeseal.ingest.settling import settle, settle_transformed
+from lakeseal.ingest.sources.source import Plan, Source
+from lakeseal.ingest.targets import Provenance, Tables, clean_up, waiting_room
 from lakeseal.ingest.timeouts import answered
 from lakeseal.ingest.turn import HeldTurn
+from lakeseal.jobs.engine import InPlan
+from lakeseal.jobs.task_report import error_from_json
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.protocol.schema import STRING, StructField, StructType
 from lakeseal.steps.context import StepContext
-from lakeseal.steps.recovery import DatasetRecovery, recover
-from lakeseal.write.file_commit_protocol import TaskCommitMessage
-from lakeseal.write.task_report import error_from_json
+from lakeseal.steps.recovery import DatasetRecovery, Recovery, RecoveryRequest, recover, recover_share, shares
 
 _THREADS = 8
 _TRANSFORMS_AT_ONCE = 4
@@ -60,13 +60,15 @@ class Run:
     ) -> None:
         """`jobs` is called only if there is something to do. `is_after_death`: the run before this one died."""
         self._config, self._run_id, self._jobs = config, run_id, jobs
-        self._owner, self._held, self._context = owner, held, context
-        self._steps = context.books.sequences
+        self._held, self._context = held, context
+        self._books = context.books
         self._progress, self._sleep = progress, sleep
         self._is_after_death = is_after_death
-        self._publication = Publication(config, owner=owner, held=held, context=context)
-        self._spreading = Spreading(config, run_id=run_id, turn=held.turn, books=context.books, jobs=jobs)
-        self.datasets = [DatasetRun(dataset, pipeline=config.name, run_id=run_id) for dataset in config.datasets]
+        self._tables = Tables(owner)
+        self._publishing = Publishing(config.name, context, self._tables, delivery=config.delivery)
+        self._settings = settings_of(config, held.turn)
+        self._delegations = 0
+        self.datasets = [DatasetRun(dataset, pipeline=config.name) for dataset in config.datasets]
 
     def execute(self) -> None:
         self._recover()
@@ -80,18 +82,15 @@ class Run:
             attempt += 1
             pending = [one for one in pending if one.is_transient and attempt <= one.dataset.retries.times]
             if pending:
-                self._sleep(max(one.dataset.retries.first_pause_seconds for one in pending) * 2 ** (attempt - 1))
+                self._sleep(max(one.dataset.retries.backoff.pause_s(attempt) for one in pending))
                 for one in pending:
                     one.begin_attempt()
                 self._each(self._plan, pending)
                 pending = [one for one in pending if one.is_open]
         self._held.check()
-        staged = self._open()
-        for one in staged:
-            self._stage(one, "publishing", one.measured.rows)
-        self._publication.publish(staged)
+        self._publish()
         for one in self.datasets:
-            self._stage(one, (one.state or "failed").replace("_", " "), one.measured.rows)
+            self._stage(one, (one.state or "failed").replace("_", " "))
         self._clean_up([one for one in self.datasets if one.orders])
 
     def _recover(self) -> None:
@@ -100,196 +99,217 @@ class Run:
             recovered = found[one.name]
             one.recovered = recovered.executed
             if not recovered.is_clear:
-                one.set_aside(f"Steps of an earlier run keep failing: {recovered.reason}", self._config.name)
+                one.set_aside(f"Steps of an earlier run keep failing: {recovered.reason}")
 
     def _recovered(self, names: Sequence[str]) -> Sequence[DatasetRecovery]:
-        found = None
-        if len(self._steps.statuses(self._config.name)) >= spreading.FROM:
-            found = self._spreading.recover(names)
-        return found or recover(self._steps, self._config.name, self._context, datasets=names).datasets
+        name, steps = self._config.name, self._books.sequences
+        if len(steps.statuses(name)) < delegating.FROM or self._settings is None or not self._tasks_reach_the_ledger():
+            return recover(steps, name, self._context, datasets=names).datasets
+        parts = shares(names, self._config.max_parallel)
+        requests = [RecoveryRequest(store=name, datasets=part).to_json() for part in parts]
+        answers = self._jobs().in_shares(f"recover {name}", recover_share, self._settings, requests)
+        return [one for answer in answers for one in Recovery.from_json(answer).datasets]
+
+    def _tasks_reach_the_ledger(self) -> bool:
+        return self._jobs().reaches(self._config.ledger)
 
     def _plan(self, one: DatasetRun) -> None:
         dataset = one.dataset
         self._stage(one, "looking")
-        one.before = self._context.books.watermarks.read(self._config.name, dataset.name)
-        tried = 0
-        while True:
+        watermarks = self._books.watermarks.read(self._config.name, dataset.name)
+        for tried in dataset.retries.backoff.tries(sleep=self._sleep):
+            # One of its own each time: datasets may share a source, and a client that hangs is not asked again.
+            source = replace(dataset.source)
             try:
-                # One of its own each time: datasets may share a source, and a client that hangs is not asked again.
-                source = replace(dataset.source)
                 one.plan = answered(
-                    lambda source=source: _planned(source, one.before),  # type: ignore[misc]
+                    lambda source=source: _planned(source, watermarks),  # type: ignore[misc]
                     dataset.timeout_seconds,
                     source.describe(),
                 )
                 break
             except StorageUnavailable:
-                tried += 1
                 if tried > dataset.retries.times:
                     raise
-                self._sleep(dataset.retries.first_pause_seconds * 2 ** (tried - 1))
         if not one.plan.units:
             one.end("nothing_new")
 
     def _attempt(self, pending: Sequence[DatasetRun]) -> None:
+        """Leaves each of them with a decision or an error; those that tasks publish, with an outcome."""
         self._each(self._begin, pending)
         working = [one for one in pending if one.is_open]
         if not working:
             return
+        tasks = self._cut(working)
         works = [one.work for one in working if one.work is not None]
-        for number, one in enumerate(working):
-            limits = {"task_bytes": self._config.task_bytes, "parallel": self._config.max_parallel}
-            one.orders = cutting.orders(number, one.plan.units, one.dataset.commit, **limits)
-            self._stage(one, "reading")
-        tasks = cutting.tasks((order for one in working for order in one.orders), **limits)
-        publishing = self._spreading.begin(working)
+        delegation = self._delegated(works)
         reports: list[Report] = []
         lost: LakesealError | None = None
         try:
-            reports = self._jobs().extract(f"ingest {self._config.name}", works, tasks, publishing)
+            reports = self._jobs().extract(f"ingest {self._config.name}", works, tasks, delegation)
         except Exception as error:
             lost = ours(error)
-        if publishing is not None:
-            outcomes = (report for report in reports if isinstance(report, DatasetOutcome))
-            self._spreading.conclude(publishing, working, outcomes)
+        if delegation is not None:
+            self._conclude(delegation, working, reports)
         if lost is not None:
             for one in working:
                 if one.is_open or one.is_transient:
                     one.fail(lost)
-        by_dataset: dict[int, list[OrderReport]] = {}
+        by_name: dict[str, list[OrderReport]] = {one.name: [] for one in working}
         for report in reports:
             if isinstance(report, OrderReport):
-                by_dataset.setdefault(report.dataset, []).append(report)
-        read = list(enumerate(working))
-        self._each(lambda it: self._settle(it[1], by_dataset.get(it[0], [])), read, run_of=lambda it: it[1])
-        through_spark = [one for one in working if one.is_open and one.raw is not None]
-        self._each(self._transform, through_spark, threads=_TRANSFORMS_AT_ONCE)
-        self._each(DatasetRun.judge, [one for one in working if one.is_open])
+                by_name[works[report.dataset].name].append(report)
+        self._each(lambda one: self._settle(one, by_name[one.name]), working)
+        for_spark = [one for one in working if one.work is not None and one.work.is_for_spark]
+        self._each(self._transform, for_spark, threads=_TRANSFORMS_AT_ONCE)
+        self._each(self._decide, working)
 
     def _begin(self, one: DatasetRun) -> None:
         """Decides how the dataset's rows go, and where."""
-        dataset = one.dataset
-        source = replace(dataset.source)
+        source = replace(one.dataset.source)
         schema = source.row_schema()
         source.close()
-        stage: Stage | None = None
-        if dataset.transform is None and runs_in_tasks(dataset.quality, schema):
-            stage = self._open_stage(one, schema)
-            if stage.in_plan.columns or stage.in_plan.checks:
-                stage = None
-        if stage is not None:
-            one.work = self._work(dataset, stage, schema)
-            one.stages = [stage]
-            return
+        if one.dataset.transform is None and runs_in_tasks(one.dataset.quality, schema):
+            work, in_plan = self._open_target(one, schema)
+            if not in_plan.columns and not in_plan.checks:
+                one.work = replace(work, schema=schema.to_json())
+                return
         whence = StructField(ORIGIN, STRING)
-        one.raw = RawStage(dataset.target, StructType((*schema.fields, whence)), run_id=self._run_id)
+        waiting = waiting_room(one.dataset.target, self._run_id)
         # Rows are judged behind the transform, and then still to be told where they came from.
-        one.work = replace(self._work(dataset, one.raw, schema), checks=(), with_origin=True)
+        work, _ = self._work(one, waiting, StructType((*schema.fields, whence)), what=", extracted")
+        one.work = replace(work, schema=schema.to_json(), is_for_spark=True)
 
-    def _open_stage(self, one: DatasetRun, schema: StructType) -> Stage:
-        stage = open_stage(one.dataset, schema, owner=self._owner, app_id=one.app_id, note=one.note)
-        _check_schema(one, stage, schema)
-        return stage
+    def _open_target(self, one: DatasetRun, schema: StructType) -> tuple[DatasetWork, InPlan]:
+        """For rows of this schema, which Spark has judged unless somebody says otherwise."""
+        work, in_plan = self._work(one, one.dataset.target, schema)
+        table = work.destination.table
+        there = None if table is None else StructType.from_json(table.metadata.schema_string or "")
+        with located(table=work.destination.uri):
+            one.warnings += judge_schema(one.dataset.quality, schema, there)
+        return work, in_plan
 
-    def _work(self, dataset: Dataset, stage: Stage | RawStage, schema: StructType | None) -> DatasetWork:
-        return DatasetWork(
-            name=dataset.name,
-            source=dataset.source,
-            spec=stage.spec.to_json(),
-            error_spec=error_spec(dataset, stage.spec).to_json(),
-            schema=None if schema is None else schema.to_json(),
-            checks=dataset.quality,
-            policy=dataset.commit,
-            on_bad_record=dataset.on_bad_record,
-            timeout_seconds=dataset.timeout_seconds,
-            run_id=self._run_id,
-            epoch=self._held.epoch,
+    def _work(
+        self, one: DatasetRun, target: Target, schema: StructType, *, what: str = ""
+    ) -> tuple[DatasetWork, InPlan]:
+        provenance = Provenance(
+            pipeline=self._config.name, dataset=one.name, run_id=self._run_id, epoch=self._held.epoch
         )
+        destination, in_plan = self._tables.plan(target, schema, provenance, what=what)
+        dataset = replace(one.dataset.by_absolute_uris(), transform=None)
+        return DatasetWork(dataset=dataset, provenance=provenance, destination=destination, schema=None), in_plan
+
+    def _cut(self, working: Sequence[DatasetRun]) -> list[list[Order]]:
+        limits = {"task_bytes": self._config.task_bytes, "parallel": self._config.max_parallel}
+        for number, one in enumerate(working):
+            assert one.work is not None
+            one.orders = cutting.orders(number, one.plan.units, one.dataset.commit, **limits)
+            one.work = replace(one.work, orders=len(one.orders))
+            self._stage(one, "reading")
+        return cutting.tasks((order for one in working for order in one.orders), **limits)
+
+    def _delegated(self, works: Sequence[DatasetWork]) -> Delegation | None:
+        """What of this attempt tasks publish; None if the driver publishes all of it."""
+        if self._config.delivery != "exactly_once" or self._settings is None:
+            return None
+        left = {n: work for n, work in enumerate(works) if not (work.is_for_spark or work.destination.is_joint)}
+        if len(left) < delegating.FROM or not self._tasks_reach_the_ledger():
+            return None
+        if not self._delegations:
+            # Those of earlier runs: their tasks are fenced, as this run has claimed the datasets.
+            self._books.task_states.remove(self._config.name)
+        self._delegations += 1
+        return Delegation(f"{self._run_id}/{self._delegations}", self._settings, left)
+
+    def _conclude(self, delegation: Delegation, working: Sequence[DatasetRun], reports: Sequence[Report]) -> None:
+        """What the extraction has published, and then the rest; each has a state afterwards."""
+        runs = {one.name: one for one in working}
+        self._learn(runs, (report for report in reports if isinstance(report, DatasetOutcome)))
+        left = [name for name in delegation.names if runs[name].is_open]
+        if left:
+            self._learn(runs, delegation.close(left, self._config.max_parallel, self._in_shares))
+
+    def _in_shares(self, delegation: Delegation, requests: Sequence[str]) -> Sequence[str]:
+        return self._jobs().in_shares(f"publish {self._config.name}", delegation, delegation.settings, requests)
+
+    def _learn(self, runs: Mapping[str, DatasetRun], outcomes: Iterable[DatasetOutcome]) -> None:
+        for outcome in outcomes:
+            error = None if outcome.error is None else error_from_json(outcome.error)
+            if isinstance(error, Fenced):
+                raise error
+            if runs[outcome.dataset].is_open:  # of a task that was run twice, both tell
+                runs[outcome.dataset].conclude(outcome)
 
     def _settle(self, one: DatasetRun, reports: Sequence[OrderReport]) -> None:
-        settled = one.settle(reports)
-        one.error_messages = list(settled.error_messages)
-        if one.raw is not None:
-            one.raw.collect(settled.messages)
-        else:
-            one.stages[-1].collect(settled.messages)
-            self._add_errors(one)
+        one.settled = settle(one.dataset, len(one.orders), reports)
+        one.summary = one.settled.summary
 
     def _transform(self, one: DatasetRun) -> None:
-        assert one.raw is not None
-        self._stage(one, "transforming", one.measured.rows)
+        """What was extracted becomes a table's version, and Spark's query over it the rows to publish."""
+        assert one.work is not None
+        assert one.settled is not None
+        self._stage(one, "transforming")
+        extracted = one.work.destination
+        for step in extracted.staged(one.settled.messages).steps():
+            step.execute(self._context)
+        opened: list[DatasetWork] = []
+
+        def open_target(schema: StructType) -> tuple[DatasetWork, InPlan]:
+            work, in_plan = self._open_target(one, schema)
+            opened.append(work)
+            return work, in_plan
+
         name = f"ingest {self._config.name}: {one.name}"
-        opened: list[_Opened] = []
+        reports = self._jobs().transform(name, one.dataset, extracted.spec.store, open_target)
+        one.work = opened[0]
+        one.settled = settle_transformed(one.settled, reports)
+        one.summary = one.settled.summary
 
-        def open_target(schema: StructType) -> _Opened:
-            stage = self._open_stage(one, schema)
-            target = _Opened(stage=stage, work=replace(self._work(one.dataset, stage, None), source=None))
-            opened.append(target)
-            return target
+    def _decide(self, one: DatasetRun) -> None:
+        assert one.work is not None
+        assert one.settled is not None
+        one.decision = self._publishing.decide(one.work, one.settled)
 
-        reports = self._jobs().transform(name, one.dataset, one.raw, open_target)
-        stage = opened[0].stage
-        one.stages = [stage]
-        for report in reports:
-            if report.error is not None:
-                raise error_from_json(report.error)
-        # Rows are counted where they leave; what was read, and how much, where they came in.
-        one.measured.rows = 0
-        for report in reports:
-            one.measured.add(report.measured)
-        stage.collect(report.message for report in reports if report.message is not None)
-        found = [report.error_message for report in reports if report.error_message is not None]
-        one.error_messages = _renumbered([*one.error_messages, *found])
-        self._add_errors(one)
-
-    def _add_errors(self, one: DatasetRun) -> None:
-        if not one.error_messages:
-            return
-        stage = error_stage(one.dataset, owner=self._owner, app_id=f"{one.app_id}, errors", note=one.note)
-        stage.collect(one.error_messages)
-        one.stages.insert(0, stage)
+    def _publish(self) -> None:
+        runs = {one.name: one for one in self._open()}
+        for one in runs.values():
+            self._stage(one, "publishing")
+        decisions = [one.decision for one in runs.values() if one.decision is not None]
+        self._learn(runs, self._publishing.publish(decisions))
 
     def _clean_up(self, datasets: Sequence[DatasetRun]) -> None:
         """What this run, or one that died, left in staging areas. Only the holder of the turn writes there; what an
         unfinished sequence needs stays."""
-        needed = {status.dataset for status in self._steps.statuses(self._config.name)}
+        needed = {status.dataset for status in self._books.sequences.statuses(self._config.name)}
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-ingest") as pool:
             for _ in pool.map(_cleaned, [one.dataset for one in datasets if one.name not in needed]):
                 pass
 
     def _each(
-        self,
-        do: Callable[[Any], None],
-        items: Sequence[Any],
-        *,
-        run_of: Callable[[Any], DatasetRun] = lambda one: one,
-        threads: int = _THREADS,
+        self, do: Callable[[DatasetRun], None], datasets: Iterable[DatasetRun], *, threads: int = _THREADS
     ) -> None:
         """For each dataset that is not over, side by side; what raises is its result."""
+        left = [one for one in datasets if one.is_open]
 
-        def guarded(item: Any) -> None:
-            one = run_of(item)
-            if not one.is_open:
-                return
+        def guarded(one: DatasetRun) -> None:
             try:
-                do(item)
+                do(one)
             except Exception as error:
                 one.fail(ours(error))
                 self._stage(one, "failed")
 
-        if len(items) < 2:
-            for item in items:
-                guarded(item)
+        if len(left) < 2:
+            for one in left:
+                guarded(one)
             return
-        with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="lakeseal-ingest") as pool:
-            for _ in pool.map(guarded, items):
+        with ThreadPoolExecutor(min(threads, len(left)), thread_name_prefix="lakeseal-ingest") as pool:
+            for _ in pool.map(guarded, left):
                 pass
 
     def _open(self) -> list[DatasetRun]:
         return [one for one in self.datasets if one.is_open]
 
-    def _stage(self, one: DatasetRun, what: str, rows: int | None = None) -> None:
-        self._progress.stage(one.name, what, rows)
+    def _stage(self, one: DatasetRun, what: str) -> None:
+        self._progress.stage(one.name, what, one.summary.measured.rows if one.settled or not one.is_open else None)
 
 
 def _planned(source: Source, watermarks: Mapping[str, Any]) -> Plan:
@@ -301,32 +321,4 @@ def _planned(source: Source, watermarks: Mapping[str, Any]) -> Plan:
 
 def _cleaned(dataset: Dataset) -> None:
     with suppress(LakesealError):  # left behind, and in nobody's way
-        RawStage.clean_up(dataset.target)
-
-
-class _Opened(Struct, frozen=True, kw_only=True):
-    stage: Stage
-    work: DatasetWork
-
-
-def _check_schema(one: DatasetRun, stage: Stage, schema: StructType) -> None:
-    for check in one.dataset.quality:
-        if check.schema is None:
-            continue
-        if not isinstance(stage, TableStage):
-            raise InvalidArgument("A rule about the schema needs a table to compare with")
-        table = {field.name.lower(): field.type for field in stage.snapshot.schema.fields}
-        rows = {field.name.lower(): field.type for field in schema.fields}
-        other = sorted(rows.keys() - table.keys())
-        if check.schema == "equal":
-            other = sorted(name for name in rows.keys() | table.keys() if rows.get(name) != table.get(name))
-        if other:
-            trouble = f"The columns {', '.join(other)} are not as the table has them"
-            if check.on_fail == "fail":
-                raise QualityFailed(trouble, table=stage.table)
-            one.warnings.append(trouble)
-
-
-def _renumbered(messages: Sequence[TaskCommitMessage]) -> list[TaskCommitMessage]:
-    """Tasks of two jobs, as if they were of one."""
-    return [replace(message, task=replace(message.task, split=n)) for n, message in enumerate(messages)]
+        clean_up(dataset.target)

@@ -1,13 +1,20 @@
-"""What came of a run, and of each of its datasets; kept in the ledger as `steps.runs` keeps it."""
+"""A run's datasets on their way, and what came of them and of the run; kept in the ledger as `steps.runs` keeps it."""
 
 from __future__ import annotations
 
+import time
 from typing import Any, Literal
 
 from msgspec import Struct, ValidationError, to_builtins
 
 from lakeseal import typed_json
-from lakeseal.errors import BrokenLedger
+from lakeseal.errors import BrokenLedger, LakesealError, Refused, StorageUnavailable
+from lakeseal.ingest.config import Dataset
+from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, Summary
+from lakeseal.ingest.publishing import Decision
+from lakeseal.ingest.settling import Settled
+from lakeseal.ingest.sources.source import Plan
+from lakeseal.jobs.task_report import error_from_json
 from lakeseal.steps.runs import RunRecord
 
 RunState = Literal["running", "published", "nothing_new", "partly", "failed", "died"]
@@ -89,3 +96,94 @@ class RunResult(Struct, frozen=True, kw_only=True):
             return typed_json.convert(told, cls)
         except ValidationError as error:
             raise BrokenLedger(f"The record of the run {record.run_id} is malformed: {error}") from None
+
+
+class DatasetRun:
+    """One dataset in one run: what was found, what tasks reported, and what it comes to."""
+
+    def __init__(self, dataset: Dataset, *, pipeline: str) -> None:
+        self.dataset = dataset
+        self._pipeline = pipeline
+        self.plan = Plan()
+        self.recovered = 0
+        self.version: int | None = None
+        self.state: DatasetState | None = None
+        """None as long as there is something left to do."""
+        self.error: LakesealError | None = None
+        self._may_retry = True
+        self._began = time.monotonic()
+        self._seconds: float | None = None
+        self.begin_attempt()
+
+    def begin_attempt(self) -> None:
+        self.error = None
+        self.state = None
+        self.orders: list[Order] = []
+        self.work: DatasetWork | None = None
+        self.settled: Settled | None = None
+        self.decision: Decision | None = None
+        self.summary = Summary()
+        self.warnings: list[str] = []
+
+    @property
+    def name(self) -> str:
+        return self.dataset.name
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is None
+
+    @property
+    def is_transient(self) -> bool:
+        return self._may_retry and isinstance(self.error, StorageUnavailable)
+
+    def fail(self, error: LakesealError, *, may_retry: bool = True) -> None:
+        """`may_retry`: it is certain that nothing of this attempt will ever be published."""
+        self.error, self._may_retry = error, may_retry
+        self.end("failed")
+
+    def set_aside(self, trouble: str) -> None:
+        """Its steps are recorded and left alone until somebody retries or aborts them."""
+        self.error = Refused(
+            trouble, hint=f"Mend the reason, then: lakeseal steps retry {self._pipeline} {self.name} --pipeline FILE"
+        )
+        self.end("set_aside")
+
+    def end(self, state: DatasetState) -> None:
+        self.state = state
+        self._seconds = time.monotonic() - self._began
+
+    def conclude(self, outcome: DatasetOutcome) -> None:
+        """It was published, or that was tried."""
+        self.summary, self.version = outcome.summary, outcome.version
+        if outcome.state == "published":
+            self.end("published")
+            return
+        error = error_from_json(outcome.error or {})
+        if outcome.state == "set_aside":
+            self.set_aside(f"Its steps keep failing: {error.message}")
+        else:
+            self.fail(error, may_retry=outcome.may_retry)
+
+    def result(self) -> DatasetResult:
+        state = self.state or "failed"
+        published = state == "published"
+        measured, changes = self.summary.measured, self.summary.changes
+        return DatasetResult(
+            name=self.name,
+            state=state,
+            rows=measured.rows if published else 0,
+            rows_read=measured.read,
+            bytes=measured.bytes,
+            bad_records=measured.bad_records,
+            to_error_table=measured.to_error_table if published else 0,
+            before={change.partition: change.expected for change in changes} if published else {},
+            after={change.partition: change.value for change in changes} if published else {},
+            steps=self.summary.steps,
+            version=self.version,
+            recovered=self.recovered,
+            notes=(*self.plan.notes, *self.warnings, *self.summary.warnings),
+            error=None if self.error is None else self.error.to_json(),
+            left_over=self.summary.left_over,
+            seconds=round(self._seconds or time.monotonic() - self._began, 3),
+        )

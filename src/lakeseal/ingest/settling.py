@@ -4,20 +4,21 @@ be published. Pure, so that it is the same wherever it is decided, on the driver
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from lakeseal import clock
 from lakeseal.errors import StorageUnavailable
 from lakeseal.ingest.config import Dataset
+from lakeseal.ingest.orders import OrderReport, Summary, UnitResult
 from lakeseal.ingest.quality import Measured, judge
-from lakeseal.ingest.reports import OrderReport, UnitResult
+from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
+from lakeseal.jobs.task_report import error_from_json
 from lakeseal.steps.watermarks import WatermarkChange
-from lakeseal.write.file_commit_protocol import TaskCommitMessage
-from lakeseal.write.task_report import error_from_json
 
 
 class Settled(Struct, frozen=True, kw_only=True):
@@ -25,9 +26,7 @@ class Settled(Struct, frozen=True, kw_only=True):
     """Of the target's files."""
     error_messages: tuple[TaskCommitMessage, ...]
     """Of the error table's."""
-    changes: tuple[WatermarkChange, ...]
-    left_over: tuple[str, ...]
-    measured: Measured
+    summary: Summary
 
 
 def settle(dataset: Dataset, orders: int, reports: Sequence[OrderReport]) -> Settled:
@@ -45,25 +44,48 @@ def settle(dataset: Dataset, orders: int, reports: Sequence[OrderReport]) -> Set
         f"{error_from_json(report.error or {}).message}"
         for report in failed
     ]
-    measured = Measured()
-    for report in counted:
-        measured.add(report.measured)
-        left_over += [
-            f"{unit.partition}: {error_from_json(unit.error).message}"
-            for unit in report.units
-            if unit.error is not None
-        ]
-    return Settled(
-        messages=tuple(report.message for report in counted if report.message is not None),
-        error_messages=tuple(report.error_message for report in counted if report.error_message is not None),
-        changes=_changes(
-            [unit for report in reports for unit in report.units],
-            [unit for report in counted for unit in report.units],
-            is_partial=dataset.commit == "partial",
-        ),
-        left_over=tuple(left_over),
-        measured=measured,
+    left_over += [
+        f"{unit.partition}: {error_from_json(unit.error).message}"
+        for report in counted
+        for unit in report.units
+        if unit.error is not None
+    ]
+    changes = _changes(
+        [unit for report in reports for unit in report.units],
+        [unit for report in counted for unit in report.units],
+        is_partial=dataset.commit == "partial",
     )
+    measured = _added_up(Measured(), counted)
+    return Settled(
+        messages=_messages(counted),
+        error_messages=_error_messages(counted),
+        summary=Summary(measured=measured, changes=changes, left_over=tuple(left_over)),
+    )
+
+
+def settle_transformed(extracted: Settled, reports: Sequence[OrderReport]) -> Settled:
+    """What tasks report that wrote the rows which Spark made of the extracted ones. Raises if one of them failed."""
+    for report in reports:
+        if report.error is not None:
+            raise error_from_json(report.error)
+    # Rows are counted where they leave; what was read, and how much, where they came in.
+    read = replace(extracted.summary.measured, rows=0)
+    both = [*extracted.error_messages, *_error_messages(reports)]
+    return Settled(
+        messages=_messages(reports),
+        # Tasks of two jobs, as if they were of one.
+        error_messages=tuple(replace(one, task=replace(one.task, split=n)) for n, one in enumerate(both)),
+        summary=replace(extracted.summary, measured=_added_up(read, reports)),
+    )
+
+
+def judged(dataset: Dataset, measured: Measured) -> tuple[str, ...]:
+    """What the run warns of; raises if the dataset must not be published."""
+    warnings = judge(dataset.quality, measured, now=clock.now())
+    if measured.bad_records:
+        done = "went to the error table" if dataset.on_bad_record == "error_table" else "were skipped"
+        warnings.append(f"{measured.bad_records} records are no rows and {done}")
+    return tuple(warnings)
 
 
 def _changes(
@@ -86,10 +108,15 @@ def _changes(
     )
 
 
-def judged(dataset: Dataset, measured: Measured) -> list[str]:
-    """What the run warns of; raises if the dataset must not be published."""
-    warnings = judge(dataset.quality, measured, now=dt.datetime.now(dt.UTC))
-    if measured.bad_records:
-        done = "went to the error table" if dataset.on_bad_record == "error_table" else "were skipped"
-        warnings.append(f"{measured.bad_records} records are no rows and {done}")
-    return warnings
+def _added_up(measured: Measured, reports: Sequence[OrderReport]) -> Measured:
+    for report in reports:
+        measured.add(report.measured)
+    return measured
+
+
+def _messages(reports: Sequence[OrderReport]) -> tuple[TaskCommitMessage, ...]:
+    return tuple(report.message for report in reports if report.message is not None)
+
+
+def _error_messages(reports: Sequence[OrderReport]) -> tuple[TaskCommitMessage, ...]:
+    return tuple(report.error_message for report in reports if report.error_message is not None)

@@ -18,12 +18,11 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, LakesealError, StorageUnavailable
 from lakeseal.ingest.config import Check, Dataset
-from lakeseal.ingest.jobs import Opened
+from lakeseal.ingest.delegation import Delegation
+from lakeseal.ingest.jobs import OpenTarget
+from lakeseal.ingest.orders import DatasetWork, Order, OrderReport, Report, read_report
 from lakeseal.ingest.quality import MARKS, MOST_RULES, ORIGIN, row_rules
-from lakeseal.ingest.reports import Order, OrderReport, Report, read_report
-from lakeseal.ingest.staging import RawStage
-from lakeseal.ingest.task import REPORT, DatasetWork, ExtractTask, Opens, PublishTask, ShareTask
-from lakeseal.protocol.schema import StructType
+from lakeseal.ingest.task import REPORT, ExtractTask, ShareTask, TransformedTask
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
@@ -31,14 +30,18 @@ from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
+from lakeseal.storage import StoreSpec
+from lakeseal.table import Table
 
 _WITH = re.compile(r"\s*WITH\s+", re.IGNORECASE)
 _NO_CODE = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
-_STAR = re.compile(r"^\s*\*(\s*(?:,|FROM\b))", re.IGNORECASE)
-# Whatever puts rows together, or goes by all of a row's columns.
+_STAR = re.compile(r"\s*\*(?=\s*(?:,|FROM\b))", re.IGNORECASE)
+_UNION_ALL = re.compile(r"\bUNION\s+ALL\b", re.IGNORECASE)
+# Whatever puts rows together, or goes by all of a row's columns, or by their places while it takes only some rows.
 _NOT_ROW_BY_ROW = re.compile(
-    r"\b(?:DISTINCT|GROUP|HAVING|UNION|INTERSECT|EXCEPT|MINUS|NATURAL|PIVOT|UNPIVOT|TRANSFORM|WITH|VALUES|MAP|REDUCE)\b",
+    r"\b(?:DISTINCT|GROUP|HAVING|UNION|INTERSECT|EXCEPT|MINUS|NATURAL|PIVOT|UNPIVOT|TRANSFORM|RECURSIVE|VALUES|MAP|REDUCE"
+    r"|BY\s[^()]*?(?<![\w.])\d+\b[^()]*?\b(?:LIMIT|OFFSET))\b",
     re.IGNORECASE,
 )
 
@@ -53,27 +56,27 @@ class SparkJobs:
         name: str,
         works: Sequence[DatasetWork],
         tasks: Sequence[Sequence[Order]],
-        publishing: Opens | None = None,
+        delegation: Delegation | None = None,
     ) -> list[Report]:
         rows = [(n, msgspec.json.encode(order).decode()) for n, orders in enumerate(tasks) for order in orders]
         frame = self._spark.createDataFrame(rows, "task int, order string")
         # A shuffle costs more than a short task; it is needed only to keep several apart.
         parted = frame.repartitionById(len(tasks), "task") if len(tasks) > 1 else frame.coalesce(1)
-        return [read_report(text) for text in _told(parted, ExtractTask(name, works, publishing))]
+        return [read_report(text) for text in _told(parted, ExtractTask(name, works, delegation))]
 
     def transform(
-        self, name: str, dataset: Dataset, raw: RawStage, opened: Callable[[StructType], Opened]
+        self, name: str, dataset: Dataset, extracted: StoreSpec, open_target: OpenTarget
     ) -> list[OrderReport]:
-        frame = transformed(self._spark, dataset, raw.to_spark(self._spark))
+        rows = Table(extracted.uri, storage_options=extracted.storage_options).to_spark(self._spark)
+        frame = transformed(self._spark, dataset, rows)
         schema = data_schema(frame.drop(ORIGIN).schema)
         keeping = (ORIGIN,) if ORIGIN in frame.columns else ()
-        target = opened(schema)
-        in_plan = target.stage.in_plan
+        work, in_plan = open_target(schema)
         if in_plan.checks:
             raise in_plan.checks[0].reason
-        whole = planned(frame, schema, target.stage.spec, in_plan, Settings.of(self._spark), keeping)
+        whole = planned(frame, schema, work.destination.spec, in_plan, Settings.of(self._spark), keeping)
         with cut_by_rows(self._spark, schema):
-            told = _told(_marked(whole, row_rules(dataset.quality)), PublishTask(name, target.work))
+            told = _told(_marked(whole, row_rules(dataset.quality)), TransformedTask(name, work))
         return [OrderReport.from_json(text) for text in told]
 
     def reaches(self, ledger: str) -> bool:
@@ -116,7 +119,7 @@ def _marked(frame: DataFrame, rules: Sequence[Check]) -> DataFrame:
     return marked
 
 
-def _told(frame: DataFrame, task: ExtractTask | PublishTask) -> list[str]:
+def _told(frame: DataFrame, task: ExtractTask | TransformedTask) -> list[str]:
     try:
         rows = frame.mapInArrow(task, REPORT).collect()
     except Exception as error:  # a job whose worker died raises what the bridge to Java makes of it
@@ -167,16 +170,20 @@ def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> Data
 
 
 def with_origin(query: str) -> str | None:
-    """A query that selects row by row, with the origin of each row in front; None for any other, or one that we can't
-    tell. Whether it is a query at all is for Spark to say."""
+    """A query that selects row by row, also in its parts (WITH, UNION ALL, a query in FROM), with the origin of each
+    row in front of each; None for any other, or one that we can't tell. Whether it is a query at all, and whether each
+    part has an origin and only one, is for Spark to say."""
     bare = _NO_CODE.sub(lambda found: " " * len(found[0]), query)
-    if _NOT_ROW_BY_ROW.search(bare) or len(_SELECT.findall(bare)) != 1:
+    if _NOT_ROW_BY_ROW.search(_UNION_ALL.sub(" ", bare)):
         return None
-    select = _SELECT.search(bare)
-    if select is None:
-        return None
-    listed = _STAR.sub(lambda found: f"* EXCEPT ({ORIGIN}){found[1]}", query[select.end() :], count=1)
-    return f"{query[: select.end()]} {ORIGIN}, {listed}"
+    parts, at = [], 0
+    for select in _SELECT.finditer(bare):
+        parts.append(f"{query[at : select.end()]} {ORIGIN},")
+        at = select.end()
+        if star := _STAR.match(bare, at):
+            parts.append(f" * EXCEPT ({ORIGIN})")
+            at = star.end()
+    return "".join([*parts, query[at:]]) if parts else None
 
 
 def _query(spark: SparkSession, frame: DataFrame, query: str) -> DataFrame:

@@ -2,104 +2,65 @@
 
 One Spark job serves all datasets of a run. An order is work for one dataset; a task does several, one after the other.
 Whatever goes wrong with an order becomes its report, so that one dataset's trouble is never another's, and Spark does
-not repeat what would fail again. Where tasks publish (`Publishes`), they report to the ledger instead of the driver,
-and what the driver gets are outcomes of datasets.
+not repeat what would fail again. Of datasets that tasks publish (`delegation`), they report to the ledger instead of
+the driver, and what the driver gets are outcomes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from contextlib import nullcontext
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct
 
 from lakeseal import typed_json
-from lakeseal.errors import BadRecord as BadRecordError
-from lakeseal.errors import SourceTimeout, StorageUnavailable
-from lakeseal.ingest.config import Check, CommitPolicy, OnBadRecord
+from lakeseal.errors import BadRecord, SourceTimeout, StorageUnavailable
+from lakeseal.ingest.delegation import Delegation
+from lakeseal.ingest.orders import DatasetWork, Order, OrderReport, Report, UnitResult
 from lakeseal.ingest.quality import BAD_RECORD, ORIGIN, Measured, RowRules, error_rows
-from lakeseal.ingest.reports import DatasetOutcome, Order, OrderReport, Report, UnitResult
-from lakeseal.ingest.source import Chunk, Source, WorkUnit
+from lakeseal.ingest.sources.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
+from lakeseal.jobs.file_commit_protocol import TaskContext
+from lakeseal.jobs.job import TaskRun
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.context import StepSettings
 from lakeseal.steps.publishing import told
-from lakeseal.write.file_commit_protocol import TaskContext
-from lakeseal.write.job import TaskRun, WriteJobSpec
 
+_BREAKS = "It breaks the rule"
+_UNKNOWN_ORIGIN = f"{_BREAKS}; where it came from is not known behind a transform that groups rows, or is a function"
 _ERROR_BATCH = 10_000
 REPORT = "report string"
-
-
-class DatasetWork(Struct, frozen=True, kw_only=True):
-    """What tasks need to know of a dataset; pickled with the plan, as it carries the store's credentials."""
-
-    name: str
-    source: Source | None
-    spec: str
-    """A `WriteJobSpec`."""
-    error_spec: str
-    schema: str | None
-    """Of the rows that rules judge; None if Spark has marked them."""
-    checks: tuple[Check, ...]
-    policy: CommitPolicy
-    on_bad_record: OnBadRecord
-    timeout_seconds: float
-    run_id: str
-    epoch: int
-    with_origin: bool = False
-    """Rows say which partition they are from, in a column of its own: Spark judges them later."""
-
-
-class Publishes(Protocol):
-    """Whoever publishes datasets from within tasks."""
-
-    def takes(self, order: Order) -> bool:
-        """Whether the order's dataset is one of them."""
-
-    def has_ended(self, order: Order) -> bool:
-        """Whether an earlier attempt at the order has, and counts."""
-
-    def ended(self, order: Order, report: OrderReport | None) -> DatasetOutcome | None:
-        """The order has, just now or (None) in an earlier attempt; what became of its dataset, if that is known."""
-
-
-class Opens(Protocol):
-    def open(self) -> AbstractContextManager[Publishes]:
-        """In a task."""
 
 
 class ExtractTask:
     """Rows of one column, `order`, to reports."""
 
-    def __init__(self, name: str, works: Sequence[DatasetWork], publishing: Opens | None = None) -> None:
+    def __init__(self, name: str, works: Sequence[DatasetWork], delegation: Delegation | None = None) -> None:
         self.__name__ = name
-        self._works, self._publishing = tuple(works), publishing
+        self._works, self._delegation = tuple(works), delegation
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         texts = (text for batch in batches for text in batch["order"].to_pylist())
         orders = (typed_json.decode(text, Order) for text in texts)
-        for report in run_orders(self._works, orders, _here(), self._publishing):
+        for report in run_orders(self._works, orders, _here(), self._delegation):
             yield _reported(report)
 
 
 def run_orders(
-    works: Sequence[DatasetWork], orders: Iterable[Order], task: TaskContext, publishing: Opens | None = None
+    works: Sequence[DatasetWork], orders: Iterable[Order], task: TaskContext, delegation: Delegation | None = None
 ) -> Iterator[Report]:
     """All that one task does. A source is shared by the orders of its dataset, and closed at the end."""
     sources: dict[int, Source] = {}
-    with nullcontext() if publishing is None else publishing.open() as publisher:
+    with nullcontext() if delegation is None else delegation.open() as delegate:
         try:
             for order in orders:
-                if publisher is None or not publisher.takes(order):
+                if delegate is None or not delegate.takes(order):
                     yield _extracted(works, order, task, sources)
                     continue
-                is_again = task.attempt > 0 and publisher.has_ended(order)
+                is_again = task.attempt > 0 and delegate.has_ended(order)
                 report = None if is_again else _extracted(works, order, task, sources)
-                outcome = publisher.ended(order, report)
+                outcome = delegate.ended(order, report)
                 if outcome is not None:
                     yield outcome
         finally:
@@ -111,10 +72,9 @@ def _extracted(
     works: Sequence[DatasetWork], order: Order, task: TaskContext, sources: dict[int, Source]
 ) -> OrderReport:
     work = works[order.dataset]
-    assert work.source is not None
     if order.dataset not in sources:
         # Its own: tasks of one process must not share a client.
-        sources[order.dataset] = msgspec.structs.replace(work.source)
+        sources[order.dataset] = msgspec.structs.replace(work.dataset.source)
     extraction = _Extraction(work, order, sources[order.dataset], task)
     report = extraction.run()
     if extraction.is_stuck:
@@ -123,7 +83,7 @@ def _extracted(
     return report
 
 
-class PublishTask:
+class TransformedTask:
     """Rows that Spark has transformed and marked, to one report."""
 
     def __init__(self, name: str, work: DatasetWork) -> None:
@@ -161,8 +121,7 @@ class ShareTask:
         self._do, self._settings = do, settings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from lakeseal.ingest import task_publishing  # noqa: F401  the steps' kinds, known before threads decode them
-        from lakeseal.spark.failures import noted
+        from lakeseal.spark.failures import noted  # an executor has pyspark; whoever only configures may not
 
         for batch in batches:
             for text in batch["request"].to_pylist():
@@ -172,7 +131,7 @@ class ShareTask:
 
 
 def _here() -> TaskContext:
-    from lakeseal.spark.tasks import task_context  # an executor has pyspark; whoever only configures may not
+    from lakeseal.spark.tasks import task_context  # as above
 
     return task_context("")
 
@@ -189,7 +148,7 @@ class _Output:
         self.measured = Measured()
         schema = None if work.schema is None else StructType.from_json(work.schema)
         self._rules = RowRules(work.checks, schema)
-        spec = WriteJobSpec.from_json(work.spec)
+        spec = work.destination.spec
         self.task = msgspec.structs.replace(task, job_id=spec.job_id)
         self._main = TaskRun(spec, self.task)
         self._errors: TaskRun | None = None
@@ -199,23 +158,33 @@ class _Output:
         if passed.num_rows:
             self._main.write(passed)
         if refused:
-            reason = "It breaks the rule"
-            self._to_error_table([(one.rule, reason, one.origin or partition, position, one.record) for one in refused])
+            self._to_error_table(
+                [
+                    (
+                        one.rule,
+                        _BREAKS if one.origin or partition else _UNKNOWN_ORIGIN,
+                        one.origin or partition,
+                        position,
+                        one.record,
+                    )
+                    for one in refused
+                ]
+            )
 
     def refuse(self, chunk: Chunk, partition: str) -> None:
         """Records of a chunk that are no rows."""
         self.measured.bad_records += len(chunk.bad)
-        if self._work.on_bad_record == "error_table":
+        if self._work.dataset.on_bad_record == "error_table":
             self.measured.to_error_table += len(chunk.bad)
             self._to_error_table([(BAD_RECORD, bad.reason, partition, bad.position, bad.record) for bad in chunk.bad])
 
     def _to_error_table(self, found: list[tuple[str, str, str, str, str]]) -> None:
-        work = self._work
+        whence = self._work.provenance
         if self._errors is None:
-            self._errors = TaskRun(WriteJobSpec.from_json(work.error_spec), self.task)
+            self._errors = TaskRun(self._work.error_spec, self.task)
         for start in range(0, len(found), _ERROR_BATCH):
             part = found[start : start + _ERROR_BATCH]
-            self._errors.write(error_rows(part, run_id=work.run_id, dataset=work.name, epoch=work.epoch))
+            self._errors.write(error_rows(part, run_id=whence.run_id, dataset=whence.dataset, epoch=whence.epoch))
 
     def report(self, dataset: int = 0, number: int = 0, units: Iterable[UnitResult] = ()) -> OrderReport:
         return OrderReport(
@@ -260,7 +229,7 @@ class _Extraction:
     def _read(self, unit: WorkUnit, result: UnitResult, output: _Output) -> UnitResult:
         work = self._work
         what = f"{self._source.describe()}, partition {unit.partition!r}" if unit.partition else self._source.describe()
-        chunks = steadily(lambda: self._source.read(unit), work.timeout_seconds, what)
+        chunks = steadily(lambda: self._source.read(unit), work.dataset.timeout_seconds, what)
         high = None
         while True:
             try:
@@ -268,7 +237,7 @@ class _Extraction:
             except Exception as error:
                 self.is_stuck = isinstance(error, SourceTimeout)
                 # Rows behind the last watermark that the source gave are in the files already and can't be taken back.
-                if work.policy != "partial" or self._is_pending:
+                if work.dataset.commit != "partial" or self._is_pending:
                     raise
                 return msgspec.structs.replace(result, high=high, error=told(error))
             if chunk is None:
@@ -282,13 +251,13 @@ class _Extraction:
         output.measured.read += chunk.rows.num_rows + len(chunk.bad)
         output.measured.bytes += chunk.bytes
         if chunk.bad:
-            if self._work.on_bad_record == "fail":
+            if self._work.dataset.on_bad_record == "fail":
                 first = chunk.bad[0]
                 where = f"{unit.partition}, {first.position}" if unit.partition else first.position
-                raise BadRecordError(f"A record at {where} is no row: {first.reason}: {first.record}")
+                raise BadRecord(f"A record at {where} is no row: {first.reason}: {first.record}")
             output.refuse(chunk, unit.partition)
         rows = chunk.rows
-        if self._work.with_origin:
+        if self._work.is_for_spark:
             rows = rows.append_column(ORIGIN, pa.repeat(pa.scalar(unit.partition), rows.num_rows))
         output.write(rows, unit.partition, "")
 

@@ -10,23 +10,23 @@ from lakeseal.errors import Fenced, LakesealError
 from lakeseal.steps import leases
 from lakeseal.steps.books import LeaseBook
 from lakeseal.steps.holder import Waiting, is_gone, take_turn, this_process
+from lakeseal.steps.leases import Lease
 from lakeseal.steps.turn import Turn
 
 
 class HeldTurn:
-    """`LeaseHeld` where another run has it, unless there is somebody to tell while `waiting` for it. While held, a
-    thread renews the lease; losing it shows in `check`."""
+    """Taken by `with`: `LeaseHeld` where another run has it, unless there is somebody to tell while `waiting` for it.
+    While held, a thread renews the lease; losing it shows in `check`."""
 
     def __init__(
         self, book: LeaseBook, pipeline: str, run_id: str, seconds: float, *, waiting: Waiting | None = None
     ) -> None:
-        self._book = book
-        name, holder = leases.of_pipeline(pipeline), this_process(f"run {run_id}")
-        self._lease = take_turn(book, name, holder=holder, seconds=seconds, waiting=waiting)
+        self._book, self._pipeline, self._run_id, self._seconds = book, pipeline, run_id, seconds
+        self._waiting = waiting
+        self._lease: Lease
         self._over = threading.Event()
         self._lost: Fenced | None = None
         self._thread = threading.Thread(target=self._renew, name="lakeseal-lease", daemon=True)
-        self._thread.start()
 
     @property
     def turn(self) -> Turn:
@@ -53,6 +53,9 @@ class HeldTurn:
                 continue  # the ledger is away for a moment; nobody else can get the lease there either
 
     def __enter__(self) -> Self:
+        name, holder = leases.of_pipeline(self._pipeline), this_process(f"run {self._run_id}")
+        self._lease = take_turn(self._book, name, holder=holder, seconds=self._seconds, waiting=self._waiting)
+        self._thread.start()
         return self
 
     def __exit__(

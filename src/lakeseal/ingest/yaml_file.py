@@ -1,12 +1,14 @@
 """A pipeline from YAML, with the line of whatever is wrong in it.
 
 `${NAME}` stands for an environment variable, `${NAME:-text}` for one that may be unset: that is where secrets go. What
-follows a `$$` is taken as it is.
+follows a `$$` is taken as it is. `pipeline_schema` is the file's JSON schema, for editors that complete and check it
+while one types.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import os
 import re
 from collections.abc import Iterator
@@ -30,7 +32,7 @@ from lakeseal.ingest.config import (
     Retries,
     Target,
 )
-from lakeseal.ingest.source import any_source, source_types
+from lakeseal.ingest.sources.source import any_source, source_types
 
 T = TypeVar("T")
 
@@ -38,6 +40,8 @@ _VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})")
 _PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _STEPS = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+
+_ID = "https://json-schema.org/draft/2020-12/schema"
 
 Path_ = tuple[str | int, ...]
 
@@ -222,3 +226,24 @@ def _steps(text: str) -> Iterator[str | int]:
             yield name
         elif number != "...":
             yield int(number)
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """With every kind of source that is known in this process."""
+    kinds = dict(sorted(source_types().items()))
+    (pipeline, dataset, *sources), parts = msgspec.json.schema_components(
+        [RawPipeline, RawDataset, *kinds.values()], ref_template="#/$defs/{name}"
+    )
+    _described(parts, [RawPipeline, RawDataset, *kinds.values()])
+    parts["RawPipeline"]["properties"]["datasets"]["items"] = dataset
+    parts["RawDataset"]["properties"]["source"] = {"oneOf": sources}
+    for name, number in (("RawPipeline", "pipeline"), ("RawDataset", "dataset")):
+        parts[name]["title"] = number
+    return {"$schema": _ID, "title": "A Lakeseal pipeline", **pipeline, "$defs": parts}
+
+
+def _described(parts: dict[str, Any], kinds: list[Any]) -> None:
+    for kind in kinds:
+        text = inspect.getdoc(inspect.getmodule(kind))
+        if text and kind.__name__ in parts:
+            parts[kind.__name__]["description"] = text.partition("\n")[0]

@@ -20,35 +20,28 @@ unpickles it must connect) and is opened again on the other side.
 
 from __future__ import annotations
 
-import random
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from lakeseal.backoff import Backoff
 from lakeseal.errors import BrokenLedger, InvalidArgument, UnknownOutcome
-from lakeseal.ledger.advance import Advance, by_rows
-from lakeseal.ledger.engine import Backend, Kind, SendsCouriers
+from lakeseal.ledger.backend import Backend, TransactionKind
 from lakeseal.ledger.migrate import migrate
-from lakeseal.ledger.postgres import PostgresBackend
+from lakeseal.ledger.postgres.backend import PostgresBackend
 from lakeseal.ledger.schema import IDENTITY, facts
-from lakeseal.ledger.sqlite import SqliteBackend
+from lakeseal.ledger.sqlite.backend import SqliteBackend
 from lakeseal.ledger.tx import Again, Tx
 from lakeseal.ledger.url import LedgerUrl, parse
-
-if TYPE_CHECKING:
-    from lakeseal.ledger.courier import Courier
 
 PATIENCE = 30.0
 
 T = TypeVar("T")
 
-_FIRST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.5
+_BACKOFF = Backoff(first_s=0.005, longest_s=0.5)
 
 
 def open(url: str, *, create: bool = True, patience: float = PATIENCE) -> Ledger:
@@ -103,19 +96,11 @@ class Ledger:
         did then: after a lost answer it is run again instead of raising `UnknownOutcome`. Asking again is the only sure
         way to learn the outcome: it waits for the first attempt where that is still on its way, while a read would
         just not see it yet."""
-        return self._patiently(lambda: self._once(do, Kind.WRITE), again_if_unknown=idempotent)
+        return self._patiently(lambda: self._once(do, TransactionKind.WRITE), again_if_unknown=idempotent)
 
     def read(self, do: Callable[[Tx], T]) -> T:
         """Runs `do` on one snapshot of the ledger."""
-        return self._patiently(lambda: self._once(do, Kind.READ), again_if_unknown=True)
-
-    def advance(self, table: sa.Table, into: sa.Table, advances: Sequence[Advance], *, tell: str) -> dict[str, Any]:
-        """See `advance`: one transaction. The names of those that moved, with the value of the column `tell`."""
-        return self.write(lambda tx: by_rows(tx, table, into, advances, tell))
-
-    def courier(self) -> Courier | None:
-        """For advances that nobody waits for, where the database can do that; to be closed before the ledger."""
-        return self._backend.courier() if isinstance(self._backend, SendsCouriers) else None
+        return self._patiently(lambda: self._once(do, TransactionKind.READ), again_if_unknown=True)
 
     def close(self) -> None:
         if not self._closed:
@@ -139,9 +124,7 @@ class Ledger:
         return (_open_again, (self.url.connect, self._patience))
 
     def _patiently(self, attempt: Callable[[], T], *, again_if_unknown: bool) -> T:
-        deadline = time.monotonic() + self._patience
-        pause = _FIRST_PAUSE
-        while True:
+        for _ in _BACKOFF.tries(within_s=self._patience):
             try:
                 return attempt()
             except Again as again:
@@ -150,11 +133,7 @@ class Ledger:
                 if not again_if_unknown:
                     raise
                 error, cause = unknown, unknown.__cause__
-            if time.monotonic() + pause > deadline:
-                raise error from cause
-            # Jitter: whoever collided once should not collide again.
-            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        raise error from cause
 
     def _meaning(self, error: SQLAlchemyError, *, committing: bool) -> Exception:
         fault = self._backend.fault(error)
@@ -162,7 +141,7 @@ class Ledger:
             return UnknownOutcome(f"no answer to a commit: {fault.error.message}")
         return Again(fault.error) if fault.retry else fault.error
 
-    def _once(self, do: Callable[[Tx], T], kind: Kind) -> T:
+    def _once(self, do: Callable[[Tx], T], kind: TransactionKind) -> T:
         if self._closed:
             raise InvalidArgument(f"the ledger {self.url} is closed")
         if getattr(self._thread, "inside", False):
@@ -172,14 +151,14 @@ class Ledger:
         committing = False
         try:
             with self._backend.transaction(kind) as connection:
-                tx = Tx(connection, self._backend, writes=kind is Kind.WRITE)
+                tx = Tx(connection, self._backend, writes=kind is TransactionKind.WRITE)
                 result = _run(do, tx)
                 committing = True
                 connection.commit()
                 committing = False
                 return result
         except SQLAlchemyError as error:
-            raise self._meaning(error, committing=committing and kind is Kind.WRITE) from error
+            raise self._meaning(error, committing=committing and kind is TransactionKind.WRITE) from error
         finally:
             self._thread.inside = False
 

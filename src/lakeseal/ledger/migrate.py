@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from lakeseal.errors import NewerLedger, NotFound
-from lakeseal.ledger.engine import Backend, Kind
+from lakeseal.ledger.backend import Backend, TransactionKind
 from lakeseal.ledger.schema import HEAD, VERSION_TABLE
 
 SCRIPTS = Path(__file__).parent / "migrations"
@@ -22,13 +22,13 @@ _one_at_a_time = threading.Lock()
 
 
 def migrate(backend: Backend, *, create: bool, scripts: Path = SCRIPTS, head: str = HEAD) -> None:
-    with backend.transaction(Kind.READ) as connection:
+    with backend.transaction(TransactionKind.READ) as connection:
         version = _version(connection)
     if version == head:
         return
     if version is None and not create:
         raise NotFound(f"there is no ledger at {backend.url}", hint="Check the URL, or open it with create=True")
-    with _one_at_a_time, backend.transaction(Kind.MIGRATE) as connection:
+    with _one_at_a_time, backend.transaction(TransactionKind.MIGRATE) as connection:
         version = _version(connection)
         if version == head:
             return

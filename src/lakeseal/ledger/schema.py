@@ -17,7 +17,7 @@ from sqlalchemy import Column, Index, Table
 
 from lakeseal.ledger.types import Bytes, Id, Int, Json, Name, key
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration. A constant, so that opening a ledger that is up to date need not load Alembic."""
 
 VERSION_TABLE = "ledger_version"
@@ -80,11 +80,11 @@ commits = Table(
     _key("table_key", "table_id", sa.ForeignKey("tables.table_key")),
     Column("version", Int, primary_key=True, autoincrement=False),
     Column("txn_id", Id, nullable=False),  # asked again with the same one: the first answer
-    Column("file", Name, nullable=False),  # its name in _commits
+    Column("file", Name),  # its name in _commits; absent where `inline` has it, or had it until it was published
     Column("size", Int, nullable=False),
     Column("in_commit_timestamp", Int, nullable=False),
     Column("sha256", Id),  # of the ratified bytes; absent of those that were ratified before it was kept
-    Column("inline", Bytes),  # the file's content where it is small, to spare readers a request
+    Column("inline", Bytes),  # a small commit itself, until it is published
     Column("ratified", Int, nullable=False),
     Column("backfilled", sa.Boolean, nullable=False),
     Column("backfilled_at", Int),  # tells when no reader can need the row any more

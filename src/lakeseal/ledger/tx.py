@@ -24,7 +24,7 @@ from sqlalchemy.exc import StatementError
 
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.ledger import statements
-from lakeseal.ledger.engine import Backend
+from lakeseal.ledger.backend import Backend
 from lakeseal.ledger.types import key as key_of
 
 Row = sa.Row[Any]

@@ -8,20 +8,17 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import sqlalchemy as sa
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from lakeseal.errors import NotFound
 from lakeseal.ledger import ledger
-from lakeseal.ledger.advance import Advance
 from lakeseal.ledger.ledger import PATIENCE, Ledger
 from lakeseal.ledger.tx import Tx
 from lakeseal.ledger.url import LedgerUrl, parse
 
 if TYPE_CHECKING:
-    from lakeseal.ledger.courier import Courier
+    pass
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -62,14 +59,8 @@ class UnmadeLedger(Ledger):
     def write(self, do: Callable[[Tx], T], *, idempotent: bool = False) -> T:
         return self._make().write(do, idempotent=idempotent)
 
-    def advance(self, table: sa.Table, into: sa.Table, advances: Sequence[Advance], *, tell: str) -> dict[str, Any]:
-        return self._make().advance(table, into, advances, tell=tell)
-
     def identity(self) -> str:
         return self._make().identity()
-
-    def courier(self) -> Courier | None:
-        return self._make().courier()
 
     def close(self) -> None:
         with self._lock:

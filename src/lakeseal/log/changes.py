@@ -10,7 +10,7 @@ Rows come in the schema of the last version of the range, with `_change_type`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -19,12 +19,11 @@ from msgspec import Struct
 
 from lakeseal.errors import DataFileMissing, InvalidArgument, VersionNotFound, located
 from lakeseal.log.data import DataFile, DataReader, ReadSpec
-from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.physical import plain_field
 from lakeseal.log.scan import Outside, read_spec
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.log.timestamps import Timestamp, file_times, to_ms, version_at
+from lakeseal.log.timestamps import Timestamp, first_in_commit_version, times_below, to_ms, version_at
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile
 from lakeseal.protocol.data_paths import canonical_path
 from lakeseal.protocol.feed_columns import CHANGE_FIELDS, CHANGE_TYPE, check_no_feed_columns
@@ -129,7 +128,6 @@ class ChangeReader:
         change_type = StructType((StructField(CHANGE_TYPE, STRING),))
         self._explicit = DataReader(store, msgspec.structs.replace(spec, extra_columns=change_type), outside=outside)
         self._derived = DataReader(store, msgspec.structs.replace(spec, position_column=_POSITION), outside=outside)
-        self._locate: Callable[[str], tuple[Store, str]] = self._derived.locate
         self._store = store
         self._names = [field.name for field in spec.wanted()]
         own = [self._derived.schema.field(name) for name in self._names]
@@ -150,7 +148,7 @@ class ChangeReader:
         if change.kind is None:
             yield from self._explicit.read_file(change.file)
             return
-        shared = None if change.without is None else _Vector(change.without, self._store, self._locate)
+        shared = None if change.without is None else _Vector(change.without, self._derived)
         for batch in self._derived.read_file(change.file):
             rows = batch if shared is None else batch.filter(pa.array(shared.hides(batch[_POSITION].to_numpy())))
             kinds = pa.repeat(pa.scalar(change.kind), rows.num_rows)
@@ -166,16 +164,16 @@ class ChangeReader:
 class _Vector:
     """The rows that a file's deletion vector hides."""
 
-    def __init__(self, file: DataFile, store: Store, locate: Callable[[str], tuple[Store, str]]) -> None:
+    def __init__(self, file: DataFile, reader: DataReader) -> None:
         vector = file.deletion_vector
-        self._hidden = np.empty(0, np.uint64) if vector is None else read_deletion_vector(vector, store, locate)
+        self._hidden = np.empty(0, np.uint64) if vector is None else reader.hidden_rows(vector, file.size or 0)
 
     def hides(self, positions: np.ndarray) -> np.ndarray:
         return np.isin(positions.astype(np.uint64), self._hidden)
 
 
 class CommitTimes:
-    """Times of versions; file times are listed once, and only if a commit does not say its own."""
+    """Times of versions, as time travel sees them; files are listed once, and only if a commit does not say its own."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
@@ -186,5 +184,6 @@ class CommitTimes:
         if info is not None and info.in_commit_timestamp is not None:
             return info.in_commit_timestamp
         if self._files is None or version not in self._files:
-            self._files = file_times(self._log)
+            latest = self._log.snapshot()
+            self._files = times_below(self._log, latest, first_in_commit_version(latest))
         return self._files.get(version, 0)

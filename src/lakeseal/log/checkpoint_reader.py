@@ -37,6 +37,7 @@ from lakeseal.protocol.actions import (
     SetTransaction,
     SidecarFile,
 )
+from lakeseal.protocol.parquet_footer import Footer
 from lakeseal.protocol.paths import SIDECARS_DIR, LogFile
 from lakeseal.storage.base import Store
 from lakeseal.trust import Trust
@@ -186,7 +187,7 @@ class _ParquetColumns:
         file = pq.ParquetFile(source, page_checksum_verification=True)
         self._source, self._limit, self._is_local = source, limit, is_local
         self._decoded = DecodedSize(limit, source.size())
-        self._file = file
+        self._file, self._footer = file, Footer(file.metadata, source)
         schema = file.schema_arrow
         self._types = {field.name: field.type for field in schema if pa.types.is_struct(field.type)}
         self._leaves = {file.metadata.schema.column(n).path: n for n in range(file.metadata.num_columns)}
@@ -229,7 +230,14 @@ class _ParquetColumns:
     def _batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         leaves = leaves_below(self._file.metadata, columns)
         rows = fitting_rows(
-            self._file, self._source, group, leaves, rows=_BATCH_ROWS, limit=self._limit, is_local=self._is_local
+            self._footer,
+            self._source,
+            group,
+            leaves,
+            rows=_BATCH_ROWS,
+            limit=self._limit,
+            page_limit=self._limit,
+            is_local=self._is_local,
         )
         for batch in self._file.iter_batches(rows, row_groups=[group], columns=columns):
             self._decoded.add(batch.nbytes)
@@ -237,13 +245,9 @@ class _ParquetColumns:
 
     def _may_have(self, name: str, group: int) -> bool:
         """Whether a row group can hold a non-null `name`: some leaf of it is not known to be all null."""
-        row_group = self._file.metadata.row_group(group)
-        for place in self._places_below(name):
-            column = row_group.column(place)
-            stats = column.statistics
-            if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
-                return True
-        return False
+        chunks = self._footer.groups[group]
+        below = (chunks[place] for place in self._places_below(name))
+        return any(chunk.nulls is None or chunk.nulls < chunk.values for chunk in below)
 
     def _places_below(self, name: str) -> list[int]:
         if name not in self._below:
@@ -257,11 +261,11 @@ class _ParquetColumns:
         nulls = []
         for leaf in (f"{name}.path", f"{name}.stats"):
             place = self._leaves.get(leaf)
-            stats = None if place is None else self._file.metadata.row_group(group).column(place).statistics
-            if stats is None or not stats.has_null_count:
+            known = None if place is None else self._footer.groups[group][place].nulls
+            if known is None:
                 return True
-            nulls.append(stats.null_count)
-        return bool(nulls[0] < nulls[1])
+            nulls.append(known)
+        return nulls[0] < nulls[1]
 
 
 def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.Table:

@@ -42,6 +42,7 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import CheckpointMetadata, KnownAction, SidecarFile
 from lakeseal.protocol.features import check_writable, supports
+from lakeseal.protocol.parquet_footer import Footer
 from lakeseal.protocol.paths import (
     LAST_CHECKPOINT,
     LOG_DIR,
@@ -225,9 +226,9 @@ def _check_written(store: Store, rows_by_key: dict[str, int], rows: CheckpointRo
     for key, expected in rows_by_key.items():
         with store.open_read(key) as source:
             metadata = pq.ParquetFile(source).metadata
+            footer = Footer(metadata, source)
         place = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == "add.path")
-        groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
-        adds += sum(group.num_rows - group.column(place).statistics.null_count for group in groups)
+        adds += sum(rows - (chunks[place].nulls or 0) for rows, chunks in zip(footer.rows, footer.groups, strict=True))
         if metadata.num_rows != expected:
             raise _incomplete(key, f"{metadata.num_rows} rows instead of {expected}")
     if adds != rows.adds.num_rows:

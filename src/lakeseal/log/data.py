@@ -36,7 +36,7 @@ from lakeseal.errors import (
     StorageUnavailable,
     UnsafePath,
 )
-from lakeseal.log.decoded_size import DecodedSize, fitting_rows, leaves_below
+from lakeseal.log.decoded_size import DecodedSize, fitting_rows, joined, leaves_below
 from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.physical import Mapping, Projection, plain_field
 from lakeseal.log.read_ahead import in_order
@@ -44,6 +44,7 @@ from lakeseal.protocol.actions import DeletionVectorDescriptor
 from lakeseal.protocol.char_varchar import char_limits, padded
 from lakeseal.protocol.data_paths import resolve_data_path
 from lakeseal.protocol.deletion_vectors import Positions
+from lakeseal.protocol.parquet_footer import Footer
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage.base import Store
@@ -58,6 +59,7 @@ _GROUP_BYTES = 2**20
 _THREADED_BYTES = 2**20
 # A batch that is read, one that waits, and one that is being used; and what is made of one.
 _BATCHES_AHEAD = 4
+_JOINED_BYTES = 2**24
 
 
 class DataFile(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -112,7 +114,7 @@ class ReadSpec(Struct, frozen=True, kw_only=True):
         return tuple(found)
 
 
-RowGroups = Callable[[pq.FileMetaData], Iterable[int]]
+RowGroups = Callable[[Footer], Iterable[int]]
 """Which row groups of a file to read, ascending; for readers that can tell from the footer."""
 
 
@@ -194,6 +196,11 @@ class DataReader:
                 f"A data file could not be read: {error}", table=self._store.uri, file=file.path
             ) from error
 
+    def hidden_rows(self, vector: DeletionVectorDescriptor, data_size: int) -> Positions:
+        """Of a data file of this size."""
+        limit = self._spec.max_decoded_bytes
+        return read_deletion_vector(vector, self._store, self.locate, limit=limit, data_size=data_size)
+
     def locate(self, path: str) -> tuple[Store, str]:
         """The store and the key of an action's `path`; `UnsafePath` where it may not be read."""
         found = resolve_data_path(self._store.uri, path, allow_outside=self._outside is not None)
@@ -217,14 +224,14 @@ class DataReader:
         self._known_places.add((root, directory))
 
     def _read(self, file: DataFile, row_groups: RowGroups | None) -> Iterator[pa.RecordBatch]:
-        deleted = None
-        if file.deletion_vector is not None:
-            deleted = read_deletion_vector(file.deletion_vector, self._store, self.locate)
         store, key = self.locate(file.path)
         partition = [
             self._partition_value(f, file) for f, yes in zip(self._wanted, self._is_partition, strict=True) if yes
         ]
         with store.open_read(key) as opened, self._parquet(opened) as parquet:
+            deleted = None
+            if file.deletion_vector is not None:
+                deleted = self.hidden_rows(file.deletion_vector, opened.size())
             if deleted is not None and len(deleted) and deleted[-1] >= parquet.metadata.num_rows:
                 raise BrokenDeletionVector("A deletion vector names rows beyond the end of its data file")
             plan = self._planned(parquet)
@@ -265,23 +272,24 @@ class DataReader:
         self, parquet: pq.ParquetFile, opened: pa.NativeFile, plan: _Plan, row_groups: RowGroups | None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the position of their first row in the file."""
-        metadata = parquet.metadata
-        numbers = range(metadata.num_row_groups)
-        groups = [metadata.row_group(n) for n in numbers]
-        starts = [0, *accumulate(group.num_rows for group in groups)]
-        for number in numbers if row_groups is None else row_groups(metadata):
+        footer = Footer(parquet.metadata, opened)
+        starts = [0, *accumulate(footer.rows)]
+        wanted, limit = self._spec.batch_rows, self._spec.max_decoded_bytes // _BATCHES_AHEAD
+        for number in range(len(footer.rows)) if row_groups is None else row_groups(footer):
             at = starts[number]
-            threaded = groups[number].total_byte_size >= _THREADED_BYTES
+            threaded = parquet.metadata.row_group(number).total_byte_size >= _THREADED_BYTES
             rows = fitting_rows(
-                parquet,
+                footer,
                 opened,
                 number,
                 plan.leaves,
-                rows=self._spec.batch_rows,
-                limit=self._spec.max_decoded_bytes // _BATCHES_AHEAD,
+                rows=wanted,
+                limit=limit,
+                page_limit=self._spec.max_decoded_bytes,
                 is_local=self.is_local,
             )
-            for batch in parquet.iter_batches(rows, row_groups=[number], columns=plan.columns, use_threads=threaded):
+            batches = parquet.iter_batches(rows, row_groups=[number], columns=plan.columns, use_threads=threaded)
+            for batch in joined(batches, rows=wanted, limit=min(limit, _JOINED_BYTES)) if rows < wanted else batches:
                 yield at, batch
                 at += batch.num_rows
             if at != starts[number + 1]:

@@ -4,9 +4,12 @@ A few bytes can stand for gigabytes: one long value in a dictionary for every ro
 text that compresses well. So `DecodedSize` counts what has come out of a file and refuses it, as `DecodedTooLarge`,
 above the reader's limit or ten thousand times the file's own size, whichever is more: files that are written for being
 read stay far below that, however many rows they repeat. And `fitting_rows` says how many rows of a Parquet row group
-to decode at a time: values are taken to be as long as the longest in their dictionary, which is looked at first.
+to decode at a time, by what the footer and the headers of pages say: a page that unfolds to too much is refused before
+it is, and texts are taken to be as long as the longest in their dictionary, which is looked at where that matters.
 
-Arrow decompresses a page whole, so what a page states of itself (below 2 GiB) is what remains for one to cost.
+Pages of a large chunk in a store that is slow at small reads are not looked at. Arrow decompresses a page whole, so
+what a page can state of itself, 2 GiB, is what remains for one to cost there; and such a chunk is decoded a few rows at
+a time, which are put together again.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeseal.errors import DecodedTooLarge
+from lakeseal.protocol.parquet_footer import BYTE_ARRAY, Footer, pages_of
 from lakeseal.trust import MAX_DECODED_BYTES
 
 _TIMES_ITS_SIZE = 10_000
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 # What a byte can unfold to at most, by how these formats write repetitions; others may do anything.
 _MOST_PER_BYTE = {"UNCOMPRESSED": 1, "SNAPPY": 64, "LZ4": 256, "LZ4_RAW": 256, "GZIP": 1_100}
-# To look at dictionaries first costs requests; a store that is slow at these is asked only for chunks that are cheap.
+# To look at pages first costs requests; a store that is slow at these is asked only for chunks that are cheap.
 _REMOTE_CHUNK = 2**20
 _UNSEEN_ROWS = 4_096
 _BUFFER = 2**16
@@ -63,36 +67,46 @@ def leaves_below(metadata: pq.FileMetaData, columns: Iterable[str]) -> list[int]
 
 
 def fitting_rows(
-    parquet: pq.ParquetFile, source: Any, group: int, leaves: Collection[int], *, rows: int, limit: int, is_local: bool
+    footer: Footer,
+    source: pa.NativeFile,
+    group: int,
+    leaves: Collection[int],
+    *,
+    rows: int,
+    limit: int,
+    page_limit: int,
+    is_local: bool,
 ) -> int:
     """How many of a row group's rows, at most `rows`, take no more than about `limit` bytes in these leaf columns.
 
-    `source` is the file that `parquet` reads."""
-    chunks = parquet.metadata.row_group(group)
-    # A broken column chunk ends the process where the footer is asked for it, and is an error where it is read.
-    paths = [parquet.metadata.schema.column(leaf).path for leaf in leaves]
-    next(parquet.iter_batches(1, row_groups=[group], columns=paths), None)
-    rows = max(1, min(rows, chunks.num_rows))
-    width, texts, unseen = 0, [], False
+    `source` is the file of the footer. A page of more than `page_limit` bytes is refused where its chunk is small."""
+    held = footer.rows[group]
+    rows = max(1, min(rows, held))
+    width, texts, unseen = 0.0, {}, False
     for leaf in leaves:
-        chunk = chunks.column(leaf)
-        kind = chunk.physical_type
-        each = _WIDTHS.get(kind) or max(1, parquet.metadata.schema.column(leaf).length)
-        if chunk.num_values > chunks.num_rows and chunk.num_values * each > max(
-            limit, _TIMES_ITS_SIZE * chunk.total_compressed_size
-        ):
+        chunk, column = footer.groups[group][leaf], footer.metadata.schema.column(leaf)
+        each = _WIDTHS.get(column.physical_type) or max(1, column.length)
+        most = max(limit, _TIMES_ITS_SIZE * chunk.compressed)
+        if chunk.values > held and chunk.values * each > most:
             # Repeated values: a row may hold any number of them, and a row is not cut.
-            raise too_large(f"{chunk.num_values:,} values of {chunk.path_in_schema} are in one row group")
+            raise too_large(f"{chunk.values:,} values of {column.path} are in one row group")
         width += each
-        per_byte = _MOST_PER_BYTE.get(chunk.compression, 2**31)
-        if kind == "BYTE_ARRAY" and rows * chunk.total_compressed_size * per_byte > limit:
-            if is_local or chunk.total_compressed_size < _REMOTE_CHUNK:
-                texts.append(parquet.metadata.schema.column(leaf).path)
-            else:
-                unseen = True
-    if texts:
-        width += _longest(parquet.metadata, source, group, texts, limit)
-    fitting = min(rows, max(1, limit // max(1, width)))
+        is_text = chunk.kind == BYTE_ARRAY
+        unfolded = chunk.compressed * _MOST_PER_BYTE.get(chunk.codec, 2**31)
+        if unfolded * (rows if is_text else 1) <= limit:
+            continue
+        pages = pages_of(chunk, source.read_at) if is_local or chunk.compressed < _REMOTE_CHUNK else None
+        if pages is None:
+            unseen = unseen or is_text
+        elif pages.largest > max(page_limit, most):
+            raise too_large(f"A page of {column.path} has {pages.largest:,} bytes")
+        elif is_text:
+            texts[column.path] = pages.dictionary
+            width += pages.densest if pages.plain > limit else 0
+    if rows * (width + sum(texts.values())) > limit and any(texts.values()):
+        looked_at = [path for path, dictionary in texts.items() if dictionary]
+        width += _longest(footer.metadata, source, group, looked_at, limit)
+    fitting = min(rows, max(1, int(limit // max(1, width))))
     return min(fitting, _UNSEEN_ROWS) if unseen else fitting
 
 
@@ -101,12 +115,34 @@ def fitting_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a whole file, in batches that fit, as long as all of them together do."""
     decoded = DecodedSize(limit, source.size())
+    footer = Footer(parquet.metadata, source)
     leaves = leaves_below(parquet.metadata, columns)
     for group in range(parquet.num_row_groups):
-        fitting = fitting_rows(parquet, source, group, leaves, rows=rows, limit=limit // 4, is_local=True)
+        fitting = fitting_rows(
+            footer, source, group, leaves, rows=rows, limit=limit // 4, page_limit=limit, is_local=True
+        )
         for batch in parquet.iter_batches(fitting, row_groups=[group], columns=columns):
             decoded.add(batch.nbytes)
             yield batch
+
+
+def joined(batches: Iterable[pa.RecordBatch], *, rows: int, limit: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches: small ones are put together as long as they fit. Whoever works on batches pays
+    for each of them."""
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        if held and (count + batch.num_rows > rows or size + batch.nbytes > limit):
+            yield _one(held)
+            held, count, size = [], 0, 0
+        held.append(batch)
+        count, size = count + batch.num_rows, size + batch.nbytes
+    if held:
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _longest(metadata: pq.FileMetaData, source: Any, group: int, columns: list[str], limit: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakeseal.errors import BrokenDeletionVector, DataFileMissing, LakesealError, ObjectNotFound
+from lakeseal.log.decoded_size import DecodedSize
 from lakeseal.protocol.actions import DeletionVectorDescriptor
 from lakeseal.protocol.deletion_vectors import (
     ABSOLUTE,
@@ -19,14 +20,21 @@ from lakeseal.protocol.deletion_vectors import (
 )
 from lakeseal.storage.base import Store
 
+_POSITION = 8
 Locate = Callable[[str], tuple[Store, str]]
 """From the `path` of an action to a store and a key; refuses what may not be read."""
 
 
-def read_deletion_vector(descriptor: DeletionVectorDescriptor, store: Store, locate: Locate) -> Positions:
-    """The positions of rows that are gone, ascending. One request, of the vector's own bytes only."""
+def read_deletion_vector(
+    descriptor: DeletionVectorDescriptor, store: Store, locate: Locate, *, limit: int, data_size: int
+) -> Positions:
+    """The positions of rows that are gone, ascending. One request, of the vector's own bytes only.
+
+    A few bytes can hide any number of rows; as many as a data file of `data_size` bytes may have, by the reader's limit
+    on what files unfold to, are laid out in memory."""
     where = None
     try:
+        DecodedSize(limit, data_size + max(0, descriptor.size_in_bytes)).add(_POSITION * descriptor.cardinality)
         if descriptor.storage_type == INLINE:
             return inline_positions(descriptor)
         if descriptor.storage_type == RELATIVE:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from threading import RLock
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -33,14 +33,14 @@ from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_reader import read_checkpoint
 from lakeseal.log.checksum import mismatch, warn
 from lakeseal.log.clone_source import CLONE_SOURCES, source_of_clone
+from lakeseal.log.ratified_commit import CommitSource, RatifiedCommit
 from lakeseal.log.replay import LogCommit, TableState, replay
-from lakeseal.log.segment import LogListing, LogSegment, choose, sort_out
+from lakeseal.log.segment import LogListing, LogSegment, Place, choose, sort_out
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, CommitInfo
 from lakeseal.protocol.data_paths import has_absolute
 from lakeseal.protocol.paths import (
-    COMMITS_DIR,
     LAST_CHECKPOINT,
     LOG_DIR,
     checksum_path,
@@ -56,16 +56,6 @@ _COMMITS_AT_ONCE = 64
 _IDENTITY_BYTES = 1024
 _KEPT_BYTES = 1 << 16
 _PROBES = 3
-
-
-class CommitSource(Protocol):
-    """Ratified commits that may not be in the log under their own names yet."""
-
-    def unbackfilled(self, start_version: int) -> Mapping[int, str]:
-        """Version → key of its file, for all such versions from `start_version` on."""
-
-    def check(self, key: str, data: bytes) -> None:
-        """Raises where the bytes of such a file are not what was ratified."""
 
 
 class DeltaLog:
@@ -117,9 +107,12 @@ class DeltaLog:
             try:
                 return self.store.get(commit_path(version))
             except ObjectNotFound:
-                key = self._source.unbackfilled(version).get(version) if self._source is not None else None
-                if key is not None:
-                    return self._checked(key, self.store.get(key))
+                told = self._source.unbackfilled(version).get(version) if self._source is not None else None
+                try:
+                    if told is not None:
+                        return told.read(self.store)
+                except ObjectNotFound:
+                    pass
                 try:
                     # It may have been backfilled and forgotten between the two questions.
                     return self.store.get(commit_path(version))
@@ -176,9 +169,12 @@ class DeltaLog:
         self._latest, self._latest_commit = snapshot, beginning
         return snapshot
 
-    def _beginning(self, version: int, unbackfilled: Mapping[int, str]) -> bytes | None:
+    def _beginning(self, version: int, unbackfilled: Mapping[int, RatifiedCommit]) -> bytes | None:
         """What tells a commit from that of another table of the same place: ids and times come first in it."""
-        for key in (commit_path(version), unbackfilled.get(version)):
+        told = unbackfilled.get(version)
+        if told is not None and told.data is not None:
+            return told.data[:_IDENTITY_BYTES]
+        for key in (commit_path(version), None if told is None else told.key):
             if key is not None:
                 try:
                     return self.store.get_range(key, 0, _IDENTITY_BYTES)
@@ -211,23 +207,29 @@ class DeltaLog:
         self._newest_commits = {c.version: c.data for c in commits if len(c.data) <= _KEPT_BYTES}
         return snapshot
 
-    def _probe(self, version: int, unbackfilled: Mapping[int, str]) -> LogCommit | None:
-        for key in (commit_path(version), unbackfilled.get(version)):
-            if key is not None:
-                try:
-                    return _commit(version, key, self._checked(key, self.store.get(key)))
-                except ObjectNotFound:
-                    continue
+    def _probe(self, version: int, unbackfilled: Mapping[int, RatifiedCommit]) -> LogCommit | None:
+        told, name = unbackfilled.get(version), commit_path(version)
+        if told is not None and told.data is not None:
+            return _commit(version, name, told.read(self.store))
+        for place in (name, told, name):  # again: it may be published and tidied up between the two
+            try:
+                if isinstance(place, str):
+                    return _commit(version, name, self.store.get(name))
+                if place is None:
+                    return None
+                return _commit(version, place.key, place.read(self.store))
+            except ObjectNotFound:
+                continue
         return None
 
-    def _listed_above(self, version: int, unbackfilled: Mapping[int, str]) -> list[LogCommit]:
+    def _listed_above(self, version: int, unbackfilled: Mapping[int, RatifiedCommit]) -> list[LogCommit]:
         names = self.store.list_keys(LOG_DIR, after=commit_path(version))
-        listing = sort_out(names, {v: key for v, key in unbackfilled.items() if v > version})
-        keys = []
+        listing = sort_out(names, {v: told for v, told in unbackfilled.items() if v > version})
+        found = []
         while (version + 1) in listing.commits:
             version += 1
-            keys.append((version, listing.commits[version]))
-        return list(self._commits(keys))
+            found.append((version, listing.commits[version]))
+        return list(self._commits(found))
 
     def _load(self, version: int | None) -> Snapshot:
         gone, missing = False, None
@@ -345,18 +347,18 @@ class DeltaLog:
                 )
         return replay(base, self._commits(segment.commits), with_removes=with_removes)
 
-    def _commits(self, keys: Iterable[tuple[int, str]]) -> Iterator[LogCommit]:
-        wanted = list(keys)
+    def _commits(self, places: Iterable[tuple[int, Place]]) -> Iterator[LogCommit]:
+        wanted = list(places)
         for start in range(0, len(wanted), _COMMITS_AT_ONCE):
             some = wanted[start : start + _COMMITS_AT_ONCE]
-            datas = self.store.get_many([key for _, key in some])
-            for (version, key), data in zip(some, datas, strict=True):
-                yield _commit(version, key, self._checked(key, data))
-
-    def _checked(self, key: str, data: bytes) -> bytes:
-        if self._source is not None and key.startswith(COMMITS_DIR):
-            self._source.check(key, data)
-        return data
+            keys = [place if isinstance(place, str) else place.key for _, place in some if not _is_told_whole(place)]
+            read = iter(self.store.get_many(keys))
+            for version, place in some:
+                if isinstance(place, str):
+                    yield _commit(version, place, next(read))
+                else:
+                    data = next(read) if place.data is None else place.data
+                    yield _commit(version, place.key, place.checked(data))
 
     def _hint(self) -> last_checkpoint.LastCheckpoint | None:
         try:
@@ -371,10 +373,14 @@ def _commit(version: int, key: str, data: bytes) -> LogCommit:
     return LogCommit(version=version, file=key, data=data)
 
 
+def _is_told_whole(place: Place) -> bool:
+    return not isinstance(place, str) and place.data is not None
+
+
 def _compacted(segment: LogSegment, error: LakesealError) -> str | None:
     """The name of the compacted file that `error` is about, if it is about one."""
     for _, key in segment.commits:
-        if key.endswith(".compacted.json") and error.file == key:
+        if isinstance(key, str) and key.endswith(".compacted.json") and error.file == key:
             return key.removeprefix(LOG_DIR)
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.log.timestamps import file_times
+from lakeseal.log.timestamps import first_in_commit_version, times_below
 from lakeseal.protocol.actions import CommitInfo
 
 
@@ -31,7 +31,12 @@ def history(log: DeltaLog, limit: int | None = None) -> list[HistoryEntry]:
     """The versions whose commits are still there; `limit` keeps the newest."""
     listing = log.listing()
     versions = sorted(listing.commits, reverse=True)[:limit]
-    times = file_times(log)
+    if not versions:
+        return []
+    latest = log.snapshot()
+    first_own = first_in_commit_version(latest)
+    is_all_own = first_own is not None and first_own <= versions[-1]
+    times = {} if is_all_own else times_below(log, latest, first_own)
     return [_entry(log, version, times.get(version)) for version in versions]
 
 

@@ -15,13 +15,17 @@ from collections.abc import Iterable, Mapping, Set
 from msgspec import Struct
 
 from lakeseal.errors import EmptyLog, LogGap, VersionNotFound
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.protocol.paths import LogFile, LogFileKind, parse
+
+Place = str | RatifiedCommit
+"""Of a commit: the key of its file in the log, or what an owner told of it."""
 
 
 class LogListing(Struct, frozen=True, kw_only=True):
     """The names of a log, sorted out by kind."""
 
-    commits: Mapping[int, str]
+    commits: Mapping[int, Place]
     checkpoints: Mapping[int, tuple[tuple[LogFile, ...], ...]]
     """Per version, the complete checkpoints, best first."""
     incomplete: tuple[LogFile, ...]
@@ -43,16 +47,16 @@ class LogSegment(Struct, frozen=True, kw_only=True):
     checkpoint_version: int
     """-1 where the segment starts at commit 0."""
     checkpoint: tuple[LogFile, ...]
-    commits: tuple[tuple[int, str], ...]
-    """Ascending (version, key); a compacted range counts as its last version."""
+    commits: tuple[tuple[int, Place], ...]
+    """Ascending; a compacted range counts as its last version."""
 
     @property
     def checkpoint_names(self) -> frozenset[str]:
         return frozenset(file.name for file in self.checkpoint)
 
 
-def sort_out(names: Iterable[str], unbackfilled: Mapping[int, str] | None = None) -> LogListing:
-    commits: dict[int, str] = dict(unbackfilled or {})
+def sort_out(names: Iterable[str], unbackfilled: Mapping[int, RatifiedCommit] | None = None) -> LogListing:
+    commits: dict[int, Place] = dict(unbackfilled or {})
     checkpoints: dict[int, list[LogFile]] = defaultdict(list)
     compactions: dict[int, list[LogFile]] = defaultdict(list)
     checksums: set[int] = set()
@@ -120,7 +124,7 @@ def choose(listing: LogListing, version: int | None = None, *, excluded: Set[str
             f"Version {target} is not there yet", version=target, hint=f"The newest version is {listing.latest}"
         )
     base, checkpoint = _checkpoint_at_or_below(listing, target, excluded)
-    commits: list[tuple[int, str]] = []
+    commits: list[tuple[int, Place]] = []
     at = base + 1
     while at <= target:
         compacted = next(

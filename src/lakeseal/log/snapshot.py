@@ -23,7 +23,7 @@ from lakeseal.protocol.features import check_readable
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructField, StructType
-from lakeseal.protocol.stats import stats_schema, widen_maxima
+from lakeseal.protocol.stats import stats_schema, widen
 from lakeseal.trust import Trust
 
 
@@ -80,8 +80,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @cached_property
     def schema(self) -> StructType:
-        text = self.metadata.schema_string
-        if text is None:
+        if self.metadata.schema_string is None:
             raise InvalidMetadata(
                 "The table's metadata has no schema",
                 table=self.table,
@@ -89,7 +88,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
                 hint="Its log can be inspected, but rows cannot be read until a commit states the schema",
             )
         with located(table=self.table, version=self.version):
-            schema = StructType.from_json(text)
+            schema = self.metadata.schema
             for name in self.partition_columns:
                 if schema.field(name) is None:
                     raise InvalidMetadata("A partition column is not in the schema", column=name)
@@ -132,7 +131,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         """Statistics of these leaf columns by logical name, one row per file; null is unknown."""
         wanted = _part_of(self.schema, frozenset(leaves), ())
         physical, logical = stats_schema(wanted.to_physical()), stats_schema(wanted)
-        return _renamed(widen_maxima(stats_structs(files, physical)), logical)
+        return _renamed(widen(stats_structs(files, physical)), logical)
 
     def match(self, where: str | None, files: pa.Table | None = None) -> expr.FileMatch:
         """Which files may have rows for which `where` is true, and of which all rows are."""

@@ -69,7 +69,7 @@ def version_at(log: DeltaLog, moment: Timestamp) -> int:
         found = _last_at_or_before(wanted, earliest, latest.version, lambda v: in_commit_timestamp(log, v))
         if found is not None:
             return found
-    times = _times_below(log, latest, first_own)
+    times = times_below(log, latest, first_own)
     seen = [v for v, t in times.items() if t <= wanted]
     if not seen:
         raise VersionNotFound(
@@ -80,7 +80,7 @@ def version_at(log: DeltaLog, moment: Timestamp) -> int:
     return max(seen)
 
 
-def _times_below(log: DeltaLog, latest: Snapshot, first_own: int | None) -> dict[int, int]:
+def times_below(log: DeltaLog, latest: Snapshot, first_own: int | None) -> dict[int, int]:
     """Of the versions before in-commit timestamps were switched on, this time; of all, if they are off."""
     if first_own is None:
         return file_times(log, own=_own_times(log, 0, latest)) if _may_have_own(latest) else file_times(log)
@@ -126,7 +126,10 @@ def contiguous_from(versions: Container[int], latest: int) -> int:
 def timestamp_of(log: DeltaLog, snapshot: Snapshot) -> int:
     """When the version of `snapshot` was committed."""
     own = snapshot.in_commit_timestamp
-    return own if own is not None else log.store.head(commit_path(snapshot.version)).modified_ms
+    if own is not None:
+        return own
+    told = times_below(log, snapshot, None).get(snapshot.version)
+    return log.store.head(commit_path(snapshot.version)).modified_ms if told is None else told
 
 
 def first_in_commit_version(latest: Snapshot) -> int | None:

@@ -1,7 +1,4 @@
-"""What must be so before a commit is ratified: the content is what it says, policies agree, the file is there.
-
-`Gate.check` looks at the content; `place` returns when the commit's file is in `_commits` with that content: durable,
-unless the ledger is about to keep the same bytes.
+"""What must be so before a commit is ratified: its content is what it says, and policies agree.
 
 An owner that does not trust its clients, and any owner where a policy holds, decodes each commit whole, once, and
 decides on what it then holds (`validation`, `policies`): there are many ways to write one thing in JSON.
@@ -14,8 +11,9 @@ from functools import cache
 
 import msgspec
 
-from lakeseal.commit.owner import digest
+from lakeseal.clock import Clock
 from lakeseal.errors import InvalidArgument, located
+from lakeseal.log.ratified_commit import digest
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, policies, validation
 from lakeseal.owner.backfill import check_log_is_there
@@ -34,7 +32,7 @@ class Gate:
         policies: Sequence[Policy],
         trusting: bool,
         snapshot_at: Callable[[str, int], Snapshot],
-        clock: Callable[[], int],
+        clock: Clock,
         identity: Callable[[], str | None],
     ) -> None:
         """`trusting`: whoever asks is this process or another of the same user, so a file that is there need not be
@@ -47,10 +45,6 @@ class Gate:
         self._clock = clock
         self._identity = identity
 
-    def is_quick(self, request: CommitRequest) -> bool:
-        """Whether `check` looks at nothing but the request."""
-        return request.data is not None and not self._applying(request.table)
-
     def check(self, request: CommitRequest, store: Store, *, principal: str | None) -> CommitRequest:
         """The request, bound to the very bytes that were looked at."""
         applying = self._applying(request.table)
@@ -62,19 +56,6 @@ class Gate:
                     return request
             self._check(request, data, applying, principal)
             return msgspec.structs.replace(request, sha256=digest(data))
-
-    def place(self, request: CommitRequest, store: Store) -> None:
-        """Writes the file of a small commit; that of a large one is there, as `check` has seen."""
-        if request.data is None:
-            return
-        check_log_is_there(store)
-        # The ledger's row carries the bytes too, and is durable: a file that a power cut takes is put back from there.
-        # (Asked for by name: a look at the whole protocol takes longer than the file.)
-        put = getattr(store, "place", store.put_if_absent)
-        if not put(request.key, request.data):
-            # The request came twice, or the name was not as random as it should be.
-            with located(table=request.table, version=request.version, file=request.key):
-                _same(store.get(request.key) == request.data, "other content")
 
     def check_principal(self, table: str, principal: str | None, doing: policies.Doing) -> None:
         policies.check_principal(self._applying(table), table=table, principal=principal, doing=doing)

@@ -1,22 +1,22 @@
 """An owner's work on the files of a table: publishing ratified commits, looking at the log, tidying up.
 
 `publish` puts a commit's bytes under the version's own name. It is safe to run twice, and by several processes at the
-same time. It copies the very bytes that were ratified, which the ledger knows by their SHA-256, and never gives a file
-that a client made a second name: `TamperedCommit` where they are no longer what they were. It never overwrites: where
-the name is taken by other bytes it raises `BackfillMismatch`, because then somebody has written past the owner.
+same time. It writes the very bytes that were ratified: of small commits the ledger's row has them, of large ones it
+has the SHA-256 that their file is held against, and `TamperedCommit` tells where that is no longer what it was. It
+never gives a client's file a second name, and never overwrites: where the name is taken by other bytes it raises
+`BackfillMismatch`, because then somebody has written past the owner.
 `publish_up_to` does so version by version, for many tables at a time, and tells the ledger once for all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from lakeseal.commit.filesystem_owner import txn_id_of
-from lakeseal.commit.owner import digest, tampered
 from lakeseal.errors import (
     BackfillMismatch,
     BrokenCommit,
@@ -28,12 +28,12 @@ from lakeseal.errors import (
     VersionNotFound,
     located,
 )
+from lakeseal.log.ratified_commit import digest, tampered
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import TrackedCommit
-from lakeseal.owner.ownership import Found, Ownership
+from lakeseal.owner.ownership import FoundCommit, Ownership
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
-from lakeseal.storage.base import Store
-from lakeseal.storage.local import LocalStore, NewObject, put_together
+from lakeseal.storage import HasDirectories, KeepsTimes, NewObject, Store, SyncsObjects, put_together
 
 if TYPE_CHECKING:
     from lakeseal.owner.book import Book
@@ -46,32 +46,33 @@ class Each(Protocol):
     def __call__(self, do: Callable[[_Due], bool], dues: Iterable[_Due], /) -> Iterable[bool]: ...
 
 
-def ratified_bytes(store: Store, commit: TrackedCommit, inline: bytes | None) -> bytes:
+def ratified_bytes(store: Store, commit: TrackedCommit) -> bytes:
     """The content of a ratified commit, from wherever it is: the ledger, the staged file, or the log itself. It is what
     was ratified, byte for byte, as far as the ledger knows that: `TamperedCommit` otherwise."""
-    key, data = commit.key, inline
-    if data is None:
+    ratified = commit.ratified()
+    with located(table=store.uri, version=commit.version):
+        if ratified.data is not None:
+            return ratified.checked(ratified.data)
         try:
-            data = store.get(key)
+            data = store.get(ratified.key)
         except ObjectNotFound:
             # Whoever published it first may have been allowed to tidy up since.
-            key = commit_path(commit.version)
-            data = store.get(key)
+            data = store.get(commit_path(commit.version))
             if txn_id_of(data) != commit.txn_id:
-                raise _mismatch(store, commit.version, commit.key) from None
-    if len(data) != commit.size or commit.sha256 not in (None, digest(data)):
-        with located(table=store.uri, version=commit.version):
-            raise tampered(key)
-    return data
+                raise _mismatch(store, commit.version) from None
+        if len(data) != commit.size:
+            raise tampered(ratified.key)
+        return ratified.checked(data)
 
 
-def publish(store: Store, commit: TrackedCommit, inline: bytes | None = None) -> None:
-    """Returns when `<version>.json` holds exactly the commit. The versions before it must be published already."""
-    data = ratified_bytes(store, commit, inline)
+def publish(store: Store, commit: TrackedCommit) -> None:
+    """Returns when `<version>.json` holds exactly the commit, durably. The versions before it must be published
+    already."""
+    data = ratified_bytes(store, commit)
     key = commit_path(commit.version)
     try:
         if store.put_if_absent(key, data):
-            if isinstance(store, LocalStore):
+            if isinstance(store, KeepsTimes):
                 # Clients that go by the times of files see the commit then, and not now.
                 with contextlib.suppress(StorageError, ObjectNotFound):
                     store.set_time(key, commit.in_commit_timestamp)
@@ -84,7 +85,10 @@ def publish(store: Store, commit: TrackedCommit, inline: bytes | None = None) ->
         except ObjectNotFound:
             raise error from None
     if there != data:
-        raise _mismatch(store, commit.version, commit.key)
+        raise _mismatch(store, commit.version)
+    if isinstance(store, SyncsObjects):
+        # Whoever put it may not have come to that.
+        store.sync(key)
 
 
 def publish_up_to(
@@ -93,12 +97,11 @@ def publish_up_to(
     wanted: Mapping[str, int | None],
     *,
     each: Each = map,
-    pace: Callable[[], object] = lambda: None,
 ) -> dict[str, LakesealError]:
     """Of each table every ratified version up to the wanted one, or up to the latest of now: one after the other, and
     the ledger hears of it when the copies are durable. What kept tables from it, by table; the others are done.
 
-    `each` runs a function for several tables, as `map` does. `pace` is called before each step of moderate length."""
+    `each` runs a function for several tables, as `map` does."""
     failed: dict[str, LakesealError] = {}
     left = dict(wanted)
     already: dict[str, int] = {}
@@ -124,7 +127,7 @@ def publish_up_to(
                 failed[table] = error
             else:
                 dues += [] if due is None else [due]
-        already = _put_together(stores, dues, pace)
+        already = _put_together(stores, dues)
         done = [due for due, is_put in zip(dues, each(put, dues), strict=True) if is_put]
         if done:
             book.mark({due.table: (due.reached, due.epoch) for due in done})
@@ -177,65 +180,42 @@ def check_follows(store: Store, version: int) -> None:
 def _publish_all(store: Store, due: Sequence[StoredCommit], done: int) -> None:
     """`done` of them are published already."""
     while done < len(due):
-        publish(store, due[done].commit, due[done].inline)
+        publish(store, due[done].commit)
         done += 1
         # What was wrong with one is not with those that follow.
-        if isinstance(store, LocalStore):
-            (more,) = put_together([(store, _objects(store, due[done:]))])
-            done += more if isinstance(more, int) else 0
+        (more,) = put_together([(store, _objects(store, due[done:]))])
+        done += more if isinstance(more, int) else 0
 
 
-def _put_together(stores: Callable[[str], Store], dues: Sequence[_Due], pace: Callable[[], object]) -> dict[str, int]:
-    """How many commits of each table, from the first on, are published: on local disk, two syncs are enough for all of
-    them. The next one is not as expected, and left to `publish`."""
-    local: dict[str, tuple[LocalStore, Sequence[NewObject]]] = {}
+def _put_together(stores: Callable[[str], Store], dues: Sequence[_Due]) -> dict[str, int]:
+    """How many commits of each table, from the first on, are published already, where it is cheaper to put those of all
+    tables together. The next one is not as expected, and left to `publish`."""
+    found: dict[str, tuple[Store, Iterable[NewObject]]] = {}
     for due in dues:
-        try:
+        # What is wrong is told when it is tried again by itself.
+        with contextlib.suppress(LakesealError):
             store = stores(due.table)
-            if isinstance(store, LocalStore):
-                check_follows(store, due.commits[0].commit.version)
-                local[due.table] = (store, _objects(store, due.commits))
-        except LakesealError:
-            # It is told when it is tried again by itself.
-            continue
-    made = put_together(list(local.values()), pace=pace)
-    return {table: count for table, count in zip(local, made, strict=True) if isinstance(count, int)}
+            found[due.table] = (store, _objects(store, due.commits))
+    made = put_together(list(found.values()))
+    return {table: count for table, count in zip(found, made, strict=True) if isinstance(count, int)}
 
 
-def _objects(store: Store, stored: Sequence[StoredCommit]) -> list[NewObject]:
-    """What to put, up to a commit whose bytes cannot be had. Never the staged file itself under another name: whoever
-    made that can still write to it."""
-    found: list[NewObject] = []
-    for one in stored:
-        try:
-            data = ratified_bytes(store, one.commit, one.inline)
-        except LakesealError:
-            break
-        # Clients that go by the times of files see the commit then, and not now.
-        time = one.commit.in_commit_timestamp
-        found.append(NewObject(key=commit_path(one.commit.version), data=data, modified_ms=time))
-    return found
-
-
-def _holds(store: Store, key: str, data: bytes) -> bool:
-    try:
-        return store.get(key) == data
-    except ObjectNotFound:
-        return False
-
-
-def mend(store: Store, stored: Iterable[StoredCommit]) -> None:
-    """Puts back what a power cut took of files in `_commits` whose bytes the ledger has."""
-    for one in stored:
-        if one.inline is not None and not one.backfilled and not _holds(store, one.commit.key, one.inline):
-            check_log_is_there(store, strictly=True)
-            store.put(one.commit.key, one.inline)
+def _objects(store: Store, stored: Sequence[StoredCommit]) -> Iterator[NewObject]:
+    """What to put, up to a commit whose bytes cannot be had; nothing if that would not follow what is there."""
+    with contextlib.suppress(LakesealError):
+        for number, one in enumerate(stored):
+            if not number:
+                check_follows(store, one.commit.version)
+            data = ratified_bytes(store, one.commit)
+            # Clients that go by the times of files see the commit then, and not now.
+            time = one.commit.in_commit_timestamp
+            yield NewObject(key=commit_path(one.commit.version), data=data, modified_ms=time)
 
 
 class LoggedCommit(Struct, frozen=True, kw_only=True):
     """What the log holds at a version."""
 
-    found: Found
+    found: FoundCommit
     content: Content
 
 
@@ -254,9 +234,9 @@ def look(store: Store, version: int) -> LoggedCommit | None:
     except BrokenCommit:
         content = Content()
     info = content.info
-    found = Found(txn_id=None)
+    found = FoundCommit(txn_id=None)
     if info is not None:
-        found = Found(txn_id=info.txn_id, timestamp=info.in_commit_timestamp, sha256=sha256)
+        found = FoundCommit(txn_id=info.txn_id, timestamp=info.in_commit_timestamp, sha256=sha256)
     return LoggedCommit(found=found, content=content)
 
 
@@ -265,7 +245,7 @@ def check_log_is_there(store: Store, *, strictly: bool = False) -> None:
     would be made anew, and what is put there would be gone when the table is back. An object store has no such state.
 
     Not `strictly`, a `_commits` that is there is taken as a sign of the log."""
-    if not isinstance(store, LocalStore) or (not strictly and store.has_directory(COMMITS_DIR)):
+    if not isinstance(store, HasDirectories) or (not strictly and store.has_directory(COMMITS_DIR)):
         return
     if not store.has_files(LOG_DIR):
         raise TableVanished("The table's log is not there", table=store.uri)
@@ -275,7 +255,7 @@ def is_reachable(store: Store) -> bool:
     """Whether the place itself is there, so that what is absent in it was deleted. On a disk that is the table's root
     and the directory that it is in: a mount that is away takes at least one of them along. An object store that
     answers is there."""
-    if isinstance(store, LocalStore):
+    if isinstance(store, HasDirectories):
         return store.is_there()
     store.list_keys(LOG_DIR)
     return True
@@ -293,9 +273,9 @@ def tidy(store: Store, below: int) -> int:
     return len(old)
 
 
-def _mismatch(store: Store, version: int, key: str) -> BackfillMismatch:
+def _mismatch(store: Store, version: int) -> BackfillMismatch:
     return BackfillMismatch(
-        f"Version {version} is in the log with other content than the owner ratified, which is in {key}",
+        f"Version {version} is in the log with other content than the owner ratified",
         table=store.uri,
         version=version,
         file=commit_path(version),

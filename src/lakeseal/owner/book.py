@@ -6,29 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from lakeseal.clock import Clock
 from lakeseal.ledger import Ledger, Tx
-from lakeseal.owner import enablement, ownership, ratification, rows
+from lakeseal.owner import enablement, ownership, rows
 from lakeseal.owner.backfill import LoggedCommit
-from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken
-from lakeseal.owner.ownership import Ownership, State, Verdict
-from lakeseal.owner.ratification import Decided, Decision
-from lakeseal.owner.recent import Recent
+from lakeseal.owner.messages import TableCommits
+from lakeseal.owner.ownership import Ownership, State, StepRefusal
 from lakeseal.owner.rows import StoredCommit, TableRow
 
 
-class _Unchanged(Exception):
-    def __init__(self, decision: Decision) -> None:
-        super().__init__()
-        self.decision = decision
-
-
 class Book:
-    def __init__(self, ledger: Ledger, *, batch_size: int, most_unbackfilled: int, clock: Callable[[], int]) -> None:
+    def __init__(self, ledger: Ledger, *, batch_size: int, clock: Clock) -> None:
         self.ledger = ledger
         self._batch_size = batch_size
-        self._most_unbackfilled = most_unbackfilled
         self._clock = clock
-        self.recent = Recent()
 
     def told(self, tables: Sequence[str], start_version: int = 0) -> tuple[TableCommits, ...]:
         """All of them at one moment."""
@@ -38,21 +29,21 @@ class Book:
         found = self.ledger.read(lambda tx: rows.read_table(tx, table))
         return Ownership() if found is None else found.ownership
 
-    def step(self, table: str, change: Callable[[Ownership], Ownership | Verdict]) -> Verdict | None:
+    def step(self, table: str, change: Callable[[Ownership], Ownership | StepRefusal]) -> StepRefusal | None:
         """Why the step was not taken, or None if it was."""
 
-        def do(tx: Tx) -> Verdict | None:
+        def do(tx: Tx) -> StepRefusal | None:
             found = rows.read_table(tx, table)
             if found is None:
                 first = change(Ownership())
-                if isinstance(first, Verdict) or first == Ownership():
-                    return first if isinstance(first, Verdict) else None
+                if isinstance(first, StepRefusal) or first == Ownership():
+                    return first if isinstance(first, StepRefusal) else None
                 # Of several who meet a table for the first time one inserts its row, and all read it then.
                 fresh = TableRow(ownership=Ownership(), batch_size=self._batch_size)
                 rows.insert_table(tx, table, fresh, now=self._clock())
                 found = rows.read_table(tx, table) or fresh
             after = change(found.ownership)
-            if isinstance(after, Verdict):
+            if isinstance(after, StepRefusal):
                 return after
             if after != found.ownership:
                 rows.write_table(tx, table, msgspec.structs.replace(found, ownership=after), now=self._clock())
@@ -81,37 +72,6 @@ class Book:
 
         self.ledger.write(do, idempotent=True)
 
-    def decide(
-        self,
-        batch: Batch,
-        *,
-        known: Mapping[str, Answer],
-        place: Callable[[CommitRequest], None] | None = None,
-    ) -> Decision:
-        """See `ratification.decide`."""
-
-        def do(tx: Tx) -> Decision:
-            decision = ratification.decide(
-                tx,
-                batch,
-                now=self._clock(),
-                most_unbackfilled=self._most_unbackfilled,
-                known=known,
-                place=place,
-            )
-            if not (isinstance(decision, Decided) and decision.tables):
-                # Rolled back: to commit row locks and nothing else would wait for the disk.
-                raise _Unchanged(decision)
-            return decision
-
-        try:
-            return self.ledger.write(do, idempotent=True)
-        except _Unchanged as unchanged:
-            return unchanged.decision
-
-    def answered(self, request: CommitRequest) -> Ratified | Taken | None:
-        return self.ledger.read(lambda tx: ratification.answered(tx, request))
-
     def stored(self, table: str, start: int, *, limit: int) -> list[StoredCommit]:
         return self.ledger.read(lambda tx: rows.stored_from(tx, table, start, limit=limit))
 
@@ -129,8 +89,6 @@ class Book:
                 rows.mark(tx, marks, now=self._clock())
 
         self.ledger.write(do, idempotent=True)
-        for table, (version, epoch) in published.items():
-            self.recent.forget(table, epoch, version)
 
     def unpublished(self, tables: Iterable[str], *, limit: int) -> dict[str, tuple[Ownership, list[StoredCommit]]]:
         """The tables' rows and their first commits that are not in the log yet, as they are at one moment: `limit`
@@ -145,17 +103,12 @@ class Book:
                     break
                 own = known[table].ownership if table in known else Ownership()
                 waits = own.is_in_office and own.backfilled < own.latest
-                stored = self._stored(tx, table, own, limit) if waits else []
+                stored = rows.stored_from(tx, table, own.backfilled + 1, limit=limit) if waits else []
                 found[table] = own, stored
                 left -= len(stored)
             return found
 
         return self.ledger.read(do)
-
-    def _stored(self, tx: Tx, table: str, own: Ownership, limit: int) -> list[StoredCommit]:
-        first = own.backfilled + 1
-        recent = self.recent.found(table, own.epoch, range(first, min(own.latest + 1, first + limit)))
-        return [*map(StoredCommit.of, recent)] if recent else rows.stored_from(tx, table, first, limit=limit)
 
     def open_work(self) -> dict[str, TableRow]:
         return self.ledger.read(rows.tables_with_work)

@@ -6,7 +6,9 @@
     connect("https://owner.example.com", token="…")     a service
     connect("team")                                     by the name of an owner in LAKESEAL_OWNERS
 
-`LAKESEAL_OWNERS` is a JSON object from names to URLs, or to the fields of `OwnerConfig`. Nothing that stands in a table
+`LAKESEAL_OWNERS` is a JSON object from names to URLs, or to the fields of `OwnerConfig`. A service that is configured
+without a token is sent that of `LAKESEAL_TOKEN`; where `LAKESEAL_OWNERS` has such services on several hosts, none of
+them is, since the token is the secret of one. Nothing that stands in a table
 is ever part of a connection: a table only names its owner, and the name is looked up among those configured here.
 """
 
@@ -20,6 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OWNERS_VARIABLE = "LAKESEAL_OWNERS"
+TOKEN_VARIABLE = "LAKESEAL_TOKEN"  # noqa: S105  its name, not its value
+# Not even that of the environment.
+_NO_TOKEN = ""
 # Rooms above this one, which register themselves when they are imported.
 _PROVIDERS = {"http": "lakeseal.service.client", "https": "lakeseal.service.client"}
 _EXIT_TIMEOUT_S = 60.0
@@ -159,9 +165,15 @@ def _config(owner: str | OwnerConfig, options: Mapping[str, Any]) -> OwnerConfig
         owner = named[owner]
     fields = {"url": owner} if isinstance(owner, str) else msgspec.structs.asdict(owner)
     try:
-        return typed_json.convert({**fields, **options}, OwnerConfig)
+        return _with_token(typed_json.convert({**fields, **options}, OwnerConfig))
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"This is no configuration of an owner: {error}") from None
+
+
+def _with_token(config: OwnerConfig) -> OwnerConfig:
+    if config.token is not None or not is_service(config.url):
+        return config
+    return msgspec.structs.replace(config, token=os.environ.get(TOKEN_VARIABLE))
 
 
 def _from_environment() -> dict[str, OwnerConfig]:
@@ -170,13 +182,28 @@ def _from_environment() -> dict[str, OwnerConfig]:
         return {}
     try:
         found = msgspec.json.decode(text, type=dict[str, str | dict[str, Any]])
-        return {
+        configs = {
             name: typed_json.convert({**({"url": one} if isinstance(one, str) else one), "name": name}, OwnerConfig)
             for name, one in found.items()
         }
     except msgspec.MsgspecError as error:
         # Not the text itself, which may hold passwords.
         raise InvalidArgument(f"{OWNERS_VARIABLE} is not a JSON object of owners: {error}") from None
+    return {**configs, **_without_token(configs)}
+
+
+def _without_token(configs: Mapping[str, OwnerConfig]) -> dict[str, OwnerConfig]:
+    """Those that the environment's token is not for, because nobody can tell for which of them it is."""
+    asking = {name: one for name, one in configs.items() if is_service(one.url) and one.token is None}
+    if len({urlsplit(one.url).netloc.lower() for one in asking.values()}) < 2:
+        return {}
+    if os.environ.get(TOKEN_VARIABLE):
+        _log.warning(
+            "%s names services on several hosts, so that %s is sent to none of them: give each its own token",
+            OWNERS_VARIABLE,
+            TOKEN_VARIABLE,
+        )
+    return {name: msgspec.structs.replace(one, token=_NO_TOKEN) for name, one in asking.items()}
 
 
 def _ledger_owner(config: OwnerConfig, url: str) -> LedgerOwner:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+from lakeseal.clock import Clock, now_ms
 from lakeseal.commit.attempts import Patience, Retry, attempt_on
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.owner import Commits, Committed, Outcome, Unresolved
 from lakeseal.commit.proposal import Operation, Proposal
 from lakeseal.commit.rendering import Attempt
-from lakeseal.commit.transaction import OptimisticTransaction, now_ms
+from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
     AlreadyExists,
     CommitOutcomeUnknown,
@@ -47,9 +48,7 @@ RELEASE = "RELEASE"
 _TAKING_OVER = Retry(longest_delay_s=0.01)
 
 
-def take_over(
-    endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Callable[[], int] = now_ms
-) -> int:
+def take_over(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Clock = now_ms) -> int:
     """The version that made `endpoint` the owner of the table, which is on the file system until then."""
     table = endpoint.attach(store)
     log, patience = DeltaLog(store), Patience(retry or _TAKING_OVER)
@@ -75,9 +74,7 @@ def take_over(
             )
 
 
-def release(
-    endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Callable[[], int] = now_ms
-) -> int:
+def release(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Clock = now_ms) -> int:
     """The version that freed the table: everything before it is in the log, and what follows goes there too."""
     table = endpoint.attach(store)
     patience = Patience(retry or Retry())
@@ -93,7 +90,7 @@ def finish_release(
     store: Store,
     *,
     patience: Patience | None = None,
-    clock: Callable[[], int] = now_ms,
+    clock: Clock = now_ms,
 ) -> None:
     """Does what is left of a release; nothing if there is none."""
     table = endpoint.attach(store)
@@ -148,7 +145,7 @@ def _take_over_commit(
     snapshot: Snapshot,
     takeover_id: str,
     patience: Patience,
-    clock: Callable[[], int],
+    clock: Clock,
 ) -> Attempt:
     metadata = enablement.managed(snapshot.metadata, owner=endpoint.name, conf=owner_conf(endpoint))
     txn = OptimisticTransaction(log, FilesystemOwner(log.store), snapshot, clock=clock)
@@ -158,9 +155,7 @@ def _take_over_commit(
     return attempt_on(snapshot, proposal, log=log, patience=patience, clock=clock)
 
 
-def _release_commit(
-    log: DeltaLog, snapshot: Snapshot, release_id: str, patience: Patience, clock: Callable[[], int]
-) -> Attempt:
+def _release_commit(log: DeltaLog, snapshot: Snapshot, release_id: str, patience: Patience, clock: Clock) -> Attempt:
     protocol, metadata = enablement.released(snapshot.protocol, snapshot.metadata)
     owner = snapshot.properties.managed_commit_owner_name
     txn = OptimisticTransaction(log, _Nobody(), snapshot, clock=clock)

@@ -5,8 +5,9 @@ Used in process (`connect("sqlite:///…")`) it backfills by itself, right behin
 behind a service a `Publisher` does that, in batches. Every step is durable before it is answered, and interrupted work
 is taken up by whoever comes next: the first commit that reaches the table, `recover` at start, or a publisher.
 
-The order of a commit: policies, the file in `_commits`, one ledger transaction, the answer, and then backfilling, which
-can fail without anybody's harm.
+The order of a commit: what it holds is looked at, one ledger transaction for it and for those that came with it (the
+bytes of a small commit are in its row, the file of a large one is in `_commits` before), the answer, and then
+backfilling, which can fail without anybody's harm.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from contextlib import ExitStack
 
 from msgspec.structs import replace
 
+from lakeseal.clock import Clock, now_ms
 from lakeseal.commit.filesystem_owner import txn_id_of
-from lakeseal.commit.owner import KnownBytes
-from lakeseal.commit.transaction import now_ms
 from lakeseal.errors import (
     AlreadyExists,
     CommitOutcomeUnknown,
@@ -39,15 +39,15 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.owner import group, ownership, rows
+from lakeseal.owner import ownership, rows
 from lakeseal.owner.admission import Gate
-from lakeseal.owner.backfill import Each, is_reachable, look, mend, publish_up_to, tidy
+from lakeseal.owner.backfill import Each, is_reachable, look, publish_up_to, tidy
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
 from lakeseal.owner.endpoint import vanished
 from lakeseal.owner.follower import follower
-from lakeseal.owner.group import Admitted, Begun, Group
 from lakeseal.owner.messages import (
     Answer,
     Batch,
@@ -59,13 +59,13 @@ from lakeseal.owner.messages import (
     Taken,
 )
 from lakeseal.owner.naming import name_of
-from lakeseal.owner.ownership import Ownership, State, Verdict
+from lakeseal.owner.ownership import Ownership, State, StepRefusal
 from lakeseal.owner.policies import Policy, holds_for
-from lakeseal.owner.ratification import Decided, Denied, InTheLog
-from lakeseal.owner.traffic import Traffic
+from lakeseal.owner.queue import Queue
+from lakeseal.owner.ratification import Asked, Decided, Decision, Denied, InTheLog, Ratification, answered
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
-from lakeseal.storage.base import PlacesObjects, Store
+from lakeseal.storage.base import Store
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class LedgerOwner:
         backfills: bool = True,
         in_background: bool = False,
         trusting: bool = True,
-        clock: Callable[[], int] = now_ms,
+        clock: Clock = now_ms,
     ) -> None:
         """`stores` opens tables that were not attached. `principal` is who asks, where a call does not say.
 
@@ -111,11 +111,11 @@ class LedgerOwner:
         self.name = name
         self.batch_size = batch_size
         self.inline_bytes = inline_bytes
-        self.book = Book(ledger, batch_size=batch_size, most_unbackfilled=most_unbackfilled, clock=clock)
-        self._group = Group(ledger, self.book.recent, most_unbackfilled=most_unbackfilled, clock=clock)
+        self.book = Book(ledger, batch_size=batch_size, clock=clock)
+        self.ratification = Ratification(ledger, most_unbackfilled=most_unbackfilled, clock=clock)
+        self._queue: Queue[Asked, Decision] = Queue(self.ratification.decide)
         self._open = stores
         self._attached: dict[str, Store] = {}
-        self._looked_at: set[str] = set()
         self._principal = principal
         self._most_unbackfilled = most_unbackfilled
         self._backfills = backfills
@@ -131,7 +131,6 @@ class LedgerOwner:
         )
         self._logs: dict[str, DeltaLog] = {}
         """Of tables whose commits are compared with what was there before."""
-        self._traffic = Traffic()
         self.when_full: Callable[[], object] = lambda: None
         """Called where this owner leaves it to others to backfill, and a table's batch is full."""
         self._publishing: dict[str, threading.Lock] = {}
@@ -166,10 +165,19 @@ class LedgerOwner:
         return found
 
     def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
-        return self._mended(self.book.told([table], start_version)[0])
+        return self.book.told([table], start_version)[0]
 
     def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
-        return tuple(map(self._mended, self.book.told(tables)))
+        return self.book.told(tables)
+
+    def get_files_of(self, tables: Sequence[str], start_version: int = 0) -> tuple[TableCommits, ...]:
+        """As `get_commits_of`, for whoever reads files and takes no bytes in an answer: what only the ledger has is
+        published first, and told of only then. What comes meanwhile is not told of yet."""
+        told = self.book.told(tables, start_version)
+        waiting = [one.table for one in told if one.first_with_data is not None]
+        for table in waiting:
+            self.publish(table)
+        return tuple(one.up_to_data() for one in (self.book.told(tables, start_version) if waiting else told))
 
     def ratify(self, batch: Batch, *, principal: str | None = None) -> BatchAnswer:
         self.tell_of_idle_policies()
@@ -182,66 +190,27 @@ class LedgerOwner:
             if isinstance(found, Ratified) and len(batch.commits) == 1:
                 return BatchAnswer(commits=(found,))
             checked.append(found if isinstance(found, CommitRequest) else request)
-        batch = replace(batch, commits=tuple(checked))
-        known: dict[str, Answer] = {}
-        with self._traffic.turn(batch) as is_contended:
-            late = self._late(batch)
-            if late is not None:
-                return late
-            if not is_contended:
-                for request in batch.commits:
-                    self._place(request)
-            for _ in range(_TRIES + len(batch.commits)):
-                decision = self.book.decide(batch, known=known, place=self._place if is_contended else None)
-                match decision:
-                    case Decided():
-                        break
-                    case InTheLog(request=request):
-                        known[request.table] = self._in_the_log(request)
-                    case Denied(verdict=Verdict.UNSETTLED):
-                        if self.settle(decision.request.table).state is State.PENDING:
-                            raise self._error(decision)
-                    case Denied(verdict=Verdict.NOT_BACKFILLED) if self._backfills:
-                        self.publish(decision.request.table)
-                    case Denied():
-                        raise self._error(decision)
-            else:
-                raise OwnerBusy("The table changed hands again and again", table=batch.commits[0].table)
-            self._traffic.note(decision.answer)
-            for table in named:
-                self._group.forget(table)
+        decision = self._decide(replace(batch, commits=tuple(checked)))
         self._backfill_after(batch, decision)
         return decision.answer
 
-    def ratify_together(self, admitted: Sequence[Admitted]) -> tuple[Ratified | Taken | None, ...]:
-        """Commits of clients that know nothing of each other, in one ledger transaction. None is no answer: ask
-        `ratify`. For owners whose tables a publisher backfills."""
-        return self._answers(self._group.decide(admitted, self._place))
-
-    def begin_together(self, admitted: Sequence[Admitted]) -> Begun[tuple[Ratified | Taken | None, ...]] | None:
-        """As `ratify_together`, without waiting for anything; None where that cannot be."""
-        begun = self._group.begin(admitted)
-        return None if begun is None else begun.then(self._answers)
-
-    def _answers(self, decided: group.Decided) -> tuple[Ratified | Taken | None, ...]:
-        self._traffic.note_overtaken(decided.overtaken)
-        if decided.is_full:
-            self.when_full()
-        return decided.answers
-
-    def admits_at_once(self, request: CommitRequest) -> bool:
-        """Whether `admit` waits for nothing but this machine's own memory, as far as one can know."""
-        return self._gate.is_quick(request) and getattr(self._attached.get(request.table), "places_at_once", False)
-
-    def admit(self, request: CommitRequest, *, principal: str | None = None) -> Admitted | None:
-        """The commit, if it may be among those that are ratified together; raises where it may not be ratified at all.
-        Files that take long to write would keep the others waiting."""
-        if request.data is not None and not hasattr(self.store(request.table), "place"):
-            return None
-        if self._traffic.is_contended(request.table):
-            return None
-        checked = self._check(request, principal or self._principal)
-        return self._group.admit(checked, self._place) if isinstance(checked, CommitRequest) else None
+    def _decide(self, batch: Batch) -> Decided:
+        known: dict[str, Answer] = {}
+        for _ in range(_TRIES + len(batch.commits)):
+            decision = self._queue.ask(Asked(batch=batch, known=dict(known)))
+            match decision:
+                case Decided():
+                    return decision
+                case InTheLog(request=request):
+                    known[request.table] = self._in_the_log(request)
+                case Denied(verdict=StepRefusal.UNSETTLED):
+                    if self.settle(decision.request.table).state is State.PENDING:
+                        raise self._error(decision)
+                case Denied(verdict=StepRefusal.NOT_BACKFILLED) if self._backfills:
+                    self.publish(decision.request.table)
+                case Denied():
+                    raise self._error(decision)
+        raise OwnerBusy("The table changed hands again and again", table=batch.commits[0].table)
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         self.publish(table, version)
@@ -254,9 +223,7 @@ class LedgerOwner:
         if failed:
             raise failed[table]
 
-    def publish_all(
-        self, tables: Iterable[str], *, each: Each = map, pace: Callable[[], object] = lambda: None
-    ) -> dict[str, LakesealError]:
+    def publish_all(self, tables: Iterable[str], *, each: Each = map) -> dict[str, LakesealError]:
         """Everything that these tables have; see `publish_up_to`. What somebody else in this process is publishing is
         left to them."""
         with ExitStack() as held:
@@ -266,7 +233,7 @@ class LedgerOwner:
                 if lock.acquire(blocking=False):
                     held.callback(lock.release)
                     mine.append(table)
-            return publish_up_to(self.book, self.store, dict.fromkeys(mine), each=each, pace=pace)
+            return publish_up_to(self.book, self.store, dict.fromkeys(mine), each=each)
 
     def begin_takeover(
         self,
@@ -283,17 +250,24 @@ class LedgerOwner:
         for _ in range(_TRIES):
             verdict = self.book.step(table, lambda row: ownership.promise(row, takeover_id, version, sha256=sha256))
             match verdict:
-                case Verdict.OWNED if version == 0 and not self.store(table).list_keys(LOG_DIR):
+                case StepRefusal.OWNED if version == 0 and not self.store(table).list_keys(LOG_DIR):
                     raise vanished(table, self.name, self.book.row(table).latest)
-                case None | Verdict.OWNED:
+                case None | StepRefusal.OWNED:
                     return self.get_commits(table)
-                case Verdict.RELEASING:
+                case StepRefusal.RELEASING:
                     # Whoever released the table may have died when only the owner was still to be told.
                     if self.finish_release(table).state is State.RELEASING:
                         raise _releasing(table)
                 case _:
                     if self.settle(table).state is State.PENDING:
                         break
+        if verdict is StepRefusal.MANY_PROMISES:
+            raise OwnerBusy(
+                f"{ownership.MOST_PROMISES} take-overs of the table are promised, and none of them has come",
+                table=table,
+                version=version,
+                hint="Withdraw those whose clients are gone (withdraw_takeover)",
+            )
         raise ConcurrentWriteException(
             f"A take-over of another version of the table than {version} is under way", table=table, version=version
         )
@@ -348,12 +322,12 @@ class LedgerOwner:
             return self.get_commits(table)
         found = logged.found
 
-        def step(row: Ownership) -> Ownership | Verdict:
+        def step(row: Ownership) -> Ownership | StepRefusal:
             # What was looked at belongs to this release, and to no later one.
             same = (row.epoch, row.promises) == (before.epoch, before.promises)
             return ownership.finish_release(row, found) if same else row
 
-        if self.book.step(table, step) is Verdict.TAKEN:
+        if self.book.step(table, step) is StepRefusal.TAKEN:
             raise CorruptTable(
                 f"Version {before.change_version} was to be the release and is something else",
                 table=table,
@@ -370,7 +344,7 @@ class LedgerOwner:
         row = self.book.row(table)
         if row.is_in_office and not is_reachable(store):
             raise vanished(table, self.name, row.latest)
-        if self.book.step(table, ownership.drop) is Verdict.NOT_BACKFILLED:
+        if self.book.step(table, ownership.drop) is StepRefusal.NOT_BACKFILLED:
             raise NotBackfilled(
                 f"The owner {self.name!r} ratified versions {row.backfilled + 1} to {row.latest} of the table, which "
                 "never were in its log: it does not forget them",
@@ -415,37 +389,10 @@ class LedgerOwner:
             return self._gate.check(request, self.store(request.table), principal=principal)
         except (PolicyRefused, InvalidCommit):
             # What was ratified before a policy came is ratified.
-            answer = self.book.answered(request)
+            answer = self.ledger.read(lambda tx: answered(tx, request))
             if not isinstance(answer, Ratified):
                 raise
             return answer
-
-    def _mended(self, told: TableCommits) -> TableCommits:
-        """The files of small commits are not synced before their backfill. Whoever can see that a power cut took one
-        has started after it: so each process looks once, before it tells anybody of a table's files."""
-        # Only local disk has files that are placed unsynced, and to open another store just to hear so takes its time.
-        if not told.commits or told.table in self._looked_at or not told.table.startswith("file:"):
-            return told
-        try:
-            store = self.store(told.table)
-            if isinstance(store, PlacesObjects):
-                mend(store, self.book.stored(told.table, told.backfilled + 1, limit=self._most_unbackfilled))
-            self._looked_at.add(told.table)
-        except LakesealError as error:
-            _log.warning("the files of %s that wait for their backfill could not be looked at: %s", told.table, error)
-        return told
-
-    def _late(self, batch: Batch) -> BatchAnswer | None:
-        """The answer to one commit that has probably come too late, without a lock: those who have not come too late
-        would have to wait for it."""
-        request = batch.commits[0]
-        if len(batch.commits) > 1 or not self._traffic.is_late(request):
-            return None
-        answer = self.book.answered(request)
-        return None if answer is None else BatchAnswer(commits=(answer,))
-
-    def _place(self, request: CommitRequest) -> None:
-        self._gate.place(request, self.store(request.table))
 
     def _backfill_after(self, batch: Batch, decision: Decided) -> None:
         if not self._backfills:
@@ -506,21 +453,21 @@ class LedgerOwner:
         table, verdict = denied.request.table, denied.verdict
         version = denied.request.version + (1 if isinstance(denied.request, Guard) else 0)
         match verdict:
-            case Verdict.BACKWARDS:
+            case StepRefusal.BACKWARDS:
                 return InvalidArgument(
                     "The commit's inCommitTimestamp is not after that of the version before it",
                     table=table,
                     version=version,
                 )
-            case Verdict.RELEASING:
+            case StepRefusal.RELEASING:
                 return _releasing(table)
-            case Verdict.NOT_BACKFILLED:
+            case StepRefusal.NOT_BACKFILLED:
                 return OwnerBusy(
                     f"{self._most_unbackfilled} commits of this table wait for their backfill", table=table
                 )
-            case Verdict.GAP:
+            case StepRefusal.GAP:
                 is_gap = True
-            case Verdict.NOT_OWNED | Verdict.UNSETTLED:
+            case StepRefusal.NOT_OWNED | StepRefusal.UNSETTLED:
                 # A version that does not follow from anything, or one that others decide on.
                 is_gap = version > 0 and look(self.store(table), version - 1) is None
             case _:
@@ -544,15 +491,10 @@ class _Source:
     def __init__(self, owner: LedgerOwner, table: str) -> None:
         self._owner = owner
         self._table = table
-        self._bytes = KnownBytes()
 
-    def unbackfilled(self, start_version: int) -> dict[int, str]:
+    def unbackfilled(self, start_version: int) -> dict[int, RatifiedCommit]:
         commits = self._owner.get_commits(self._table, start_version).commits
-        self._bytes.learn({commit.key: commit.sha256 for commit in commits})
-        return {commit.version: commit.key for commit in commits}
-
-    def check(self, key: str, data: bytes) -> None:
-        self._bytes.check(key, data)
+        return {commit.version: commit.ratified() for commit in commits}
 
 
 def _releasing(table: str) -> ReleaseUnderway:

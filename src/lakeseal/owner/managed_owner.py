@@ -1,7 +1,8 @@
 """`ManagedOwner`: a commit owner's side in the client, for one table. A `CommitOwner` over an `OwnerEndpoint`.
 
-A commit's file is durable in `_commits` before ratification is asked for. Version 0 is different: it creates the table,
-so it goes straight into the log by put-if-absent, with the owner's promise before and its confirmation after.
+A small commit travels in the request, and lives in the owner's ledger until it is published; of a large one the file
+is durable in `_commits` before ratification is asked for. Version 0 is different: it creates the table, so it goes
+straight into the log by put-if-absent, with the owner's promise before and its confirmation after.
 
 It is bound to the table as it was when it was first asked for: if the table has been released since, and even if it was
 taken over again, commits are refused with `OwnedElsewhere`, and the table has to be opened anew.
@@ -13,14 +14,15 @@ import logging
 import uuid
 
 from lakeseal.commit.filesystem_owner import FilesystemOwner
-from lakeseal.commit.owner import Commit, Commits, Committed, Conflict, Outcome, Unresolved, digest
+from lakeseal.commit.owner import Commits, Committed, Conflict, Outcome, Unresolved
 from lakeseal.errors import LakesealError, OwnedElsewhere, PolicyRefused, Refused, ReleaseUnderway, UnknownOutcome
+from lakeseal.log.ratified_commit import RatifiedCommit, digest
 from lakeseal.owner import enablement
 from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.handover import finish_release
-from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, file_name
+from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, Taken, file_name
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.actions import Metadata
 from lakeseal.storage.base import Store
@@ -60,19 +62,7 @@ class ManagedOwner:
     def get_commits(self, start_version: int) -> Commits:
         told = self.endpoint.get_commits(self.table, start_version)
         self._learn(told.state, told.epoch)
-        return Commits(
-            commits=tuple(
-                Commit(
-                    version=commit.version,
-                    key=commit.key,
-                    txn_id=commit.txn_id,
-                    in_commit_timestamp=commit.in_commit_timestamp,
-                    sha256=commit.sha256,
-                )
-                for commit in told.commits
-            ),
-            latest=told.latest,
-        )
+        return Commits(commits=tuple(commit.ratified() for commit in told.commits), latest=told.latest)
 
     def backfill_to_version(self, version: int) -> None:
         self.endpoint.backfill(self.table, version)
@@ -86,8 +76,8 @@ class ManagedOwner:
     def request(
         self, version: int, data: bytes, *, txn_id: str, in_commit_timestamp: int | None = None
     ) -> CommitRequest:
-        """What to ask the owner for. Unless the owner writes it, the commit's file is durable when this returns; asked
-        for the same again, it is the same file."""
+        """What to ask the owner for. The file of a large commit is durable when this returns; asked for the same again,
+        it is the same file."""
         content = Content.of(data)
         enablement.check_commit(content, owner=self.endpoint.name, table=self.table, version=version)
         if in_commit_timestamp is None and content.info is not None:
@@ -98,18 +88,19 @@ class ManagedOwner:
             )
             error.policy = enablement.OWNERSHIP_POLICY
             raise error
+        is_small = len(data) <= self.endpoint.inline_bytes
         request = CommitRequest(
             table=self.table,
             version=version,
             txn_id=txn_id,
-            file=self._files.setdefault((version, txn_id), file_name(version, str(uuid.uuid4()))),
             size=len(data),
             in_commit_timestamp=in_commit_timestamp,
             epoch=self.epoch(),
-            data=data if len(data) <= self.endpoint.inline_bytes else None,
+            data=data if is_small else None,
+            file=None if is_small else self._files.setdefault((version, txn_id), file_name(version, str(uuid.uuid4()))),
             sha256=digest(data),
         )
-        if request.data is None:
+        if not is_small:
             if version > 0:
                 check_log_is_there(self.store)
             # False says that it is there: a name is used for one content only, so it is this one.
@@ -160,7 +151,7 @@ class ManagedOwner:
     def _shown(self, request: CommitRequest) -> None:
         """The owner has seen the commit that creates a table; where that was in a file, nobody needs it any more."""
         self.answered(request.version, request.txn_id)
-        if request.data is None:
+        if request.file is not None:
             self.store.delete([request.key])
 
     def _settle_creation(self, txn_id: str, outcome: Outcome) -> None:
@@ -181,9 +172,9 @@ _NO_COMMITS = 2**62
 
 def _outcome(answer: Answer, txn_id: str, in_commit_timestamp: int | None) -> Outcome:
     if not isinstance(answer, Ratified):
-        return Conflict(version=answer.version)
+        return Conflict(version=answer.version, is_next=isinstance(answer, Taken) and answer.is_next)
     return Committed(
-        commit=Commit(
+        commit=RatifiedCommit(
             version=answer.version,
             key=answer.key,
             txn_id=txn_id,

@@ -7,34 +7,64 @@ answers: an owner raises them, and `error_to_json` and `error_from_json` carry t
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from lakeseal import errors, typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.owner.ownership import State
-from lakeseal.protocol.paths import COMMITS_DIR, LogFileKind, parse, staged_commit_path
+from lakeseal.protocol.paths import COMMITS_DIR, LogFileKind, commit_path, parse, staged_commit_path
 
 T = TypeVar("T")
 
+MAX_INT = 2**63 - 1
+MOST_NAME_BYTES = 4096
+"""Of a table's name."""
+
+# Every text that somebody sends has a bound, which is looked at when it is decoded.
+TableName = Annotated[
+    str, Meta(min_length=1, max_length=MOST_NAME_BYTES, description="The URI of the table, in its normal form")
+]
+TxnId = Annotated[str, Meta(max_length=255)]
+FileName = Annotated[str, Meta(max_length=255)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Column = Annotated[str, Meta(max_length=255)]
+Columns = Annotated[dict[Column, Any], Meta(max_length=255)]
+Number = Annotated[int, Meta(ge=-MAX_INT - 1, le=MAX_INT)]
+
 
 class TrackedCommit(Struct, frozen=True, kw_only=True):
-    """A ratified commit that is not backfilled yet."""
+    """A ratified commit that is not backfilled yet: its bytes, or the name of the file that holds them."""
 
     version: int
-    file: str
-    """Its name in `_commits`."""
     txn_id: str
     size: int
     in_commit_timestamp: int
+    data: bytes | None = None
+    """Of a small commit, as the ledger has it."""
+    file: str | None = None
+    """Its name in `_commits`, where the bytes are not told."""
     sha256: str | None = None
     """Of its bytes, in hexadecimal; None where it was ratified before ledgers kept it."""
 
     @property
     def key(self) -> str:
-        return COMMITS_DIR + self.file
+        """As `CommitRequest.key`."""
+        return _key(self.version, self.file)
+
+    def ratified(self) -> RatifiedCommit:
+        return RatifiedCommit(
+            version=self.version,
+            key=self.key,
+            txn_id=self.txn_id,
+            in_commit_timestamp=self.in_commit_timestamp,
+            sha256=self.sha256,
+            data=self.data,
+        )
 
 
 class TableCommits(Struct, frozen=True, kw_only=True):
@@ -53,31 +83,50 @@ class TableCommits(Struct, frozen=True, kw_only=True):
     """The version that it, or a pending take-over, is to be."""
     batch_size: int = 1
 
+    @property
+    def first_with_data(self) -> int | None:
+        """The first version that is told by its bytes and not by a file."""
+        return next((commit.version for commit in self.commits if commit.data is not None), None)
+
+    def up_to_data(self) -> TableCommits:
+        """As it was right before that version."""
+        first = self.first_with_data
+        if first is None:
+            return self
+        return replace(self, latest=first - 1, commits=tuple(one for one in self.commits if one.version < first))
+
 
 class CommitRequest(Struct, frozen=True, kw_only=True):
-    """Ratify this file as `version` of the table."""
+    """Ratify this as `version` of the table. A small commit comes with its bytes; a large one is in a file, durable,
+    before it is asked for."""
 
-    table: str
-    version: int
-    txn_id: str
-    file: str
-    """Its name in `_commits`: `<version>.<uuid>.json`."""
-    size: int
-    in_commit_timestamp: int
-    epoch: int
-    data: bytes | None = None
-    """A small commit's content: then the owner writes the file. Otherwise it is there already, durable."""
-    sha256: str | None = None
+    table: TableName
+    version: Number
+    txn_id: TxnId
+    size: Number
+    in_commit_timestamp: Number
+    epoch: Number
+    data: Annotated[bytes, Meta(max_length=2**24)] | None = None
+    file: FileName | None = None
+    """A large commit's name in `_commits`: `<version>.<uuid>.json`."""
+    sha256: Sha256 | None = None
     """Of the commit's bytes, as its client says. An owner that sees the bytes does not ask."""
 
     def __post_init__(self) -> None:
-        found = parse(COMMITS_DIR + self.file)
-        if found is None or found.kind is not LogFileKind.STAGED_COMMIT or found.version != self.version:
+        if (self.data is None) == (self.file is None):
             raise InvalidArgument(
-                f"{self.file!r} does not name a commit file of version {self.version}",
-                hint="The name is <version, 20 digits>.<uuid>.json",
+                "A commit has either its bytes with it or a file that holds them",
                 table=self.table,
+                version=self.version,
             )
+        if self.file is not None:
+            found = parse(COMMITS_DIR + self.file)
+            if found is None or found.kind is not LogFileKind.STAGED_COMMIT or found.version != self.version:
+                raise InvalidArgument(
+                    f"{self.file!r} does not name a commit file of version {self.version}",
+                    hint="The name is <version, 20 digits>.<uuid>.json",
+                    table=self.table,
+                )
         if self.data is not None and len(self.data) != self.size:
             raise InvalidArgument("A commit's size is not that of its data", table=self.table, version=self.version)
         if not self.txn_id:
@@ -85,7 +134,12 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        return COMMITS_DIR + self.file
+        """Of the file that holds it: that of a small one is the one in the log, once it is published."""
+        return _key(self.version, self.file)
+
+
+def _key(version: int, file: str | None) -> str:
+    return commit_path(version) if file is None else COMMITS_DIR + file
 
 
 def file_name(version: int, uuid: str) -> str:
@@ -95,9 +149,9 @@ def file_name(version: int, uuid: str) -> str:
 class Guard(Struct, frozen=True, kw_only=True):
     """A table that was read and is not written: it must still be at this version when the others are ratified."""
 
-    table: str
-    version: int
-    epoch: int
+    table: TableName
+    version: Number
+    epoch: Number
 
 
 class LedgerRecord(Struct, frozen=True, kw_only=True):
@@ -106,19 +160,19 @@ class LedgerRecord(Struct, frozen=True, kw_only=True):
     With `expected` it is set only if the row is there and has these values, with `insert` only if there is none;
     otherwise nothing at all is ratified."""
 
-    table: str
-    key: dict[str, Any]
-    values: dict[str, Any]
-    expected: dict[str, Any] | None = None
+    table: Column
+    key: Columns
+    values: Columns
+    expected: Columns | None = None
     insert: bool = False
 
 
 class Batch(Struct, frozen=True, kw_only=True):
     """All of it is ratified, or nothing is."""
 
-    commits: tuple[CommitRequest, ...]
-    guards: tuple[Guard, ...] = ()
-    records: tuple[LedgerRecord, ...] = ()
+    commits: Annotated[tuple[CommitRequest, ...], Meta(max_length=1000)]
+    guards: Annotated[tuple[Guard, ...], Meta(max_length=1000)] = ()
+    records: Annotated[tuple[LedgerRecord, ...], Meta(max_length=10_000)] = ()
 
 
 class Ratified(Struct, frozen=True, kw_only=True, tag="ratified"):
@@ -134,6 +188,8 @@ class Taken(Struct, frozen=True, kw_only=True, tag="taken"):
 
     table: str
     version: int
+    is_next: bool = False
+    """The next version is kept for whoever asked, for a moment: it had better ask for that at once."""
 
 
 class Undecided(Struct, frozen=True, kw_only=True, tag="undecided"):

@@ -5,7 +5,7 @@
      └───────────────finish_release: everything backfilled, epoch + 1────────── releasing
 
 Each function takes the ledger's row of a table and what was seen in the files, and gives the row afterwards (the same
-one where nothing changes) or a `Verdict` that says why not. A step of the protocol is one such function inside one
+one where nothing changes) or a `StepRefusal` that says why not. A step of the protocol is one such function inside one
 ledger transaction, or one file operation; `tests/owner/test_exploration.py` walks through all interleavings of them.
 
 A promise binds the owner until the version that it was made for is taken: by the promised id (then the owner is in
@@ -28,7 +28,7 @@ class State(StrEnum):
     RELEASING = "releasing"
 
 
-class Verdict(StrEnum):
+class StepRefusal(StrEnum):
     """Why a step was not taken."""
 
     TAKEN = "the version is ratified already"
@@ -40,7 +40,12 @@ class Verdict(StrEnum):
     OWNED = "the table is owned here already"
     OTHER_EPOCH = "the table was released and taken over again since it was opened"
     OTHER_VERSION = "a take-over of another version is pending"
+    MANY_PROMISES = "too many take-overs of the table are promised and did not come"
     NOT_BACKFILLED = "not everything is backfilled"
+
+
+MOST_PROMISES = 64
+"""Of a table: whoever could make as many as they like could make its row as large as they like."""
 
 
 class Ownership(Struct, frozen=True, kw_only=True):
@@ -64,7 +69,7 @@ class Ownership(Struct, frozen=True, kw_only=True):
         return self.state in (State.ACTIVE, State.RELEASING)
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundCommit(Struct, frozen=True, kw_only=True):
     """What is in the log at a version. Its absence is None."""
 
     txn_id: str | None
@@ -72,7 +77,7 @@ class Found(Struct, frozen=True, kw_only=True):
     sha256: str | None = None
 
 
-def promise(row: Ownership, takeover_id: str, version: int, *, sha256: str | None = None) -> Ownership | Verdict:
+def promise(row: Ownership, takeover_id: str, version: int, *, sha256: str | None = None) -> Ownership | StepRefusal:
     """The owner will own the table if the take-over's commit becomes `version`, and has the bytes of `sha256`."""
     bound = () if sha256 is None else ((takeover_id, sha256),)
     match row.state:
@@ -80,14 +85,16 @@ def promise(row: Ownership, takeover_id: str, version: int, *, sha256: str | Non
             return replace(row, state=State.PENDING, promises=(takeover_id,), bound=bound, change_version=version)
         case State.PENDING if takeover_id in row.promises and row.change_version == version:
             return row
+        case State.PENDING if row.change_version == version and len(row.promises) >= MOST_PROMISES:
+            return StepRefusal.MANY_PROMISES
         case State.PENDING if row.change_version == version:
             return replace(row, promises=(*row.promises, takeover_id), bound=(*row.bound, *bound))
         case State.PENDING:
-            return Verdict.OTHER_VERSION
+            return StepRefusal.OTHER_VERSION
         case State.RELEASING:
-            return Verdict.RELEASING
+            return StepRefusal.RELEASING
         case State.ACTIVE:
-            return Verdict.OWNED
+            return StepRefusal.OWNED
 
 
 def withdraw(row: Ownership, takeover_id: str) -> Ownership:
@@ -99,7 +106,7 @@ def withdraw(row: Ownership, takeover_id: str) -> Ownership:
     return replace(row, promises=left, bound=bound) if left else _none(row)
 
 
-def settle(row: Ownership, found: Found | None) -> Ownership:
+def settle(row: Ownership, found: FoundCommit | None) -> Ownership:
     """`found` is the commit at `change_version`: the commit point of a take-over is in the files, so they decide."""
     if row.state is not State.PENDING or found is None:
         return row
@@ -118,23 +125,23 @@ def settle(row: Ownership, found: Found | None) -> Ownership:
     )
 
 
-def ratify(row: Ownership, version: int, *, epoch: int, timestamp: int) -> Ownership | Verdict:
+def ratify(row: Ownership, version: int, *, epoch: int, timestamp: int) -> Ownership | StepRefusal:
     """For a transaction that has no version yet: whoever asks again is answered from its row, before this."""
     if version <= row.latest:
-        return Verdict.TAKEN
+        return StepRefusal.TAKEN
     match row.state:
         case State.NONE:
-            return Verdict.NOT_OWNED
+            return StepRefusal.NOT_OWNED
         case State.PENDING:
-            return Verdict.UNSETTLED
+            return StepRefusal.UNSETTLED
         case State.RELEASING:
-            return Verdict.RELEASING
+            return StepRefusal.RELEASING
         case State.ACTIVE if row.epoch != epoch:
-            return Verdict.OTHER_EPOCH
+            return StepRefusal.OTHER_EPOCH
     if version > row.latest + 1:
-        return Verdict.GAP
+        return StepRefusal.GAP
     if row.latest_timestamp is not None and timestamp <= row.latest_timestamp:
-        return Verdict.BACKWARDS
+        return StepRefusal.BACKWARDS
     return replace(row, latest=version, latest_timestamp=timestamp)
 
 
@@ -145,7 +152,7 @@ def mark_backfilled(row: Ownership, version: int, *, epoch: int) -> Ownership:
     return replace(row, backfilled=version)
 
 
-def begin_release(row: Ownership, release_id: str) -> Ownership | Verdict:
+def begin_release(row: Ownership, release_id: str) -> Ownership | StepRefusal:
     """From here on nothing is ratified. A release that is under way is joined."""
     match row.state:
         case State.ACTIVE:
@@ -153,19 +160,19 @@ def begin_release(row: Ownership, release_id: str) -> Ownership | Verdict:
         case State.RELEASING:
             return row
         case State.PENDING:
-            return Verdict.UNSETTLED
+            return StepRefusal.UNSETTLED
         case State.NONE:
-            return Verdict.NOT_OWNED
+            return StepRefusal.NOT_OWNED
 
 
-def finish_release(row: Ownership, found: Found | None) -> Ownership | Verdict:
+def finish_release(row: Ownership, found: FoundCommit | None) -> Ownership | StepRefusal:
     """`found` is the commit at `change_version`; the release is over once that is the release's own."""
     if row.state is not State.RELEASING or found is None:
         return row
     if row.backfilled < row.latest:
-        return Verdict.NOT_BACKFILLED
+        return StepRefusal.NOT_BACKFILLED
     if found.txn_id not in row.promises:
-        return Verdict.TAKEN
+        return StepRefusal.TAKEN
     assert row.change_version is not None
     return replace(
         _none(row),
@@ -176,11 +183,11 @@ def finish_release(row: Ownership, found: Found | None) -> Ownership | Verdict:
     )
 
 
-def drop(row: Ownership) -> Ownership | Verdict:
+def drop(row: Ownership) -> Ownership | StepRefusal:
     """Only when the table's log is certainly gone: whoever deleted the table took its versions along. What was ratified
     and never was in the log, nobody can have deleted."""
     if row.is_in_office and row.backfilled < row.latest:
-        return Verdict.NOT_BACKFILLED
+        return StepRefusal.NOT_BACKFILLED
     return row if row == Ownership(epoch=row.epoch) else Ownership(epoch=row.epoch + 1)
 
 

@@ -281,7 +281,7 @@ def _refused(policy: Policy, doing: Doing, reason: str, table: str, version: int
 
 
 def _struct(metadata: Metadata) -> StructType:
-    return StructType.from_json(metadata.schema_string or '{"type":"struct","fields":[]}')
+    return metadata.schema if metadata.schema_string else StructType()
 
 
 # Each type with those that hold all of its values.
@@ -373,7 +373,7 @@ def _rows(add: AddFile, count: int | None = None) -> int | None:
 
 def _count(add: AddFile) -> int | None:
     try:
-        return msgspec.json.decode(add.stats or "{}", type=_Count).num_records
+        return typed_json.decode(add.stats or "{}", _Count).num_records
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 

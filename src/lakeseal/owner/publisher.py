@@ -10,17 +10,16 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 from msgspec import Struct
 
+from lakeseal.backoff import Backoff
 from lakeseal.errors import LakesealError
 from lakeseal.ledger import Tx
 from lakeseal.ledger.schema import leases
-from lakeseal.owner.backfill import check_log_is_there, look, publish
 from lakeseal.owner.handover import finish_release
 from lakeseal.owner.ledger_owner import GRACE_MS, LedgerOwner
 from lakeseal.owner.ownership import State
@@ -44,14 +43,11 @@ class Round(Struct, frozen=True, kw_only=True):
 
 
 def recover(owner: LedgerOwner) -> Round:
-    """At the start of an owner: everything that was interrupted is taken up, and what a power cut took from the log is
-    put back."""
+    """At the start of an owner: everything that was interrupted is taken up."""
     tables = list(owner.book.open_work())
-    tables += [table for table in owner.book.forgettable(grace_ms=0) if table not in tables]
     failed: dict[str, LakesealError] = {}
     for table in tables:
         try:
-            heal(owner, table)
             advance(owner, table)
         except LakesealError as error:
             failed[table] = error
@@ -69,18 +65,6 @@ def advance(owner: LedgerOwner, table: str) -> None:
         owner.publish(table)
 
 
-def heal(owner: LedgerOwner, table: str) -> None:
-    """A copy that another process had put, and that was marked before its directory entry had reached the disk, is
-    gone after a power cut. As long as the row is kept, the commit can be put back."""
-    row, store = owner.book.row(table), owner.store(table)
-    if not row.is_in_office or look(store, row.backfilled) is not None:
-        return
-    check_log_is_there(store, strictly=True)
-    for one in owner.book.stored(table, 0, limit=10_000):
-        if one.backfilled and look(store, one.commit.version) is None:
-            publish(store, one.commit, one.inline)
-
-
 class Publisher:
     """Rounds of the above on a thread of its own. Several processes may run one; by a lease, one works at a time.
 
@@ -95,21 +79,20 @@ class Publisher:
         tidy_every_s: float = 60.0,
         grace_ms: int = GRACE_MS,
         alone: bool = False,
-        pace: Callable[[], object] = lambda: None,
     ) -> None:
-        """`alone`: no other process publishes for this ledger, so that there is no need for the lease. `pace` is called
-        before each step of moderate length, and may wait for a better moment."""
+        """`alone`: no other process publishes for this ledger, so that there is no need for the lease."""
         self._owner = owner
         self._every_s = every_s
         self._tidy_every_s = tidy_every_s
         self._grace_ms = grace_ms
         self._alone = alone
-        self._pace = pace
         self._holder = uuid.uuid4().hex
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pauses: dict[str, tuple[float, float]] = {}
+        self._backoff = Backoff(first_s=every_s, longest_s=_LONGEST_PAUSE_S, least=1.0)
+        self._pauses: dict[str, tuple[float, int]] = {}
+        """Until when a table is left alone, and how often it failed."""
         self._tidied_at = 0.0
         self._term_s = 10 * every_s + 5
         self._holds = alone
@@ -125,13 +108,13 @@ class Publisher:
         rows = {
             table: row
             for table, row in self._owner.book.open_work().items()
-            if self._pauses.get(table, (0.0, 0.0))[0] <= now and (_is_full(row) or not only_full)
+            if self._pauses.get(table, (0.0, 0))[0] <= now and (_is_full(row) or not only_full)
         }
         active = [table for table, row in rows.items() if row.ownership.state is State.ACTIVE]
         on_disk = [table for table in active if table.startswith("file:")]
         elsewhere = [table for table in active if not table.startswith("file:")]
         # A disk answers so soon that several threads would mostly wait for the interpreter, and keep it from requests.
-        failed = self._owner.publish_all(on_disk, pace=self._pace)
+        failed = self._owner.publish_all(on_disk)
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakeseal-publisher") as pool:
             failed |= self._owner.publish_all(elsewhere, each=pool.map)
         for table in rows.keys() - set(active):
@@ -212,8 +195,9 @@ class Publisher:
         if error is None:
             self._pauses.pop(table, None)
             return
-        pause = min(_LONGEST_PAUSE_S, max(self._every_s, 2 * self._pauses.get(table, (0.0, 0.0))[1]))
-        self._pauses[table] = (now + pause, pause)
+        tries = self._pauses.get(table, (0.0, 0))[1] + 1
+        pause = self._backoff.pause_s(tries)
+        self._pauses[table] = (now + pause, tries)
         _log.warning("publishing %s failed, next try in %.0f s: %s", table, pause, error)
 
     def _tidy(self, now: float) -> int:

@@ -1,4 +1,8 @@
-"""Deciding on a batch inside one ledger transaction: all of it is ratified, or nothing is.
+"""Deciding on batches inside one ledger transaction: all of a batch is ratified, or nothing of it.
+
+The batches of a group are asked for by clients that know nothing of each other. They are decided on in the order in
+which they are given, each on the tables' rows as those before it left them, so a group comes to what its batches would
+come to one after the other. A batch that is refused changes nothing for the others.
 
 Nothing here touches files. Where only the log can tell (the row of an old commit is forgotten, a take-over is pending),
 the decision says so and is asked for again once that is known.
@@ -6,12 +10,14 @@ the decision says so and is asked for again once that is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from lakeseal.errors import AlreadyExists, ConcurrentWriteException, Fenced, InvalidArgument
-from lakeseal.ledger import Tx
+from lakeseal.clock import Clock
+from lakeseal.errors import AlreadyExists, ConcurrentWriteException, Fenced, InvalidArgument, LakesealError
+from lakeseal.ledger import Ledger, Tx
 from lakeseal.ledger.schema import leases, sequences, watermarks
 from lakeseal.owner import ownership, rows
 from lakeseal.owner.messages import (
@@ -25,7 +31,7 @@ from lakeseal.owner.messages import (
     Taken,
     Undecided,
 )
-from lakeseal.owner.ownership import Ownership, State, Verdict
+from lakeseal.owner.ownership import Ownership, State, StepRefusal
 from lakeseal.owner.rows import TableRow
 
 # Rows that may ride along; an owner's own rows and secrets never do. A lease is only asked for, by what is expected.
@@ -36,7 +42,7 @@ class Denied(Struct, frozen=True, kw_only=True):
     """The first of the batch that stands in the way, and why."""
 
     request: CommitRequest | Guard
-    verdict: Verdict
+    verdict: StepRefusal
     row: Ownership
 
 
@@ -55,38 +61,102 @@ class Decided(Struct, frozen=True, kw_only=True):
 Decision = Decided | Denied | InTheLog
 
 
-def decide(
+class Asked(Struct, frozen=True, kw_only=True):
+    batch: Batch
+    known: Mapping[str, Answer] = {}
+    """Answers by table that the log has given before."""
+
+
+class Ratification:
+    """Groups of batches, each in one ledger transaction."""
+
+    def __init__(self, ledger: Ledger, *, most_unbackfilled: int, clock: Clock) -> None:
+        self._ledger = ledger
+        self._most_unbackfilled = most_unbackfilled
+        self._clock = clock
+
+    def decide(self, group: Sequence[Asked]) -> list[Decision | LakesealError]:
+        """In the order of the group, in one transaction if nothing is wrong with any of them. Safe to ask for twice."""
+        try:
+            return list(self._decided(group))
+        except (AlreadyExists, ConcurrentWriteException, Fenced, InvalidArgument) as error:
+            if len(group) == 1:
+                return [error]
+            return [one for asked in group for one in self.decide([asked])]
+
+    def _decided(self, group: Sequence[Asked]) -> list[Decision]:
+        def do(tx: Tx) -> list[Decision]:
+            decisions = _decide_group(tx, group, now=self._clock(), most_unbackfilled=self._most_unbackfilled)
+            if not any(isinstance(one, Decided) and one.tables for one in decisions):
+                # Rolled back: to commit row locks and nothing else would wait for the disk.
+                raise _Unchanged(decisions)
+            return decisions
+
+        try:
+            return self._ledger.write(do, idempotent=True)
+        except _Unchanged as unchanged:
+            return unchanged.decisions
+
+
+class _Unchanged(Exception):
+    def __init__(self, decisions: list[Decision]) -> None:
+        super().__init__()
+        self.decisions = decisions
+
+
+def _decide_group(tx: Tx, group: Sequence[Asked], *, now: int, most_unbackfilled: int) -> list[Decision]:
+    """What raises is about the whole of the group."""
+    found = rows.read_tables(tx, {table for asked in group for table in _tables_of(asked.batch)})
+    ratified: list[CommitRequest] = []
+    moved: dict[str, Ownership] = {}
+    decisions: list[Decision] = []
+    for asked in group:
+        decision = _decide(tx, asked, found, ratified, most_unbackfilled)
+        decisions.append(decision)
+        if isinstance(decision, Decided) and decision.tables:
+            for request, row in zip(asked.batch.commits, decision.tables, strict=True):
+                found[request.table] = row
+                moved[request.table] = row.ownership
+            ratified += asked.batch.commits
+            for record in asked.batch.records:
+                _write_record(tx, record)
+    if ratified:
+        _insert(tx, ratified, now=now)
+        rows.write_latest(tx, moved, now=now)
+    return decisions
+
+
+def _decide(
     tx: Tx,
-    batch: Batch,
-    *,
-    now: int,
+    asked: Asked,
+    found: Mapping[str, TableRow],
+    ratified: Sequence[CommitRequest],
     most_unbackfilled: int,
-    known: Mapping[str, Answer],
-    place: Callable[[CommitRequest], None] | None = None,
 ) -> Decision:
-    """`known` are answers by table that the log has given before. `place` puts a commit's file where it belongs; it is
-    called while the tables are locked, and only if all of the batch will be ratified."""
-    found = {table: rows.read_table(tx, table) or _UNKNOWN for table in sorted(_tables_of(batch))}
+    """`ratified` are the commits of those before it in the group."""
+    batch = asked.batch
     answers: list[Answer | None] = []
-    after: list[Ownership] = []
+    after: list[TableRow] = []
     for request in batch.commits:
-        row = found[request.table].ownership
-        if request.table in known:
-            answers.append(known[request.table])
+        if request.table in asked.known:
+            answers.append(asked.known[request.table])
             continue
-        decision = ownership.ratify(row, request.version, epoch=request.epoch, timestamp=request.in_commit_timestamp)
+        row = found.get(request.table, _UNKNOWN)
+        decision = ownership.ratify(
+            row.ownership, request.version, epoch=request.epoch, timestamp=request.in_commit_timestamp
+        )
         if isinstance(decision, Ownership):
             if decision.latest - decision.backfilled > most_unbackfilled:
-                return Denied(request=request, verdict=Verdict.NOT_BACKFILLED, row=row)
+                return Denied(request=request, verdict=StepRefusal.NOT_BACKFILLED, row=row.ownership)
             answers.append(None)
-            after.append(decision)
-        elif decision is Verdict.TAKEN:
-            taken = _whose(tx, request)
+            after.append(replace(row, ownership=decision))
+        elif decision is StepRefusal.TAKEN:
+            taken = _whose(tx, request, ratified)
             if taken is None:
                 return InTheLog(request=request)
             answers.append(taken)
         else:
-            return Denied(request=request, verdict=decision, row=row)
+            return Denied(request=request, verdict=decision, row=row.ownership)
     if answers and all(isinstance(answer, Ratified) for answer in answers):
         return Decided(answer=BatchAnswer(commits=tuple(a for a in answers if a is not None)))
     if any(isinstance(answer, Ratified) for answer in answers):
@@ -102,28 +172,22 @@ def decide(
                 guards=broken,
             )
         )
-    if place is not None:
-        for request in batch.commits:
-            place(request)
-    for request, row in zip(batch.commits, after, strict=True):
-        if not rows.insert_commit(tx, request, now=now):
-            before = rows.commit_of(tx, request.table, request.txn_id)
-            raise AlreadyExists(
-                f"The transaction {request.txn_id} is version {before.commit.version if before else '?'} already",
-                table=request.table,
-                version=request.version,
-                hint="A transaction commits once; begin another",
-            )
-        rows.write_latest(tx, request.table, row, now=now)
-    for record in batch.records:
-        _write_record(tx, record)
-    return Decided(
-        answer=BatchAnswer(commits=tuple(_ratified(request) for request in batch.commits)),
-        tables=tuple(
-            TableRow(ownership=row, batch_size=found[request.table].batch_size)
-            for request, row in zip(batch.commits, after, strict=True)
-        ),
-    )
+    return Decided(answer=BatchAnswer(commits=tuple(map(_ratified, batch.commits))), tables=tuple(after))
+
+
+def _insert(tx: Tx, ratified: Sequence[CommitRequest], *, now: int) -> None:
+    if len(ratified) > 1:
+        rows.insert_commits(tx, ratified, now=now)
+        return
+    (request,) = ratified
+    if not rows.insert_commit(tx, request, now=now):
+        before = rows.commit_of(tx, request.table, request.txn_id)
+        raise AlreadyExists(
+            f"The transaction {request.txn_id} is version {before.commit.version if before else '?'} already",
+            table=request.table,
+            version=request.version,
+            hint="A transaction commits once; begin another",
+        )
 
 
 def answered(tx: Tx, request: CommitRequest) -> Ratified | Taken | None:
@@ -131,36 +195,40 @@ def answered(tx: Tx, request: CommitRequest) -> Ratified | Taken | None:
     row = rows.read_table(tx, request.table)
     if row is None or request.version > row.ownership.latest:
         return None
-    return _whose(tx, request)
+    return _whose(tx, request, ())
 
 
-def _whose(tx: Tx, request: CommitRequest) -> Ratified | Taken | None:
+def _whose(tx: Tx, request: CommitRequest, ratified: Sequence[CommitRequest]) -> Ratified | Taken | None:
+    for one in ratified:
+        if (one.table, one.version) == (request.table, request.version):
+            return _ratified(one) if one.txn_id == request.txn_id else Taken(table=one.table, version=one.version)
     ours = rows.commit_of(tx, request.table, request.txn_id)
     if ours is not None and ours.commit.version == request.version:
+        commit = ours.commit.ratified()
         return Ratified(
             table=request.table,
             version=request.version,
-            key=ours.commit.key,
-            in_commit_timestamp=ours.commit.in_commit_timestamp,
+            key=commit.key,
+            in_commit_timestamp=commit.in_commit_timestamp,
         )
     if rows.commit_at(tx, request.table, request.version) is not None:
         return Taken(table=request.table, version=request.version)
     return None
 
 
-def _broken(guards: Sequence[Guard], found: dict[str, TableRow]) -> tuple[Taken, ...] | Denied:
+def _broken(guards: Sequence[Guard], found: Mapping[str, TableRow]) -> tuple[Taken, ...] | Denied:
     broken: list[Taken] = []
     for guard in guards:
-        row = found[guard.table].ownership
+        row = found.get(guard.table, _UNKNOWN).ownership
         match row.state:
             case State.PENDING:
-                return Denied(request=guard, verdict=Verdict.UNSETTLED, row=row)
+                return Denied(request=guard, verdict=StepRefusal.UNSETTLED, row=row)
             case State.RELEASING:
-                return Denied(request=guard, verdict=Verdict.RELEASING, row=row)
+                return Denied(request=guard, verdict=StepRefusal.RELEASING, row=row)
             case State.NONE:
-                return Denied(request=guard, verdict=Verdict.NOT_OWNED, row=row)
+                return Denied(request=guard, verdict=StepRefusal.NOT_OWNED, row=row)
         if row.epoch != guard.epoch:
-            return Denied(request=guard, verdict=Verdict.OTHER_EPOCH, row=row)
+            return Denied(request=guard, verdict=StepRefusal.OTHER_EPOCH, row=row)
         if row.latest != guard.version:
             broken.append(Taken(table=guard.table, version=row.latest))
     return tuple(broken)

@@ -6,7 +6,8 @@
   commits that are not in the log yet, keeps them.
 - A file in `_commits` for the version that comes next was ratified, or its client lost the race or died before it was
   told. If there is one such file, it is taken as ratified: to bring back a commit that nobody was told of is allowed,
-  to lose one that was acknowledged is not. If there are several, only a person can choose.
+  to lose one that was acknowledged is not. If there are several, only a person can choose. (Small commits have no
+  file: what was not published of them is lost with the ledger.)
 - The table's epoch is a new one, so that whoever has the table open has to open it again.
 
 What the files cannot tell is said (`Finding.unknown`). A ledger that has no tables yet takes the identity that the
@@ -20,11 +21,11 @@ from collections.abc import Collection, Sequence
 import msgspec
 from msgspec import Struct
 
-from lakeseal.commit.owner import digest
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.ledger import Tx
 from lakeseal.ledger.schema import IDENTITY, facts
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.ratified_commit import digest
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, rows
 from lakeseal.owner.backfill import look
@@ -38,7 +39,7 @@ from lakeseal.protocol.paths import COMMITS_DIR, LogFileKind, parse
 from lakeseal.storage.base import Store
 
 ALWAYS_UNKNOWN = (
-    "commits that were acknowledged and are neither in the log nor in _commits",
+    "commits that were acknowledged and are neither in the log nor in _commits: small ones that were not published yet",
     "tokens, watermarks, sequences, leases, runs and branches: only a backup of the ledger brings them back",
 )
 
@@ -154,7 +155,7 @@ def _compared(
     start, timestamp = logged, snapshot.in_commit_timestamp
     if before.is_in_office and before.latest >= logged:
         start, timestamp = before.latest, before.latest_timestamp
-    staged, unknown = _staged(store, table, start, timestamp, owner.inline_bytes, chosen)
+    staged, unknown = _staged(store, table, start, timestamp, chosen)
     if before.is_in_office and before.latest >= logged and not staged:
         return msgspec.structs.replace(base, unknown=unknown)
     after = Ownership(
@@ -189,7 +190,7 @@ def _differs(owner: LedgerOwner, store: Store, before: Ownership, logged: int) -
 
 
 def _staged(
-    store: Store, table: str, start: int, timestamp: int | None, inline_bytes: int, chosen: frozenset[str]
+    store: Store, table: str, start: int, timestamp: int | None, chosen: frozenset[str]
 ) -> tuple[list[CommitRequest], tuple[str, ...]]:
     """The commits that follow, as far as `_commits` tells; and what it does not tell."""
     by_version: dict[int, list[str]] = {}
@@ -202,7 +203,7 @@ def _staged(
     version = start + 1
     while version in by_version:
         files = [one for one in by_version[version] if one in chosen] or by_version[version]
-        read = [_read(store, table, version, file, timestamp, inline_bytes) for file in sorted(files)]
+        read = [_read(store, table, version, file, timestamp) for file in sorted(files)]
         candidates = [one for one in read if one is not None]
         if len(candidates) != 1:
             names = ", ".join(sorted(files))
@@ -224,9 +225,7 @@ def _staged(
     return taken, tuple(unknown)
 
 
-def _read(
-    store: Store, table: str, version: int, file: str, after: int | None, inline_bytes: int
-) -> CommitRequest | None:
+def _read(store: Store, table: str, version: int, file: str, after: int | None) -> CommitRequest | None:
     """None if the file cannot have been ratified."""
     data = store.get(COMMITS_DIR + file)
     try:
@@ -245,6 +244,5 @@ def _read(
         size=len(data),
         in_commit_timestamp=info.in_commit_timestamp,
         epoch=0,
-        data=data if len(data) <= inline_bytes else None,
         sha256=digest(data),
     )

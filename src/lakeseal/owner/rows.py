@@ -5,25 +5,20 @@ A table's row stands for its commits: writers lock it first (`read_table` in a w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from msgspec import Struct
 
-from lakeseal.ledger import Advance, Ledger, Row, Tx, key
-from lakeseal.ledger.advance import statement_of
+from lakeseal.ledger import Row, Tx, key
 from lakeseal.ledger.schema import commits, tables
 from lakeseal.owner.messages import CommitRequest, TrackedCommit
 from lakeseal.owner.ownership import Ownership, State
 
-if TYPE_CHECKING:
-    from lakeseal.ledger.courier import Courier
-
 _PROMISES = "promises"
 _BOUND = "bound"
 _BATCH_SIZE = "batchSize"
-_BACKFILLED = "backfilled_version"
 
 
 class TableRow(Struct, frozen=True, kw_only=True):
@@ -66,27 +61,23 @@ class TableRow(Struct, frozen=True, kw_only=True):
 
 class StoredCommit(Struct, frozen=True, kw_only=True):
     commit: TrackedCommit
-    inline: bytes | None
     backfilled: bool
 
     @classmethod
     def from_row(cls, row: Row) -> StoredCommit:
-        return cls(commit=_as_tracked(row), inline=row.inline, backfilled=row.backfilled)
-
-    @classmethod
-    def of(cls, request: CommitRequest) -> StoredCommit:
-        """As it is in the ledger once it is ratified."""
-        return cls(commit=_as_tracked(request), inline=request.data, backfilled=False)
+        return cls(commit=_as_tracked(row), backfilled=row.backfilled)
 
 
-def _as_tracked(commit: Row | CommitRequest) -> TrackedCommit:
+def _as_tracked(row: Row) -> TrackedCommit:
     return TrackedCommit(
-        version=commit.version,
-        file=commit.file,
-        txn_id=commit.txn_id,
-        size=commit.size,
-        in_commit_timestamp=commit.in_commit_timestamp,
-        sha256=commit.sha256,
+        version=row.version,
+        txn_id=row.txn_id,
+        size=row.size,
+        in_commit_timestamp=row.in_commit_timestamp,
+        data=row.inline,
+        # Of those that were ratified before small commits lived in the ledger, both are there.
+        file=row.file if row.inline is None else None,
+        sha256=row.sha256,
     )
 
 
@@ -107,21 +98,32 @@ def insert_table(tx: Tx, table: str, row: TableRow, *, now: int) -> bool:
     return tx.insert(tables, table_id=table, **row.to_row(), updated=now)
 
 
-def write_latest(tx: Tx, table: str, ownership: Ownership, *, now: int) -> None:
-    """What a ratification changes, and nothing else."""
-    tx.update(tables, {"table_id": table}, _latest(ownership, now))
+_latest = (
+    sa.update(tables)
+    .where(tables.c.table_key == sa.bindparam("of"))
+    .values(
+        latest_version=sa.bindparam("version"), latest_timestamp=sa.bindparam("timestamp"), updated=sa.bindparam("now")
+    )
+)
 
 
-def _latest(ownership: Ownership, now: int) -> dict[str, Any]:
-    return {
-        "latest_version": ownership.latest,
-        "latest_timestamp": ownership.latest_timestamp,
-        "updated": now,
-    }
+def write_latest(tx: Tx, after: Mapping[str, Ownership], *, now: int) -> None:
+    """What ratifications change of each table, and nothing else."""
+    values = [
+        {"of": key(table), "version": row.latest, "timestamp": row.latest_timestamp, "now": now}
+        for table, row in after.items()
+    ]
+    tx.run_many(_latest, values)
 
 
 def insert_commit(tx: Tx, request: CommitRequest, *, now: int) -> bool:
+    """False if the transaction has a version of the table already."""
     return tx.insert(commits, table_id=request.table, **_commit(request, now))
+
+
+def insert_commits(tx: Tx, requests: Iterable[CommitRequest], *, now: int) -> None:
+    """`AlreadyExists` if one of the transactions has a version of its table already."""
+    tx.insert_many(commits, [{"table_id": request.table, **_commit(request, now)} for request in requests])
 
 
 def _commit(request: CommitRequest, now: int) -> dict[str, Any]:
@@ -137,36 +139,6 @@ def _commit(request: CommitRequest, now: int) -> dict[str, Any]:
         "backfilled": False,
         "backfilled_at": None,
     }
-
-
-def advance(before: Ownership, after: Ownership, requests: Sequence[CommitRequest], *, now: int) -> Advance:
-    """A table that goes on by these commits, if its row still is what they were decided on."""
-    return Advance(
-        name=requests[0].table,
-        expected={
-            "state": before.state.value,
-            "epoch": before.epoch,
-            "latest_version": before.latest,
-            "latest_timestamp": before.latest_timestamp,
-        },
-        values=_latest(after, now),
-        rows=[_commit(request, now) for request in requests],
-    )
-
-
-def advanced(ledger: Ledger, advances: Sequence[Advance]) -> dict[str, int]:
-    """The tables that went on, and how far they are backfilled."""
-    return _moved(ledger.advance(tables, commits, advances, tell=_BACKFILLED))
-
-
-def carry(courier: Courier, advances: Sequence[Advance], tell: Callable[[dict[str, int] | None], None]) -> None:
-    """As `advanced`, told later; None if it is not known what it came to."""
-    statement = statement_of(tables, commits, advances[0], _BACKFILLED)
-    courier.carry(statement, advances, lambda told: tell(None if told is None else _moved(told)))
-
-
-def _moved(told: Mapping[str, int | None]) -> dict[str, int]:
-    return {table: -1 if version is None else version for table, version in told.items()}
 
 
 def commit_of(tx: Tx, table: str, txn_id: str) -> StoredCommit | None:
@@ -185,19 +157,10 @@ _tracked = (
     .order_by(commits.c.version)
 )
 _stored = _tracked.limit(sa.bindparam("limit"))
-# Without the bytes, which only a backfill needs.
-_listed = _tracked.with_only_columns(
-    commits.c.version,
-    commits.c.file,
-    commits.c.txn_id,
-    commits.c.size,
-    commits.c.in_commit_timestamp,
-    commits.c.sha256,
-)
 
 
 def tracked_from(tx: Tx, table: str, start: int) -> tuple[TrackedCommit, ...]:
-    rows = tx.rows(_listed, {"table": key(table), "start": start}, lock=False)
+    rows = tx.rows(_tracked, {"table": key(table), "start": start}, lock=False)
     return tuple(map(_as_tracked, rows))
 
 

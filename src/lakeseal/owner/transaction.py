@@ -32,13 +32,14 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal.clock import Clock, now_ms
 from lakeseal.commit.attempts import Landed, Patience, Retry, attempt_on, check_between, is_final, landed_on, visible
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.owner import OwnedCommits
 from lakeseal.commit.post_commit import PostCommit
 from lakeseal.commit.proposal import Operation, Proposal
 from lakeseal.commit.rendering import Attempt
-from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
+from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.errors import (
     CommitOutcomeUnknown,
     ConcurrentModification,
@@ -180,7 +181,7 @@ class _Part:
             return newest
         return patience.through(lambda: self.log.snapshot(version))
 
-    def request(self, patience: Patience, clock: Callable[[], int]) -> CommitRequest:
+    def request(self, patience: Patience, clock: Clock) -> CommitRequest:
         proposal = self.proposal()
         attempt = self.attempt or attempt_on(self.base, proposal, log=self.log, patience=patience, clock=clock)
         self.attempt = attempt
@@ -215,7 +216,7 @@ class Transaction:
         isolation_level: IsolationLevel | None = None,
         retry: Retry | None = None,
         hooks: Sequence[PostCommit] = (),
-        clock: Callable[[], int] = now_ms,
+        clock: Clock = now_ms,
     ) -> None:
         self._endpoint = endpoint
         self._isolation = isolation_level

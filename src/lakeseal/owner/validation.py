@@ -158,7 +158,7 @@ def _check_protocol(number: int, protocol: Protocol) -> None:
 
 def _check_metadata(number: int, metadata: Metadata) -> None:
     try:
-        schema = StructType.from_json(metadata.schema_string or '{"type":"struct","fields":[]}')
+        schema = metadata.schema if metadata.schema_string else StructType()
         schema.to_physical()
         properties = TableProperties.of(metadata)
         _ = properties.column_mapping_mode, properties.managed_commit_owner_conf

@@ -6,13 +6,14 @@ does not know travel whole in `UnknownAction`. Absent optional fields are left o
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from lakeseal import typed_json
+from lakeseal.protocol.schema import StructType
 
 Int = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -126,7 +127,7 @@ class Format(_Record, frozen=True, kw_only=True, omit_defaults=False):
     options: dict[str, str | None] = field(default_factory=dict)
 
 
-class Metadata(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Metadata(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults=True, dict=True):
     key: ClassVar[str] = "metaData"
     records = {"format": Format}
     id: str
@@ -137,6 +138,11 @@ class Metadata(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults
     partition_columns: tuple[str, ...] = ()
     configuration: dict[str, str | None] = field(default_factory=dict)
     created_time: Long | None = None
+
+    @cached_property
+    def schema(self) -> StructType:
+        """What `schema_string` says, parsed once."""
+        return StructType.from_json(self.schema_string or "")
 
     def to_json(self) -> Json:
         # Readers expect these three even when they are empty, which `omit_defaults` would drop.

@@ -26,21 +26,20 @@ from lakeseal.protocol.schema import (
 )
 
 
-class Kind(Enum):
+class FeatureKind(Enum):
     READER_WRITER = "reader-writer"
     WRITER = "writer"
 
 
-class TableState(Struct, frozen=True, kw_only=True):
+class FeatureUse(Struct, frozen=True, kw_only=True):
     """What a feature looks at to see whether it is in use."""
 
     metadata: Metadata
     schema: StructType
 
     @classmethod
-    def of(cls, metadata: Metadata) -> TableState:
-        text = metadata.schema_string
-        return cls(metadata=metadata, schema=StructType() if text is None else StructType.from_json(text))
+    def of(cls, metadata: Metadata) -> FeatureUse:
+        return cls(metadata=metadata, schema=StructType() if metadata.schema_string is None else metadata.schema)
 
     @property
     def properties(self) -> TableProperties:
@@ -52,12 +51,12 @@ class Feature(Struct, frozen=True, kw_only=True):
     all there is to it."""
 
     name: str
-    kind: Kind
+    kind: FeatureKind
     readable: bool = True
     writable: bool = False
     legacy: tuple[int, int] | None = None
     requires: tuple[str, ...] = ()
-    in_use: Callable[[TableState], bool] | None = None
+    in_use: Callable[[FeatureUse], bool] | None = None
     stable_name: str | None = None
     """For a preview: the name that the feature has now."""
     hint: str = ""
@@ -95,24 +94,24 @@ def _types(data_type: DataType) -> Iterator[DataType]:
             return
 
 
-def _field_says(key: str) -> Callable[[TableState], bool]:
+def _field_says(key: str) -> Callable[[FeatureUse], bool]:
     return lambda state: any(key in field.metadata for field in _fields(state.schema))
 
 
-def _has_invariants(state: TableState) -> bool:
+def _has_invariants(state: FeatureUse) -> bool:
     return any(not field.nullable or "delta.invariants" in field.metadata for field in _fields(state.schema))
 
 
-def _has_variant(state: TableState) -> bool:
+def _has_variant(state: FeatureUse) -> bool:
     return any(isinstance(t, VariantType) for t in _types(state.schema))
 
 
-def _widens(state: TableState) -> bool:
+def _widens(state: FeatureUse) -> bool:
     return state.properties.type_widening or _field_says("delta.typeChanges")(state)
 
 
-_RW = Kind.READER_WRITER
-_W = Kind.WRITER
+_RW = FeatureKind.READER_WRITER
+_W = FeatureKind.WRITER
 _OTHER_CLIENT = "Write to the table with the client that set the feature"
 _CATALOG = "Commit through the catalog that manages the table; reading shows what is published so far"
 

@@ -14,7 +14,7 @@ import msgspec
 
 from lakeseal.errors import InvalidArgument, InvalidMetadata, UnsupportedFeature
 from lakeseal.protocol.actions import Metadata, Protocol
-from lakeseal.protocol.feature_list import FEATURES, Feature, Kind, TableState, named
+from lakeseal.protocol.feature_list import FEATURES, Feature, FeatureKind, FeatureUse, named
 from lakeseal.protocol.properties import (
     FEATURE_PREFIX,
     MIN_READER_VERSION,
@@ -48,7 +48,7 @@ MAX_WRITER_VERSION = 7
 DEFAULT_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 """What a new table starts from; `enable` adds what its metadata needs."""
 
-_RW = Kind.READER_WRITER
+_RW = FeatureKind.READER_WRITER
 _OTHER_CLIENT = "Set it with a client that can write such a table, and write the table with that one"
 
 
@@ -108,7 +108,7 @@ def check_writable(
     check_readable(protocol, table=table, version=version)
     refused = [name for name in writer_features(protocol) if not _writable(name)]
     if refused:
-        state = TableState.of(metadata)
+        state = FeatureUse.of(metadata)
         _refuse("writing", [name for name in refused if _stands_in_the_way(name, state)], table, version)
     owner = TableProperties.of(metadata).managed_commit_owner_name
     if (owner is not None) != supports(protocol, "managedCommits"):
@@ -124,7 +124,7 @@ def check_writable(
 
 def required_features(metadata: Metadata) -> tuple[str, ...]:
     """The features that a table with this metadata must support, in the order of `FEATURES`."""
-    state = TableState.of(metadata)
+    state = FeatureUse.of(metadata)
     return tuple(
         f.name for f in FEATURES.values() if f.in_use is not None and f.stable_name is None and f.in_use(state)
     )
@@ -280,7 +280,7 @@ def _writable(name: str) -> bool:
     return name in FEATURES and FEATURES[name].writable
 
 
-def _stands_in_the_way(name: str, state: TableState) -> bool:
+def _stands_in_the_way(name: str, state: FeatureUse) -> bool:
     in_use = FEATURES[name].in_use if name in FEATURES else None
     return in_use is None or in_use(state)
 

@@ -23,7 +23,7 @@ CHANGE_FIELDS = (
 def check_feed_columns(metadata: Metadata) -> None:
     """Raises `SchemaMismatch` if a table has its feed on and a column of the feed."""
     if TableProperties.of(metadata).change_data_feed and metadata.schema_string:
-        check_no_feed_columns(StructType.from_json(metadata.schema_string))
+        check_no_feed_columns(metadata.schema)
 
 
 def check_no_feed_columns(table: StructType) -> None:

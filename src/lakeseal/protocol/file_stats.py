@@ -3,7 +3,7 @@
 A Parquet writer computes minimum, maximum and null count of most leaves anyway and leaves them in the footer, so that
 is where they are taken from: measured on a million rows, computing them a second time from the batches costs up to a
 sixth of the time to write a string column, the footer next to nothing. `StatsCollector` watches the batches only for
-what a footer does not say: everything of floats (our files say nothing of them, see `write/parquet_file.py`), and how
+what a footer does not say: everything of floats (our files say nothing of them, see `files/parquet_file.py`), and how
 many arrays and maps are null.
 
 Bounds hold for every reader: a minimum is never above, a maximum never below a value of the file, in Spark's order

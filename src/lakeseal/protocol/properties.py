@@ -360,7 +360,7 @@ _BY_LOWERED: dict[str, Property[Any]] = {
 }
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class PropertySettings(Struct, frozen=True, kw_only=True):
     """What a user sets, under its proper names; None removes."""
 
     configuration: dict[str, str | None]
@@ -372,7 +372,7 @@ def is_asked_of_the_protocol(key: str) -> bool:
     return lowered.startswith(FEATURE_PREFIX) or lowered in (MIN_READER_VERSION.lower(), MIN_WRITER_VERSION.lower())
 
 
-def settings(changes: Mapping[str, Any]) -> Settings:
+def settings(changes: Mapping[str, Any]) -> PropertySettings:
     """Raises `InvalidArgument` for a name or a value that cannot be set, and `UnsupportedFeature` for a property that
     Lakeseal would not follow."""
     configuration: dict[str, str | None] = {}
@@ -385,7 +385,7 @@ def settings(changes: Mapping[str, Any]) -> Settings:
             configuration[key] = text
         else:
             configuration[_checked_key(key, text)] = text
-    return Settings(configuration=configuration)
+    return PropertySettings(configuration=configuration)
 
 
 def _protocol_key(key: str, text: str | None) -> str:

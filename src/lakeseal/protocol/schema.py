@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -195,9 +195,7 @@ VOID = PrimitiveType("void")
 VARIANT = VariantType()
 
 
-@lru_cache(maxsize=64)
 def _parsed_text(text: str | bytes) -> StructType:
-    # Every step of a write asks for the same schema, and values can be shared.
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:

@@ -6,7 +6,7 @@ and leaving out columns that are not asked for saves the time to read them.
 `parse_stats` never fails on what a log holds. A row that is absent or not JSON is null, a value that is absent or does
 not fit its type is null, and null means unknown: never a reason to skip a file. What it does return can be relied on:
 every minimum is at or below the file's values and every maximum at or above them, for timestamps too, which the format
-cuts to milliseconds.
+cuts to milliseconds, and for decimals with more digits than a double has, which some writers round to one.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ _NAME = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 _ROWS_AT_ONCE = 32_768
 _ROWS_ONE_BY_ONE = 256
 _BLOCK = 1 << 20
+# As many digits as every double gives back, and a little more than the greatest part of a longer number that it loses.
+_DOUBLE_DIGITS = 15
+_LOST_BY_DOUBLES = Decimal("2.3e-16")
+_END_OF_LONGS = {MIN_VALUES: Decimal(-(2**63)), MAX_VALUES: Decimal(2**63 - 1)}
 # Spark writes these as strings where a number should be. As null they are unknown, which is what they are to us.
 _NOT_NUMBERS = r'":\s*"(?:NaN|[+-]?Infinity)"'
 _JSON = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
@@ -98,11 +102,11 @@ def stats_schema(indexed: StructType) -> pa.StructType:
 
 def parse_stats(texts: pa.Array | pa.ChunkedArray, schema: pa.StructType) -> pa.StructArray:
     """One row of statistics per text, of the type that is asked for."""
-    return widen_maxima(stated_stats(texts, schema))
+    return widen(stated_stats(texts, schema))
 
 
 def stated_stats(texts: pa.Array | pa.ChunkedArray, schema: pa.StructType) -> pa.StructArray:
-    """What the texts say, word for word, with maxima of timestamps as they were cut: to store, not to skip files by."""
+    """What the texts say, word for word, with bounds as they were cut and rounded: to store, not to skip files by."""
     column = (texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])).cast(pa.string())
     raw = pa.schema([pa.field(f.name, _raw_type(f.type)) for f in schema])
     parts: list[pa.StructArray] = []
@@ -111,24 +115,49 @@ def stated_stats(texts: pa.Array | pa.ChunkedArray, schema: pa.StructType) -> pa
     return _typed(pa.chunked_array(parts, pa.struct(list(raw))).combine_chunks(), schema)
 
 
-def widen_maxima(stats: pa.StructArray) -> pa.StructArray:
-    """The same statistics with the millisecond added that was cut from the maxima of timestamps."""
-    place = stats.type.get_field_index(MAX_VALUES)
-    if place < 0:
-        return stats
-    children = [stats.field(n) for n in range(stats.type.num_fields)]
-    children[place] = _widened(children[place])
+def widen(stats: pa.StructArray) -> pa.StructArray:
+    """The same statistics with bounds moved apart by what may have been lost of them: of maxima of timestamps the
+    microseconds that were cut, of decimals what rounding to a double takes."""
+    children = [
+        _widened(stats.field(n), field.name) if field.name in (MIN_VALUES, MAX_VALUES) else stats.field(n)
+        for n, field in enumerate(stats.type)
+    ]
     return _struct(children, stats)
 
 
-def _widened(array: pa.Array) -> pa.Array:
+def _widened(array: pa.Array, side: str) -> pa.Array:
     if pa.types.is_struct(array.type):
-        return _struct([_widened(array.field(n)) for n in range(array.type.num_fields)], array)
-    if not pa.types.is_timestamp(array.type):
+        return _struct([_widened(array.field(n), side) for n in range(array.type.num_fields)], array)
+    if pa.types.is_decimal(array.type) and array.type.precision > _DOUBLE_DIGITS:
+        return _past_rounding(array, side)
+    if side == MIN_VALUES or not pa.types.is_timestamp(array.type):
         return array
     micros = pc.min_element_wise(array.cast(pa.int64()), 2**63 - 1000, skip_nulls=False)
     cut = pc.equal(pc.multiply(pc.divide(micros, 1000), 1000), micros)
     return pc.if_else(cut, pc.add(micros, 999), array.cast(pa.int64())).cast(array.type)
+
+
+def _past_rounding(array: pa.Array, side: str) -> pa.Array:
+    """deltalake and polars write decimals as doubles: numbers of few digits come back as they were, others almost.
+    Those without a fraction go on to a long, and the greatest long stands for all that are greater."""
+    digits, scale = array.type.precision, array.type.scale
+    wide = array.cast(pa.decimal256(digits + 1, scale))
+    size = pc.abs(wide)
+    lost = pc.round(
+        pc.multiply(size, pa.scalar(_LOST_BY_DOUBLES, pa.decimal256(2, 17))),
+        ndigits=scale,
+        round_mode="towards_infinity",
+    )
+    moved = (pc.subtract if side == MIN_VALUES else pc.add)(wide, lost.cast(wide.type))
+    found = pc.if_else(pc.less(size, _one_with_zeros(_DOUBLE_DIGITS, scale)), wide, moved)
+    fits = pc.less(pc.abs(found), _one_with_zeros(digits, scale))
+    ended = pc.equal(wide, pa.scalar(_END_OF_LONGS[side]))
+    return pc.if_else(pc.and_not(fits, ended), found, None).cast(array.type)  # beyond that, nothing is known
+
+
+def _one_with_zeros(zeros: int, scale: int) -> pa.Scalar:
+    """The least decimal of this scale that has more digits than `zeros`."""
+    return pa.scalar(f"1e{zeros - scale}").cast(pa.decimal256(zeros + 2, scale))
 
 
 def _struct(children: list[pa.Array], like: pa.StructArray) -> pa.StructArray:

@@ -1,35 +1,33 @@
 """The HTTP face of a `Service`: routes, OpenAPI, and what is answered when something is wrong.
 
-The owner's calls are taken by `direct`; the routes here are for people and their tools. Whatever is raised becomes an
-`ErrorReply`.
+The calls of owners and books are `call_routes`; the other routes are for people and their tools. Whatever is raised
+becomes an `ErrorReply`.
 """
 
 from __future__ import annotations
 
-import logging
+import gc
 import multiprocessing
 import os
+import re
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from multiprocessing.process import BaseProcess
-from typing import Any
 
-import anyio
 from anyio import to_thread
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
 
 from lakeseal.errors import InvalidArgument, LakesealError, NotFound
+from lakeseal.owner.messages import MOST_NAME_BYTES
 from lakeseal.owner.policies import prefix_of
-from lakeseal.service import logs, openapi, pages
+from lakeseal.service import logs, pages
 from lakeseal.service.access import Caller
-from lakeseal.service.authentication import bearer, bearer_or_password
-from lakeseal.service.callers import caller_of
-from lakeseal.service.direct import PATHS, perform
+from lakeseal.service.authentication import bearer, bearer_or_password, caller_of
+from lakeseal.service.call_routes import call_routes, install_description
 from lakeseal.service.metrics import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
 from lakeseal.service.replies import error_reply, json_reply, refused
@@ -37,10 +35,7 @@ from lakeseal.service.service import OpenOwner, Service, open_owner
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.service.wire import OWNER, TABLES, OwnerInfo
 
-_log = logging.getLogger(__name__)
-
 _MOST_TABLES = 1000
-_READY_SECONDS = 5.0
 
 Handler = Callable[[Service, Request, Note], Awaitable[Response]]
 
@@ -57,7 +52,11 @@ class AppFactory:
         parent = multiprocessing.parent_process()
         if parent is not None:
             threading.Thread(target=_follow, args=(parent,), name="lakeseal-parent", daemon=True).start()
-        return create_app(self._settings, self._make_owner)
+        made = create_app(self._settings, self._make_owner)
+        # What was imported stays for ever; to look through it for garbage would hold up requests again and again.
+        gc.collect()
+        gc.freeze()
+        return made
 
 
 def _follow(parent: BaseProcess) -> None:
@@ -66,47 +65,31 @@ def _follow(parent: BaseProcess) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class App(FastAPI):
-    """The owner's calls go past all that is meant for routes, which takes longer than their own work."""
-
-    _calls = Observed(perform)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] in PATHS and scope["method"] == "POST":
-            scope["app"] = self
-            await self._calls(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-
 def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = app.state.service = await to_thread.run_sync(Service, settings, make_owner)
         service.start()
-        service.lane.start()
         try:
             yield
         finally:
-            await service.lane.stop()
-            if service.courier is not None:
-                service.courier.close()
             await to_thread.run_sync(service.stop)
 
     # The usual pages for trying the API out load scripts from elsewhere.
-    app = App(title="Lakeseal", version=version("lakeseal"), lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Lakeseal", version=version("lakeseal"), lifespan=lifespan, openapi_url=None)
     app.add_middleware(Observed)
+    app.router.routes[:0] = call_routes()
     for path, name, handler, summary in (
         (OWNER, "owner", _owner, "What clients need to know of the owner"),
         (TABLES, "tables", _tables, "The tables that the caller may read, and how far they are"),
         ("/metrics", "metrics", _metrics, "Numbers for Prometheus"),
         ("/health", "health", _health, "The process is alive"),
-        ("/ready", "ready", _ready, "The ledger answers and the publisher runs"),
+        ("/ready", "ready", _ready, "The ledger takes commits and the publisher runs"),
     ):
         app.add_api_route(path, _handled(name, handler), methods=["GET"], name=name, summary=summary)
     app.add_api_route("/", _handled("page", _page), methods=["GET"], name="page", include_in_schema=False)
     app.add_exception_handler(HTTPException, _not_routed)
-    openapi.install(app)
+    install_description(app)
     return app
 
 
@@ -119,7 +102,7 @@ def _handled(name: str, handler: Handler) -> Callable[[Request], Awaitable[Respo
         try:
             return await handler(request.app.state.service, request, note)
         except Exception as error:
-            return refused(error, note, login=login)
+            return refused(error, note, request.app.state.service.ledger.url, login=login)
 
     return endpoint
 
@@ -145,15 +128,8 @@ async def _owner(service: Service, request: Request, note: Note) -> Response:
 async def _tables(service: Service, request: Request, note: Note) -> Response:
     caller = await _caller(service, request, note)
     asked = request.query_params
-    limit = asked.get("limit", str(_MOST_TABLES))
-    if not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) <= _MOST_TABLES):
-        raise InvalidArgument(f"A limit is between 1 and {_MOST_TABLES}")
-    prefix = prefix_of(asked.get("prefix", ""))
-    return json_reply(
-        await to_thread.run_sync(
-            lambda: service.tables(caller, prefix=prefix, after=asked.get("after", ""), limit=int(limit))
-        )
-    )
+    limit, prefix, after = limit_of(asked, _MOST_TABLES), prefix_of(name_of(asked, "prefix")), name_of(asked, "after")
+    return json_reply(await to_thread.run_sync(lambda: service.tables(caller, prefix=prefix, after=after, limit=limit)))
 
 
 async def _metrics(service: Service, request: Request, note: Note) -> Response:
@@ -167,19 +143,14 @@ async def _health(service: Service, request: Request, note: Note) -> Response:
 
 
 async def _ready(service: Service, request: Request, note: Note) -> Response:
-    said: dict[str, Any] = {"ready": False, "ledger": "does not answer"}
-    try:
-        with anyio.move_on_after(_READY_SECONDS):
-            said = await to_thread.run_sync(service.readiness, abandon_on_cancel=True)
-    except LakesealError as error:
-        _log.warning("not ready: %s", error)
+    said = await service.readiness.told()
     return json_reply(said, 200 if said["ready"] else 503)
 
 
 async def _page(service: Service, request: Request, note: Note) -> Response:
     text = bearer_or_password(request.headers.get("authorization"))
     caller = await caller_of(service, request.scope, note, text)
-    after = request.query_params.get("after", "")
+    after = name_of(request.query_params, "after")
     found = await to_thread.run_sync(lambda: service.tables(caller, after=after, limit=pages.TABLES_AT_ONCE))
     return pages.tables(service.owner.name, found, caller)
 
@@ -187,10 +158,37 @@ async def _page(service: Service, request: Request, note: Note) -> Response:
 async def _not_routed(request: Request, raised: Exception) -> Response:
     note = Note.of(request.scope)
     status = raised.status_code if isinstance(raised, HTTPException) else 500
-    if status == 404 and request.url.path in PATHS:
-        status = 405
     error: LakesealError = NotFound("There is nothing at this address", hint="See /openapi.json")
     if status == 405:
         error = InvalidArgument("This address takes another method", hint="See /openapi.json")
     note.kind = error.kind
     return error_reply(error, request_id=note.request_id, status=status)
+
+
+# As a person writes it: not a zero in front, no sign, no other script's digits.
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+
+
+def whole_number(text: str) -> int | None:
+    """None where it is none, or one that nobody needs."""
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def limit_of(query: Mapping[str, str], most: int) -> int:
+    text = query.get("limit")
+    if text is None:
+        return most
+    limit = whole_number(text)
+    if limit is None or not 1 <= limit <= most:
+        raise InvalidArgument(f"A limit is a whole number between 1 and {most}")
+    return limit
+
+
+def name_of(query: Mapping[str, str], parameter: str) -> str:
+    """A table's name, or a part of one; empty where there is none."""
+    text = query.get(parameter, "")
+    if "\0" in text or len(text.encode("utf-8", "replace")) > MOST_NAME_BYTES:
+        raise InvalidArgument(
+            f"{parameter!r} is no table's name: one has at most {MOST_NAME_BYTES:,} bytes, and no NUL"
+        )
+    return text

@@ -1,27 +1,44 @@
-"""From a request's credentials to a `Caller`, or `NotAuthenticated`.
+"""Who sends a request: from its headers and its connection to a `Caller`, or `NotAuthenticated`.
 
 What was looked up is remembered for `KEPT_S` seconds: so long may a token that was revoked still work. That it has
-expired is seen at once. An address that wrong tokens come from again and again has to wait, without the ledger being
-asked; those who came with good ones before are not held up by it.
+expired is seen at once. Tokens are looked up together: one question to the ledger at a time, for all that came
+meanwhile, so that many wrong ones cost it little and hold up nobody who has a right one. An address that wrong tokens
+come from again and again is told to wait; a right one from there gets in all the same.
+
+`caller_of` does all of it for a request, and counts it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
+import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from lakeseal.commit.transaction import now_ms
-from lakeseal.errors import NotAuthenticated, OwnerBusy, StorageError, StorageUnavailable
+from starlette.types import Scope
+
+from lakeseal.clock import Clock, now_ms
+from lakeseal.errors import LakesealError, NotAllowed, NotAuthenticated, OwnerBusy, StorageUnavailable
 from lakeseal.ledger import Ledger
 from lakeseal.service import tokens
 from lakeseal.service.access import ANONYMOUS, Caller
+from lakeseal.service.connections import known
 from lakeseal.service.limits import Buckets
-from lakeseal.service.tokens import Token
+from lakeseal.service.observed import Note
+from lakeseal.service.settings import is_loopback
+from lakeseal.service.tokens import AccessToken
+
+if TYPE_CHECKING:
+    from lakeseal.service.service import Service
+
+_log = logging.getLogger(__name__)
 
 KEPT_S = 1.0
 _MOST_KEPT = 1000
@@ -30,12 +47,14 @@ _FAILURES_AT_ONCE = 20
 
 
 class Authenticator:
+    """For the event loop."""
+
     def __init__(
         self,
         ledger: Ledger,
         *,
         insecure: bool,
-        clock: Callable[[], int] = now_ms,
+        clock: Clock = now_ms,
         kept_s: float = KEPT_S,
     ) -> None:
         """`insecure`: callers without a token may do everything."""
@@ -43,41 +62,69 @@ class Authenticator:
         self._insecure = insecure
         self._clock = clock
         self._kept_s = kept_s
-        self._kept: OrderedDict[bytes, tuple[float, Token]] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[float, AccessToken]] = OrderedDict()
         self._failures = Buckets(_FAILURES_PER_S, _FAILURES_AT_ONCE)
+        self._waiting: dict[str, asyncio.Future[AccessToken | None]] = {}
+        self._asking: asyncio.Task[None] | None = None
 
-    def known(self, text: str | None, peer: str) -> Caller | None:
-        """The caller, if the ledger need not be asked; `NotAuthenticated` if there is nothing to ask for."""
+    def known(self, text: str | None) -> Caller | None:
+        """The caller, if nobody need be asked; `NotAuthenticated` if there is nothing to ask for."""
         if text is None:
             if self._insecure:
                 return ANONYMOUS
             raise NotAuthenticated("There is no token")
         found = self._kept.get(_name(text))
-        if found is None and (wait := self._failures.wait(peer)):
-            raise OwnerBusy("Too many wrong tokens came from this address", hint=f"Wait {math.ceil(wait)} s")
         if found is None or found[0] < time.monotonic():
             return None
         return self._caller(found[1])
 
-    def look_up(self, text: str) -> Token | None:
-        """Asks the ledger."""
-        try:
-            return tokens.find(self._ledger, text)
-        except StorageError:
-            # Whoever is not known yet need not learn what the ledger is.
-            raise StorageUnavailable("The service cannot check tokens now") from None
-
-    def learn(self, text: str, token: Token | None, peer: str) -> Caller:
+    async def ask(self, text: str, peer: str) -> Caller:
+        """The caller, by the ledger; `peer` is the address that a wrong token counts for."""
+        # Every caller with the form of a token is looked up, whatever came from its address before: nobody can tell a
+        # right one from a wrong one otherwise.
+        token = await self._find(text) if tokens.TEXT.fullmatch(text) else None
         if token is None:
             self._kept.pop(_name(text), None)
-            self._failures.take(peer)
+            if wait := self._failures.take(peer):
+                raise OwnerBusy("Too many wrong tokens came from this address", hint=f"Wait {math.ceil(wait)} s")
             raise NotAuthenticated("The token is not valid")
         self._kept[_name(text)] = (time.monotonic() + self._kept_s, token)
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
         return self._caller(token)
 
-    def _caller(self, token: Token) -> Caller:
+    async def _find(self, text: str) -> AccessToken | None:
+        found = self._waiting.get(text)
+        if found is None:
+            found = self._waiting[text] = asyncio.get_running_loop().create_future()
+            if self._asking is None:
+                self._asking = asyncio.get_running_loop().create_task(self._ask_ledger())
+        # Others may wait for the same one.
+        return await asyncio.shield(found)
+
+    async def _ask_ledger(self) -> None:
+        while self._waiting:
+            asked, self._waiting = self._waiting, {}
+            error: Exception | None = None
+            found: dict[str, AccessToken] = {}
+            try:
+                found = await asyncio.to_thread(tokens.find_all, self._ledger, tuple(asked))
+            except LakesealError as failed:
+                _log.warning("tokens could not be looked up: %s", failed)
+                # Whoever is not known yet need not learn what the ledger is.
+                error = StorageUnavailable("The service cannot check tokens now")
+            except Exception as failed:
+                error = failed
+            for text, future in asked.items():
+                if error is None:
+                    future.set_result(found.get(text))
+                else:
+                    future.set_exception(error)
+                    # Nobody may be waiting any more.
+                    future.exception()
+        self._asking = None
+
+    def _caller(self, token: AccessToken) -> Caller:
         if not token.is_valid(self._clock()):
             raise NotAuthenticated("The token was revoked or has expired")
         return Caller(principal=token.name, token_id=token.token_id, grants=token.grants)
@@ -105,3 +152,49 @@ def bearer_or_password(header: str | None) -> str | None:
 
 def _name(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The first of this name, which is given in lower case."""
+    for found, value in scope["headers"]:
+        if found == name:
+            return str(value, "latin-1")
+    return None
+
+
+async def caller_of(service: Service, scope: Scope, note: Note, text: str | None) -> Caller:
+    """`text` is the token. Also counts the request."""
+    caller = known_caller(service, scope, text)
+    if caller is None:
+        assert text is not None, "whoever has no token is known, or refused"
+        peer = scope["client"][0] if scope.get("client") else ""
+        caller = await service.authenticator.ask(text, service.proxies.client_of(peer, scope["headers"]))
+        known(scope)
+    note.token_id = caller.token_id
+    note.wait_s = service.buckets.take(caller.token_id)
+    if note.wait_s:
+        raise OwnerBusy(
+            f"More than {service.settings.rate:g} requests a second came with this token",
+            hint="Wait a moment, and ask less often",
+        )
+    return caller
+
+
+def known_caller(service: Service, scope: Scope, text: str | None) -> Caller | None:
+    """None if the ledger has to be asked."""
+    if service.settings.insecure and not _is_here(header(scope, b"host")):
+        # A name that somebody else's DNS makes point here, in the browser of somebody on this machine.
+        raise NotAllowed("A service that was started with --insecure is reached as localhost or 127.0.0.1 only")
+    caller = service.authenticator.known(text)
+    if caller is not None:
+        known(scope)
+    return caller
+
+
+@lru_cache(maxsize=256)
+def _is_here(host: str | None) -> bool:
+    """HTTP/1.0 names no host, and no web page can speak it."""
+    try:
+        return host is None or is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

@@ -1,225 +1,344 @@
-"""The calls of `steps.books` as a service takes them, done on its own ledger by the same code as in a client's process.
+"""The calls of `steps.books`, done on the service's own ledger by the same code as in a client's process.
 
-Pipelines and their names belong to no place, so a role counts only where it is granted for all tables: a reader sees
-what there is, a writer changes it. Leases are those of pipelines only; the service's own are nobody else's business.
+Leases are those of pipelines only; the service's own are nobody else's business.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic
 
-import sqlalchemy as sa
+from msgspec import Meta, Struct
 
-from lakeseal.commit.transaction import now_ms
-from lakeseal.errors import InvalidArgument, NotAllowed, UnknownStep
-from lakeseal.ledger import Ledger, key
-from lakeseal.ledger.schema import task_states
-from lakeseal.owner.messages import from_json
-from lakeseal.service import book_wire as wire
-from lakeseal.service.access import Caller, Role
-from lakeseal.service.book_wire import Answer
-from lakeseal.service.calls import Call
-from lakeseal.steps.books import LedgerBooks
+from lakeseal.errors import InvalidArgument, UnknownStep
+from lakeseal.owner.messages import MAX_INT
+from lakeseal.service.access import Caller
+from lakeseal.service.call import BookCall, BookQuestion, Reply, calls_of
 from lakeseal.steps.leases import OF_PIPELINES, Lease
-from lakeseal.steps.places import Places
 from lakeseal.steps.runs import RunRecord
-from lakeseal.steps.store import SequenceStatus
+from lakeseal.steps.sequence import SequenceRecord
+from lakeseal.steps.store import SequenceState, SequenceStatus
 from lakeseal.steps.task_states import TaskState
-from lakeseal.steps.watermarks import Watermark
+from lakeseal.steps.turn import Turn
+from lakeseal.steps.watermarks import Watermark, WatermarkChange
 
-DONE = Answer()
+if TYPE_CHECKING:
+    from lakeseal.service.service import Service
 
+MOST_ITEMS = 100_000
+MOST_REASON = 10_000
 
-def _of(name: str, request: type[Any], reply: Any, summary: str, *, role: Role = Role.WRITER) -> Call:
-    return Call(
-        name=name,
-        request=request,
-        reply=reply,
-        decides=role is not Role.READER,
-        summary=summary,
-        needs=lambda _: role,
-        tables=lambda _: (),
-    )
-
-
-def _look(name: str, request: type[Any], reply: Any, summary: str) -> Call:
-    return _of(name, request, reply, summary, role=Role.READER)
+Name = Annotated[str, Meta(max_length=10_000, description="Of a pipeline, a store or a dataset: any text")]
+RunId = Annotated[str, Meta(min_length=1, max_length=255)]
+Epoch = Annotated[int, Meta(ge=0, le=MAX_INT)]
+Checksum = Annotated[str, Meta(max_length=128)]
+Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
+Holder = Annotated[str, Meta(min_length=1, max_length=1000)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
-BOOK_CALLS = (
-    _look("watermarks", wire.Marks, tuple[Watermark, ...], "How far a pipeline's datasets are published"),
-    _of("advance_watermarks", wire.AdvanceWatermarks, Answer, "Move watermarks of a dataset on, all of them or none"),
-    _of("reset_watermarks", wire.ResetWatermarks, Answer, "Set a dataset's watermarks to anything"),
-    _of("acquire_lease", wire.AcquireLease, Lease, "Get a pipeline's turn, under the next epoch"),
-    _look("look_at_lease", wire.OneLease, wire.FoundLease, "Who has a pipeline's turn now"),
-    _of("renew_lease", wire.HeldLease, Lease, "Keep it for its time from now on"),
-    _of("release_lease", wire.HeldLease, Answer, "Give it back"),
-    _of("begin_run", wire.BeginRun, Answer, "Record a run; yes: an earlier one died"),
-    _of("end_run", RunRecord, Answer, "Record what came of it"),
-    _look("run_history", wire.RunHistory, tuple[RunRecord, ...], "The runs of a pipeline, newest first"),
-    _look("stores", wire.AllStores, tuple[str, ...], "The stores of commit sequences"),
-    _look("store_exists", wire.OneStore, Answer, "Whether there is such a store"),
-    _of("create_store", wire.OneStore, Answer, "Create a store; yes: there was none"),
-    _of("remove_store", wire.OneStore, Answer, "Remove a store that holds no sequences"),
-    _look("sequences", wire.Sequences, tuple[SequenceStatus, ...], "Sequences that are recorded and not finished"),
-    _look("get_sequence", wire.OneSequence, wire.FoundSequence, "The record of one of them"),
-    _of("claim_datasets", wire.ClaimDatasets, Answer, "Keep writers with smaller epochs away from datasets"),
-    _of("put_sequence", wire.PutSequence, Answer, "Record a sequence, whole, before its first step runs"),
-    _of("note_sequence", wire.NoteSequence, Answer, "What became of the latest try"),
-    _of("remove_sequence", wire.RemoveSequence, Answer, "A sequence is finished"),
-    _look("task_states", wire.TasksOf, tuple[TaskState, ...], "Which tasks of a dataset have ended in a run"),
-    _look("reported_tasks", wire.TasksOf, int, "How many of them that are"),
-    _of("report_task", wire.ReportTask, TaskState, "A task has ended; the state that stands"),
-    _of("in_parts", wire.InParts, Any, "Any of these calls, of whose request the parts were sent before"),
-    _of("remove_task_states", wire.OneStore, Answer, "Forget those of all datasets and runs"),
-)
+class YesOrNo(Struct, frozen=True, kw_only=True):
+    """Of a call that has nothing to say but whether it changed anything, or found what it was asked for."""
+
+    yes: bool = True
 
 
-_BY_NAME = {call.name: call for call in BOOK_CALLS}
-_PARTS_ARE_KEPT_MS = 24 * 3600 * 1000
+DONE = YesOrNo()
 
 
-class ServedBooks:
-    """The calls, done on a ledger. `perform` is for any thread."""
+class ReadWatermarks(BookQuestion[tuple[Watermark, ...]], frozen=True, kw_only=True):
+    """How far a pipeline's datasets are published, or one of them."""
 
-    def __init__(self, ledger: Ledger, *, roots: Sequence[str] = ()) -> None:
-        """Sequences reach for nothing outside of `roots`, if there are any."""
-        self._ledger = ledger
-        self._places = Places.anything_below(roots, roots) if roots else None
-        books = LedgerBooks(ledger)
-        self._marks, self._leases, self._runs = books.watermarks, books.leases, books.runs
-        self._sequences, self._tasks = books.sequences, books.task_states
+    pipeline: Name
+    dataset: Name | None = None
 
-    def perform(self, call: Call, request: Any, caller: Caller) -> Any:
-        role = call.needs(request)
-        if not caller.may_everywhere(role):
-            raise NotAllowed(
-                f"Pipelines and their steps belong to no table, so that they need the role {role} for all tables",
-                hint="Ask for a token whose role has no prefix",
-            )
-        do: Callable[[Any], Any] = getattr(self, call.name)
-        return do(request)
+    def perform(self, service: Service, caller: Caller) -> tuple[Watermark, ...]:
+        return tuple(service.books.watermarks.of_pipeline(self.pipeline, self.dataset))
 
-    def watermarks(self, asked: wire.Marks) -> tuple[Watermark, ...]:
-        return tuple(self._marks.of_pipeline(asked.pipeline, asked.dataset))
 
-    def advance_watermarks(self, asked: wire.AdvanceWatermarks) -> Answer:
-        self._marks.advance(asked.pipeline, asked.dataset, asked.changes, turn=asked.turn)
+class AdvanceWatermarks(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Move watermarks of a dataset on, all of them or none."""
+
+    pipeline: Name
+    dataset: Name
+    changes: Annotated[tuple[WatermarkChange, ...], Meta(max_length=MOST_ITEMS)]
+    turn: Turn | None = None
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        service.books.watermarks.advance(self.pipeline, self.dataset, self.changes, turn=self.turn)
         return DONE
 
-    def reset_watermarks(self, asked: wire.ResetWatermarks) -> Answer:
-        self._marks.reset(asked.pipeline, asked.dataset, asked.values, epoch=asked.epoch)
+
+class ResetWatermarks(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Set a dataset's watermarks to anything."""
+
+    pipeline: Name
+    dataset: Name
+    values: Annotated[dict[Name, Any], Meta(max_length=MOST_ITEMS)]
+    epoch: Epoch = 0
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        service.books.watermarks.reset(self.pipeline, self.dataset, self.values, epoch=self.epoch)
         return DONE
 
-    def acquire_lease(self, asked: wire.AcquireLease) -> Lease:
-        _check_lease(asked.name)
-        return self._leases.acquire(asked.name, holder=asked.holder, seconds=asked.seconds, instead_of=asked.instead_of)
 
-    def look_at_lease(self, asked: wire.OneLease) -> wire.FoundLease:
-        _check_lease(asked.name)
-        return wire.FoundLease(lease=self._leases.look(asked.name))
+class AcquireLease(BookCall[Lease], frozen=True, kw_only=True):
+    """Get a pipeline's turn, under the next epoch."""
 
-    def renew_lease(self, asked: wire.HeldLease) -> Lease:
-        _check_lease(asked.name)
-        return self._leases.renew(asked.lease)
+    lease: Name
+    holder: Holder
+    seconds: Seconds = 60.0
+    instead_of: Holder | None = None
+    """A holder that the caller knows to be gone."""
 
-    def release_lease(self, asked: wire.HeldLease) -> Answer:
-        _check_lease(asked.name)
-        self._leases.release(asked.lease)
+    def perform(self, service: Service, caller: Caller) -> Lease:
+        _check_lease(self.lease)
+        return service.books.leases.acquire(
+            self.lease, holder=self.holder, seconds=self.seconds, instead_of=self.instead_of
+        )
+
+
+class FoundLease(Struct, frozen=True, kw_only=True):
+    lease: Lease | None = None
+
+
+class LookAtLease(BookQuestion[FoundLease], frozen=True, kw_only=True):
+    """Who has a pipeline's turn now."""
+
+    lease: Name
+
+    def perform(self, service: Service, caller: Caller) -> FoundLease:
+        _check_lease(self.lease)
+        return FoundLease(lease=service.books.leases.look(self.lease))
+
+
+class _OfHeldLease(BookCall[Reply], Generic[Reply], frozen=True, kw_only=True):
+    lease: Name
+    holder: Holder
+    seconds: Seconds = 60.0
+    epoch: Epoch
+
+    def held(self) -> Lease:
+        _check_lease(self.lease)
+        return Lease(name=self.lease, holder=self.holder, epoch=self.epoch, expires_ms=0, seconds=self.seconds)
+
+
+class RenewLease(_OfHeldLease[Lease], frozen=True, kw_only=True):
+    """Keep a pipeline's turn for its time from now on."""
+
+    def perform(self, service: Service, caller: Caller) -> Lease:
+        return service.books.leases.renew(self.held())
+
+
+class ReleaseLease(_OfHeldLease[YesOrNo], frozen=True, kw_only=True):
+    """Give a pipeline's turn back."""
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        service.books.leases.release(self.held())
         return DONE
 
-    def begin_run(self, asked: wire.BeginRun) -> Answer:
-        return Answer(yes=self._runs.begin(asked.pipeline, asked.run_id, asked.epoch))
 
-    def end_run(self, run: RunRecord) -> Answer:
-        self._runs.end(run)
+class BeginRun(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Record a run; yes: an earlier one died."""
+
+    pipeline: Name
+    run_id: RunId
+    epoch: Epoch
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        return YesOrNo(yes=service.books.runs.begin(self.pipeline, self.run_id, self.epoch))
+
+
+class EndRun(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Record what came of a run."""
+
+    run: RunRecord
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        service.books.runs.end(self.run)
         return DONE
 
-    def run_history(self, asked: wire.RunHistory) -> tuple[RunRecord, ...]:
-        return tuple(self._runs.history(asked.pipeline, asked.limit))
 
-    def stores(self, asked: wire.AllStores) -> tuple[str, ...]:
-        return tuple(self._sequences.stores())
+class ListRuns(BookQuestion[tuple[RunRecord, ...]], frozen=True, kw_only=True):
+    """The runs of a pipeline, newest first."""
 
-    def store_exists(self, asked: wire.OneStore) -> Answer:
-        return Answer(yes=self._sequences.exists(asked.store))
+    pipeline: Name
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
 
-    def create_store(self, asked: wire.OneStore) -> Answer:
-        return Answer(yes=self._sequences.create(asked.store))
+    def perform(self, service: Service, caller: Caller) -> tuple[RunRecord, ...]:
+        return tuple(service.books.runs.history(self.pipeline, self.limit))
 
-    def remove_store(self, asked: wire.OneStore) -> Answer:
-        return Answer(yes=self._sequences.remove_store(asked.store))
 
-    def sequences(self, asked: wire.Sequences) -> tuple[SequenceStatus, ...]:
-        if asked.dataset is None:
-            return tuple(self._sequences.statuses(asked.store))
-        found = self._sequences.status(asked.store, asked.dataset)
+class ListStores(BookQuestion[tuple[str, ...]], frozen=True, kw_only=True):
+    """The stores of commit sequences."""
+
+    def perform(self, service: Service, caller: Caller) -> tuple[str, ...]:
+        return tuple(service.books.sequences.stores())
+
+
+class StoreExists(BookQuestion[YesOrNo], frozen=True, kw_only=True):
+    """Whether there is such a store."""
+
+    store: Name
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        return YesOrNo(yes=service.books.sequences.exists(self.store))
+
+
+class CreateStore(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Create a store; yes: there was none."""
+
+    store: Name
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        return YesOrNo(yes=service.books.sequences.create(self.store))
+
+
+class RemoveStore(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Remove a store that holds no sequences."""
+
+    store: Name
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        return YesOrNo(yes=service.books.sequences.remove_store(self.store))
+
+
+class ListSequences(BookQuestion[tuple[SequenceStatus, ...]], frozen=True, kw_only=True):
+    """Sequences that are recorded and not finished, of a store or of one of its datasets."""
+
+    store: Name
+    dataset: Name | None = None
+
+    def perform(self, service: Service, caller: Caller) -> tuple[SequenceStatus, ...]:
+        if self.dataset is None:
+            return tuple(service.books.sequences.statuses(self.store))
+        found = service.books.sequences.status(self.store, self.dataset)
         return () if found is None else (found,)
 
-    def get_sequence(self, asked: wire.OneSequence) -> wire.FoundSequence:
-        return wire.FoundSequence(record=self._sequences.get_record(asked.store, asked.dataset))
 
-    def claim_datasets(self, asked: wire.ClaimDatasets) -> Answer:
-        self._sequences.claim(asked.store, asked.datasets, asked.epoch)
+class FoundSequence(Struct, frozen=True, kw_only=True):
+    record: SequenceRecord | None = None
+
+
+class GetSequence(BookQuestion[FoundSequence], frozen=True, kw_only=True):
+    """The record of one of them."""
+
+    store: Name
+    dataset: Name
+
+    def perform(self, service: Service, caller: Caller) -> FoundSequence:
+        return FoundSequence(record=service.books.sequences.get_record(self.store, self.dataset))
+
+
+class ClaimDatasets(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Keep writers with smaller epochs away from datasets."""
+
+    store: Name
+    datasets: Annotated[tuple[Name, ...], Meta(max_length=MOST_ITEMS)]
+    epoch: Epoch
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        service.books.sequences.claim(self.store, self.datasets, self.epoch)
         return DONE
 
-    def put_sequence(self, asked: wire.PutSequence) -> Answer:
-        if self._places is not None:
+
+class PutSequence(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Record a sequence, whole, before its first step runs."""
+
+    store: Name
+    dataset: Name
+    record: SequenceRecord
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        if service.step_places is not None:
             with suppress(UnknownStep):  # its kinds of steps need not be known here, where they never run
-                self._places.check(asked.record.sequence(asked.store, asked.dataset))
-        self._sequences.put_record(asked.store, asked.dataset, asked.record)
+                service.step_places.check(self.record.sequence(self.store, self.dataset))
+        service.books.sequences.put_record(self.store, self.dataset, self.record)
         return DONE
 
-    def note_sequence(self, asked: wire.NoteSequence) -> Answer:
-        done = self._sequences.note(
-            asked.store,
-            asked.dataset,
-            checksum=asked.checksum,
-            epoch=asked.epoch,
-            state=asked.state,
-            tries=asked.tries,
-            reason=asked.reason,
+
+class NoteSequence(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """What became of the latest try."""
+
+    store: Name
+    dataset: Name
+    checksum: Checksum
+    epoch: Epoch
+    state: SequenceState = SequenceState.OPEN
+    tries: Count = 0
+    reason: Annotated[str, Meta(max_length=MOST_REASON)] | None = None
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        done = service.books.sequences.note(
+            self.store,
+            self.dataset,
+            checksum=self.checksum,
+            epoch=self.epoch,
+            state=self.state,
+            tries=self.tries,
+            reason=self.reason,
         )
-        return Answer(yes=done)
+        return YesOrNo(yes=done)
 
-    def remove_sequence(self, asked: wire.RemoveSequence) -> Answer:
-        done = self._sequences.remove(asked.store, asked.dataset, checksum=asked.checksum, epoch=asked.epoch)
-        return Answer(yes=done)
 
-    def task_states(self, asked: wire.TasksOf) -> tuple[TaskState, ...]:
-        return self._tasks.states(asked.store, asked.dataset, asked.run)
+class RemoveSequence(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """A sequence is finished."""
 
-    def reported_tasks(self, asked: wire.TasksOf) -> int:
-        return self._tasks.reported(asked.store, asked.dataset, asked.run)
+    store: Name
+    dataset: Name
+    checksum: Checksum
+    epoch: Epoch
 
-    def report_task(self, asked: wire.ReportTask) -> TaskState:
-        return self._tasks.report(asked.store, asked.dataset, asked.run, asked.state)
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        done = service.books.sequences.remove(self.store, self.dataset, checksum=self.checksum, epoch=self.epoch)
+        return YesOrNo(yes=done)
 
-    def in_parts(self, asked: wire.InParts) -> Any:
-        call = _BY_NAME.get(asked.call)
-        if call is None or call.request is wire.InParts:
-            raise InvalidArgument(f"There is no call {asked.call!r} to be made in parts")
-        # Those of clients that died before they could remove them.
-        old = now_ms() - _PARTS_ARE_KEPT_MS
-        is_old = (task_states.c.dataset_key == key(wire.PARTS)) & (task_states.c.updated < old)
-        self._ledger.write(lambda tx: tx.run(sa.delete(task_states).where(is_old)), idempotent=True)
-        parts = self._tasks.states(asked.store, wire.PARTS, wire.PARTS)
-        try:
-            body = b"".join(base64.b64decode(part.output["data"], validate=True) for part in parts[: wire.MOST_PARTS])
-        except (KeyError, TypeError, ValueError):
-            body = b""
-        if hashlib.sha256(body).hexdigest() != asked.checksum:
-            raise InvalidArgument("The parts of a request are not all there", hint="Send them again")
-        do: Callable[[Any], Any] = getattr(self, call.name)
-        return do(from_json(body, call.request))
 
-    def remove_task_states(self, asked: wire.OneStore) -> Answer:
-        self._tasks.remove(asked.store)
+class ListTaskStates(BookQuestion[tuple[TaskState, ...]], frozen=True, kw_only=True):
+    """Which tasks of a dataset have ended in a run."""
+
+    store: Name
+    dataset: Name
+    run: RunId
+
+    def perform(self, service: Service, caller: Caller) -> tuple[TaskState, ...]:
+        return service.books.task_states.states(self.store, self.dataset, self.run)
+
+
+class CountTasks(BookQuestion[int], frozen=True, kw_only=True):
+    """How many of them that are."""
+
+    store: Name
+    dataset: Name
+    run: RunId
+
+    def perform(self, service: Service, caller: Caller) -> int:
+        return service.books.task_states.reported(self.store, self.dataset, self.run)
+
+
+class ReportTask(BookCall[TaskState], frozen=True, kw_only=True):
+    """A task has ended; the state that stands."""
+
+    store: Name
+    dataset: Name
+    run: RunId
+    state: TaskState
+
+    def perform(self, service: Service, caller: Caller) -> TaskState:
+        return service.books.task_states.report(self.store, self.dataset, self.run, self.state)
+
+
+class RemoveTaskStates(BookCall[YesOrNo], frozen=True, kw_only=True):
+    """Forget those of all datasets and runs."""
+
+    store: Name
+
+    def perform(self, service: Service, caller: Caller) -> YesOrNo:
+        service.books.task_states.remove(self.store)
         return DONE
+
+
+BOOK_CALLS = calls_of(__name__)
 
 
 def _check_lease(name: str) -> None:

@@ -13,12 +13,13 @@ May be shared by threads, and used after a fork.
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
-import random
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -27,6 +28,7 @@ import httpx
 import msgspec
 
 from lakeseal import typed_json
+from lakeseal.backoff import Backoff, Deadline
 from lakeseal.errors import (
     InvalidArgument,
     InvalidUri,
@@ -42,15 +44,31 @@ from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableComm
 from lakeseal.owner.naming import name_of
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
+from lakeseal.service.call import ServiceCall
+from lakeseal.service.owner_calls import (
+    Backfill,
+    BeginRelease,
+    BeginTakeover,
+    ConfirmTakeover,
+    Drop,
+    FinishRelease,
+    GetCommits,
+    GetCommitsOf,
+    Ratify,
+    WithdrawTakeover,
+)
 from lakeseal.service.settings import is_loopback
-from lakeseal.service.transport import Answer, NoAnswer, NotConnected, Transport, open_transport, untrusted
+from lakeseal.service.transport import HttpAnswer, NoAnswer, NotConnected, Transport, open_transport, untrusted
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList, TableStatus
 from lakeseal.storage.base import Store
 
 ALLOW_HTTP_VARIABLE = "LAKESEAL_ALLOW_HTTP"
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _PATIENCE_S = 10.0
-_LONGEST_WAIT_S = 2.0
+_BACKOFF = Backoff(first_s=0.05, longest_s=2.0)
+# Waits of a tenth of a second are nothing to tell of.
+_TELL_AFTER = 2
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -88,7 +106,7 @@ class HttpOwner:
         with _connected_lock:
             found = _connected.get(key)
             if found is None:
-                found = _connected[key] = cls(config.url, token=config.token, name=name)
+                found = _connected[key] = cls(config.url, token=config.token or None, name=name)
             return found
 
     def __repr__(self) -> str:
@@ -112,7 +130,7 @@ class HttpOwner:
     def info(self) -> OwnerInfo:
         """Asked for once."""
         if self._info is None:
-            found = self._read("GET", wire.OWNER, OwnerInfo)
+            found = self._read(lambda: self._once("GET", wire.OWNER, OwnerInfo, None))
             if self._expected not in (None, found.name):
                 raise InvalidArgument(
                     f"The service at {self._url} is the owner {found.name!r}, and was configured as {self._expected!r}",
@@ -125,48 +143,46 @@ class HttpOwner:
         return name_of(store, self.get_commits_of)
 
     def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
-        return self._ask("get_commits", wire.GetCommits(table=table, start_version=start_version))
+        return self._ask(GetCommits(table=table, start_version=start_version, takes_data=True))
 
     def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
-        asked = wire.GetCommitsOf(tables=tuple(tables))
-        return self._read("POST", wire.path_of("get_commits_of"), tuple[TableCommits, ...], asked)
+        return self._ask(GetCommitsOf(tables=tuple(tables), takes_data=True))
 
     def ratify(self, batch: Batch) -> BatchAnswer:
-        answer = self._decide("ratify", batch, BatchAnswer)
+        answer = self._decide(Ratify.of(batch))
         if [one.table for one in answer.commits] != [request.table for request in batch.commits]:
             raise UnknownOutcome(f"The service at {self._url} answered something else than it was asked")
         return answer
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
-        return self._step("backfill", wire.Backfill(table=table, version=version))
+        return self._decide(Backfill(table=table, version=version))
 
     def begin_takeover(
         self, table: str, takeover_id: str, version: int, commit: CommitRequest | None = None
     ) -> TableCommits:
-        asked = wire.BeginTakeover(table=table, takeover_id=takeover_id, version=version, commit=commit)
-        return self._step("begin_takeover", asked)
+        return self._decide(BeginTakeover(table=table, takeover_id=takeover_id, version=version, commit=commit))
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
-        return self._step("confirm_takeover", wire.TakeoverStep(table=table, takeover_id=takeover_id))
+        return self._decide(ConfirmTakeover(table=table, takeover_id=takeover_id))
 
     def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits:
-        return self._step("withdraw_takeover", wire.TakeoverStep(table=table, takeover_id=takeover_id))
+        return self._decide(WithdrawTakeover(table=table, takeover_id=takeover_id))
 
     def begin_release(self, table: str, release_id: str) -> TableCommits:
-        return self._step("begin_release", wire.BeginRelease(table=table, release_id=release_id))
+        return self._decide(BeginRelease(table=table, release_id=release_id))
 
     def finish_release(self, table: str) -> TableCommits:
-        return self._step("finish_release", wire.OneTable(table=table))
+        return self._decide(FinishRelease(table=table))
 
     def drop(self, table: str) -> TableCommits:
-        return self._step("drop", wire.OneTable(table=table))
+        return self._decide(Drop(table=table))
 
     def tables(self, prefix: str = "") -> list[TableStatus]:
         """Those that the token may read."""
         found: list[TableStatus] = []
         while True:
-            query = {"prefix": prefix, "after": found[-1].table if found else ""}
-            part = self._read("GET", wire.TABLES, TableList, query=query)
+            query = urlencode({"prefix": prefix, "after": found[-1].table if found else ""})
+            part = self._read(partial(self._once, "GET", f"{wire.TABLES}?{query}", TableList, None))
             found += part.tables
             if not part.more:
                 return found
@@ -175,69 +191,66 @@ class HttpOwner:
         """What steps and pipelines keep in the service's ledger."""
         return HttpBooks(self)
 
-    def repeat(self, call: str, asked: msgspec.Struct, reply: type[T]) -> T:
+    def repeat(self, call: ServiceCall[T]) -> T:
         """For calls that may change something, and are the same when made twice: made again where no answer came."""
-        return self._patiently(
-            lambda: self._once("POST", wire.path_of(call), reply, asked), (StorageUnavailable, UnknownOutcome)
-        )
+        return self._patiently(lambda: self._send(call), (StorageUnavailable, UnknownOutcome))
 
     def close(self) -> None:
         """Its connections; it can be used again."""
         _close(self._clients, self._lock)
 
-    def _ask(self, call: str, asked: msgspec.Struct) -> TableCommits:
-        return self._read("POST", wire.path_of(call), TableCommits, asked)
+    def _ask(self, call: ServiceCall[T]) -> T:
+        return self._read(lambda: self._send(call))
 
-    def _step(self, call: str, asked: msgspec.Struct) -> TableCommits:
-        return self._decide(call, asked, TableCommits)
+    def _decide(self, call: ServiceCall[T]) -> T:
+        return self._patiently(lambda: self._send(call), OwnerBusy)
 
-    def _read(
-        self,
-        method: str,
-        path: str,
-        reply: type[T],
-        asked: msgspec.Struct | None = None,
-        *,
-        query: dict[str, str] | None = None,
-    ) -> T:
+    def _read(self, once: Callable[[], T]) -> T:
         def ask() -> T:
             try:
-                return self._once(method, path, reply, asked, query)
+                return once()
             except UnknownOutcome as error:
                 # Nothing was to be decided.
                 raise StorageUnavailable(error.message) from error.__cause__
 
         return self._patiently(ask, StorageUnavailable)
 
-    def _decide(self, call: str, asked: msgspec.Struct, reply: type[T]) -> T:
-        return self._patiently(lambda: self._once("POST", wire.path_of(call), reply, asked), OwnerBusy)
-
     def _patiently(self, ask: Callable[[], T], again: type[LakesealError] | tuple[type[LakesealError], ...]) -> T:
-        deadline = time.monotonic() + self._patience_s
-        wait = 0.05
-        while True:
+        deadline = Deadline(self._patience_s)
+        for tried in itertools.count(1):
             try:
-                return ask()
+                answer = ask()
             except again as error:
                 said = error.retry_after_s if isinstance(error, OwnerBusy) else None
-                pause = min(_LONGEST_WAIT_S, wait if said is None else said) * random.uniform(0.5, 1.5)  # noqa: S311
-                if time.monotonic() + pause > deadline:
+                if tried == _TELL_AFTER and not deadline.is_over:
+                    _log.warning(
+                        "%s; it is asked again, at most %g s apart, until %s",
+                        error.message,
+                        _BACKOFF.longest_s,
+                        deadline,
+                    )
+                # What a service asks for is waited at least, and a little more, so that not all come back at once.
+                asked_for = None if said is None else min(said, _BACKOFF.longest_s) + _BACKOFF.pause_s(1)
+                if not deadline.wait(_BACKOFF.pause_s(tried) if asked_for is None else asked_for):
                     raise
-                time.sleep(pause)
-                wait *= 2
+            else:
+                if tried > _TELL_AFTER:
+                    _log.warning("The service at %s answers again", self._url)
+                return answer
+        raise AssertionError("there is always another number")
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        reply: type[T],
-        asked: msgspec.Struct | None,
-        query: dict[str, str] | None = None,
-    ) -> T:
-        """`UnknownOutcome` whenever the service may have got the request and its own answer did not come."""
-        target = path if query is None else f"{path}?{urlencode(query)}"
+    def _send(self, call: ServiceCall[T]) -> T:
         try:
-            answer = self._client().ask(method, target, None if asked is None else msgspec.json.encode(asked))
+            body = msgspec.json.encode(call)
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"{error.object!r} is not valid Unicode text") from None
+        reply: type[T] = call.reply
+        return self._once("POST", call.path, reply, body)
+
+    def _once(self, method: str, target: str, reply: type[T], body: bytes | None) -> T:
+        """`UnknownOutcome` whenever the service may have got the request and its own answer did not come."""
+        try:
+            answer = self._client().ask(method, target, body)
         except NotConnected as error:
             raise self._unreachable(error) from error
         except NoAnswer as error:
@@ -249,7 +262,7 @@ class HttpOwner:
                 raise UnknownOutcome(f"What answered at {self._url} is not a Lakeseal service: {error}") from None
         raise self._error(answer)
 
-    def _error(self, answer: Answer) -> LakesealError:
+    def _error(self, answer: HttpAnswer) -> LakesealError:
         try:
             said = typed_json.decode(answer.content, ErrorReply)
             error = error_from_json(said.error)
@@ -260,7 +273,7 @@ class HttpOwner:
             error.retry_after_s = float(after) if after.isascii() and after.isdecimal() else 1.0
         return error
 
-    def _foreign(self, answer: Answer) -> LakesealError:
+    def _foreign(self, answer: HttpAnswer) -> LakesealError:
         """Somebody between us and the service, or in its place."""
         if 300 <= answer.status < 400:
             return InvalidUri(

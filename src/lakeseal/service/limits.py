@@ -1,18 +1,12 @@
-"""Limits, in this process: how often somebody may ask, and how much may be sent."""
+"""How often somebody may ask, in this process."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from starlette.types import Receive
-
-from lakeseal.errors import InvalidArgument, RequestTooLarge
-
 _MOST_KEYS = 10_000
-_BODY_SECONDS = 60
 
 
 class Buckets:
@@ -48,31 +42,3 @@ class Buckets:
         if len(self._levels) > _MOST_KEYS:
             # Whoever was silent longest has a full bucket again anyway.
             self._levels.popitem(last=False)
-
-
-async def read_body(receive: Receive, said: str | None, limit: int) -> bytes:
-    """`said` is the length that the request names. Of what is too large, the rest is not read."""
-    if said is not None and said.isascii() and said.isdecimal() and int(said[:20]) > limit:
-        raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise InvalidArgument("The request ended before its body")
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
-                if size > limit:
-                    raise _too_large(limit)
-                if not message.get("more_body", False):
-                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-    except TimeoutError:
-        raise InvalidArgument(f"The request's body did not arrive within {_BODY_SECONDS} s") from None
-
-
-def _too_large(limit: int) -> RequestTooLarge:
-    return RequestTooLarge(
-        f"A request may have {limit:,} bytes", hint="Large commits are written to _commits and ratified by name"
-    )

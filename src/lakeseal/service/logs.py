@@ -17,13 +17,15 @@ import msgspec
 _SECRETS = (
     (re.compile(r"(lks_[0-9a-f]{12}_)[A-Za-z0-9_-]+"), r"\1***"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/_.=-]{8,}"), r"\1 ***"),
-    (re.compile(r"(?i)([a-z][a-z0-9+.-]*://)[^/\s@]*@"), r"\1***@"),
-    (re.compile(r"(?i)\b([a-z_]*(?:password|secret|token|signature|sig)=)[^&\s\"']+"), r"\1***"),
+    (re.compile(r"://[^/\s@]*@"), r"://***@"),
+    (re.compile(r"(?i)((?:password|secret|token|signature|sig)=)[^&\s\"']+"), r"\1***"),
 )
+_MOST = 10_000
 _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
 def masked(text: str) -> str:
+    """In time that grows with the text and no faster: no expression looks at a part of it again and again."""
     for secret, instead in _SECRETS:
         text = secret.sub(instead, text)
     return text
@@ -35,12 +37,16 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage()),
         }
-        said |= {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
+        said |= {name: _cut(value) for name, value in vars(record).items() if name not in _OWN and value is not None}
         if record.exc_info:
             said["traceback"] = self.formatException(record.exc_info)
         return masked(msgspec.json.encode(said, enc_hook=str).decode("utf-8", "replace"))
+
+
+def _cut(value: Any) -> Any:
+    return f"{value[:_MOST]}…" if isinstance(value, str) and len(value) > _MOST else value
 
 
 def configure(level: str) -> None:

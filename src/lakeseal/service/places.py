@@ -11,15 +11,17 @@ import os
 from collections.abc import Mapping, Sequence
 
 from lakeseal.errors import InvalidUri, NotAllowed
+from lakeseal.owner.messages import MOST_NAME_BYTES
 from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.storage import Store, open_store
 from lakeseal.storage.location import Location, parse
 
 _DOTS = (".", "..")
 _MOST_KNOWN = 10_000
+_LONGEST_KNOWN = 512
 
 
-class Places:
+class ServedPlaces:
     def __init__(self, roots: Sequence[str] = (), storage_options: Mapping[str, str] | None = None) -> None:
         """`storage_options` are for object stores."""
         self._roots = tuple(_real_root(root) for root in roots)
@@ -51,10 +53,13 @@ class Places:
             found = self._checked(table)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[table] = found
+            if len(table) <= _LONGEST_KNOWN:
+                self._known[table] = found
         return found
 
     def _checked(self, table: str) -> Location:
+        if len(table) > MOST_NAME_BYTES or len(table.encode("utf-8", "replace")) > MOST_NAME_BYTES:
+            raise InvalidUri(f"A table's name has at most {MOST_NAME_BYTES:,} bytes")
         location = parse(table)
         if location.kind == "memory":
             raise InvalidUri("A table in the memory of another process cannot be served", table=table)

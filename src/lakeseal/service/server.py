@@ -7,13 +7,12 @@ the ledger is closed. What a harder end interrupts is taken up at the next start
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
 from collections.abc import Callable
+from typing import Any, cast
 
 import uvicorn
-from msgspec.structs import replace
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
@@ -22,8 +21,8 @@ from lakeseal.errors import InvalidArgument, StorageUnavailable
 from lakeseal.owner import policies
 from lakeseal.service import logs, metrics
 from lakeseal.service.app import AppFactory
-from lakeseal.service.connection import Connection
-from lakeseal.service.places import Places
+from lakeseal.service.connections import ConnectionFactory, raise_file_limit, tls_context
+from lakeseal.service.places import ServedPlaces
 from lakeseal.service.service import OpenOwner, open_owner
 from lakeseal.service.settings import ServiceSettings, is_loopback
 
@@ -32,7 +31,6 @@ _log = logging.getLogger(__name__)
 _GRACE_S = 30
 # When SIGHUP replaces workers one by one, each has to be ready so soon.
 _READY_S = 60
-_CONNECTIONS = 1000
 
 
 def serve(
@@ -45,6 +43,7 @@ def serve(
     _check(settings)
     with _bound(settings) as bound:
         logs.configure(settings.log_level)
+        raise_file_limit()
         url = _url(settings, bound)
         if not settings.roots:
             _log.warning("without --root, tables are served in any place that this process can reach")
@@ -55,12 +54,9 @@ def serve(
         if settings.workers == 1:
             _run_alone(_config(settings, make_owner), bound)
             return
-        shared = metrics.shared_file()
-        try:
-            workers = Workers(_config(replace(settings, metrics_file=shared), make_owner), sockets=[bound])
+        with metrics.shared_folder():
+            workers = Workers(_config(settings, make_owner), sockets=[bound])
             workers.run()
-        finally:
-            os.unlink(shared)
         if any(one.exitcode == STARTUP_FAILURE for one in workers.processes):
             raise StorageUnavailable("A worker could not start", hint="The log says why")
 
@@ -100,27 +96,25 @@ def _config(settings: ServiceSettings, make_owner: OpenOwner) -> uvicorn.Config:
         AppFactory(settings, make_owner),
         factory=True,
         interface="asgi3",
-        http=Connection,
+        http=cast(Any, ConnectionFactory(settings)),
         lifespan="on",
         ws="none",
         workers=settings.workers,
         log_config=None,
         access_log=False,
         server_header=False,
-        # Addresses that a proxy tells of decide nothing here.
+        # `proxies` decides whom to believe.
         proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_GRACE_S,
         timeout_worker_healthcheck=_READY_S,
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
     )
 
 
 def _check(settings: ServiceSettings) -> None:
     """What would fail in each worker fails here, once, with an error that says why."""
-    Places(settings.roots)
+    ServedPlaces(settings.roots)
+    tls_context(settings)
     policies.from_json(settings.policies)
     if ledger.parse(settings.ledger).kind != "memory":
         ledger.open(settings.ledger).close()

@@ -2,47 +2,94 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from lakeseal import ledger
-from lakeseal.commit.transaction import now_ms
-from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.clock import now_ms
+from lakeseal.errors import LakesealError
 from lakeseal.ledger import Ledger
-from lakeseal.owner import policies, rows
-from lakeseal.owner.group import Admitted
+from lakeseal.ledger.schema import facts
+from lakeseal.owner import policies
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken, from_json
+from lakeseal.owner.messages import BatchAnswer, Ratified, Taken
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.service import status
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.authentication import Authenticator
-from lakeseal.service.book_calls import BOOK_CALLS, ServedBooks
-from lakeseal.service.calls import CALLS, Call, Served
-from lakeseal.service.lane import Lane
+from lakeseal.service.bodies import UploadRoom
+from lakeseal.service.book_calls import BOOK_CALLS
+from lakeseal.service.call import Reply, ServiceCall
 from lakeseal.service.limits import Buckets
 from lakeseal.service.metrics import Metrics
-from lakeseal.service.places import Places
+from lakeseal.service.owner_calls import OWNER_CALLS
+from lakeseal.service.places import ServedPlaces
+from lakeseal.service.proxies import TrustedProxies
 from lakeseal.service.settings import ServiceSettings
+from lakeseal.service.turns import Turns
 from lakeseal.service.wire import TableList
+from lakeseal.steps.books import LedgerBooks
+from lakeseal.steps.places import StepPlaces
+
+_log = logging.getLogger(__name__)
+
+GOOD_S = 2.0
+BAD_S = 0.25
+PATIENCE_S = 5.0
+SILENT = {"ready": False, "ledger": "does not answer"}
+REFUSES = {"ready": False, "ledger": "takes no commits"}
+
+
+class Readiness:
+    """For the event loop; `look` runs in a thread."""
+
+    def __init__(self, look: Callable[[], dict[str, Any]]) -> None:
+        """`look` raises where it is not."""
+        self._look = look
+        self._looking: asyncio.Task[dict[str, Any]] | None = None
+        self._told: dict[str, Any] = SILENT
+        self._until = float("-inf")
+
+    async def told(self) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._until:
+            if self._looking is None:
+                self._looking = loop.create_task(asyncio.to_thread(self._found))
+            looking = self._looking
+            done, _ = await asyncio.wait({looking}, timeout=PATIENCE_S)
+            if self._looking is looking:
+                # One that hangs stays, so that no second one hangs beside it.
+                self._looking = None if done else looking
+                self._told = looking.result() if done else SILENT
+                self._until = loop.time() + (GOOD_S if self._told["ready"] else BAD_S)
+        return self._told
+
+    def _found(self) -> dict[str, Any]:
+        try:
+            return self._look()
+        except LakesealError as error:
+            _log.warning("not ready: %s", error)
+            return REFUSES
+        except Exception:
+            _log.exception("not ready")
+            return SILENT
+
 
 _log = logging.getLogger(__name__)
 
 OTHER_CALLS = ("owner", "tables", "page", "health", "ready", "metrics", "other")
 _PUBLISHER = "lakeseal-publisher"
-_OF_BOOKS = frozenset(call.name for call in BOOK_CALLS)
+_READY = "last ready"
+CALLS = (*OWNER_CALLS, *BOOK_CALLS)
+"""All that can be asked for. Commits come most often, and are looked for first."""
 
-Done = tuple[bytes, Any]
-"""A reply as JSON, and as what it is."""
-
-OpenOwner = Callable[[Ledger, ServiceSettings, Places], LedgerOwner]
+OpenOwner = Callable[[Ledger, ServiceSettings, ServedPlaces], LedgerOwner]
 
 
-def open_owner(opened: Ledger, settings: ServiceSettings, places: Places) -> LedgerOwner:
+def open_owner(opened: Ledger, settings: ServiceSettings, places: ServedPlaces) -> LedgerOwner:
     """The owner of a service: it trusts no client, and leaves backfilling to the publisher."""
     return LedgerOwner(
         opened,
@@ -60,29 +107,25 @@ class Service:
     def __init__(self, settings: ServiceSettings, make_owner: OpenOwner = open_owner) -> None:
         self.settings = settings
         self.ledger = ledger.open(settings.ledger)
-        self.places = Places(settings.roots, settings.storage_options)
+        self.places = ServedPlaces(settings.roots, settings.storage_options)
         self.owner = make_owner(self.ledger, settings, self.places)
         self.identity = self.owner.identity()
+        self.proxies = TrustedProxies(settings.trusted_proxies)
         self.authenticator = Authenticator(self.ledger, insecure=settings.insecure)
+        self.readiness = Readiness(self._look)
         self.buckets = Buckets(settings.rate, 2 * settings.rate)
-        names = (*(call.name for call in (*CALLS, *BOOK_CALLS)), *OTHER_CALLS)
-        self.metrics = Metrics(names, path=settings.metrics_file, rows=settings.rows)
-        self._served = Served(self.owner, self.places)
-        self._books = ServedBooks(self.ledger, roots=settings.roots)
-        self.courier = self.owner.ledger.courier()
-        self.lane = Lane(
-            self.admit,
-            self.ratify_together,
-            at_once=lambda asked: self._served.admits_at_once(asked[0]),
-            decide_soon=self.ratify_soon,
-        )
-        self._publisher = Publisher(self.owner, every_s=settings.publish_every_s, pace=self.lane.pace)
+        self.uploads = UploadRoom(settings.max_body, settings.max_upload)
+        self.metrics = Metrics((*(call.name for call in CALLS), *OTHER_CALLS))
+        self.books = LedgerBooks(self.ledger)
+        self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
+        self.turns = Turns()
+        self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
         self._is_stopping = False
 
     def start(self) -> None:
-        """What works by itself. (Its lane is started and stopped on the event loop.)"""
+        """What works by itself."""
         self._recovery.start()
 
     def stop(self) -> None:
@@ -92,42 +135,10 @@ class Service:
         self._publisher.stop()
         self.ledger.close()
 
-    def perform(self, call: Call, body: bytes, caller: Caller) -> Done:
-        served = self._books if call.name in _OF_BOOKS else self._served
-        reply = served.perform(call, from_json(body, call.request), caller)
-        return msgspec.json.encode(reply), reply
-
-    def admit(self, asked: tuple[Batch, Caller]) -> Admitted | None:
-        """See `Served.admit`."""
-        return self._served.admit(*asked)
-
-    def ratify_together(self, admitted: Sequence[Admitted]) -> list[Done | None]:
-        """As `perform`, for commits that came at the same time; None for those that have to be done by themselves."""
-        return _done(self._served.ratify_together(admitted))
-
-    def ratify_soon(self, admitted: Sequence[Admitted], tell: Callable[[Sequence[Done | None]], None]) -> bool:
-        """As `ratify_together`, for the event loop, by a courier; False, and nothing happened, where that cannot be."""
-        if self.courier is None or not self.courier.is_ready():
-            return False
-        begun = self._served.begin_together(admitted)
-        if begun is None or not begun.advances:
-            return False
-        concluded = begun.then(_done)
-
-        def told(moved: Mapping[str, int] | None) -> None:
-            done: Sequence[Done | None]
-            try:
-                done = concluded.conclude(moved)
-            except Exception:
-                _log.exception("a group failed unexpectedly, and its requests are done one by one")
-                done = [None] * len(admitted)
-            tell(done)
-
-        try:
-            rows.carry(self.courier, begun.advances, told)
-        except InvalidArgument:
-            return False
-        return True
+    def perform(self, call: ServiceCall[Reply], caller: Caller) -> Reply:
+        """For any thread."""
+        call.check(self, caller)
+        return call.perform(self, caller)
 
     def count(self, reply: Any) -> None:
         """What was ratified, and what came too late."""
@@ -147,21 +158,22 @@ class Service:
         ]
         return TableList(tables=tuple(found[:limit]), more=len(found) > limit)
 
-    def readiness(self) -> dict[str, Any]:
-        """Raises where the ledger does not answer."""
+    def _look(self) -> dict[str, Any]:
+        """Raises where the ledger takes no commit: only one that it takes shows that it does."""
+        self.ledger.write(lambda tx: tx.put(facts, name=_READY, value=now_ms()))
         waiting = status.backlog(self.ledger, now=now_ms())
         publishes = self._recovery.is_alive() or any(
             thread.name == _PUBLISHER and thread.is_alive() for thread in threading.enumerate()
         )
         return {
             "ready": publishes and not self._is_stopping,
-            "ledger": "answers",
+            "ledger": "takes commits",
             "publisher": "runs" if publishes else "has stopped",
             "unbackfilled": waiting.unbackfilled,
             "lag_seconds": waiting.lag_ms / 1000,
         }
 
-    def metrics_text(self) -> str:
+    def metrics_text(self) -> bytes:
         waiting = status.backlog(self.ledger, now=now_ms())
         return self.metrics.text(
             {
@@ -173,7 +185,7 @@ class Service:
         )
 
     def _recover(self) -> None:
-        if self.metrics.row == 0:
+        if self.metrics.is_first:
             # One worker is enough. Commits need not wait for it.
             try:
                 self.owner.tell_of_idle_policies()
@@ -185,7 +197,3 @@ class Service:
                     _log.warning("%s could not be taken up: %s", table, reason)
         if not self._is_stopping:
             self._publisher.start()
-
-
-def _done(answers: Sequence[BatchAnswer | None]) -> list[Done | None]:
-    return [None if answer is None else (msgspec.json.encode(answer), answer) for answer in answers]

@@ -10,10 +10,14 @@ from msgspec import Struct
 from lakeseal.errors import InvalidArgument
 from lakeseal.ledger import parse
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, MOST_UNBACKFILLED
+from lakeseal.service.proxies import TrustedProxies
 
 DEFAULT_LISTEN = "127.0.0.1:8700"
 MAX_BODY = 4 * 2**20
+MAX_UPLOAD = 256 * 2**20
 RATE = 500.0
+MAX_CONNECTIONS = 10_000
+MAX_CONNECTIONS_PER_ADDRESS = 512
 
 
 class ServiceSettings(Struct, frozen=True, kw_only=True):
@@ -30,20 +34,28 @@ class ServiceSettings(Struct, frozen=True, kw_only=True):
     policies: tuple[dict[str, Any], ...] = ()
     storage_options: dict[str, str] = {}
     max_body: int = MAX_BODY
+    max_upload: int = MAX_UPLOAD
+    """Bytes that larger requests may have, one or several at a time, in each worker: what pipelines record."""
     rate: float = RATE
     """Requests a second for each token, in each worker; 0 is no limit."""
+    max_connections: int = MAX_CONNECTIONS
+    """Open at a time, in each worker; fewer where the process may open fewer files."""
+    max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks whose `X-Forwarded-For` is believed."""
     most_unbackfilled: int = MOST_UNBACKFILLED
     publish_every_s: float = 1.0
     tls_certificate: str | None = None
     tls_key: str | None = None
     log_level: str = "info"
-    metrics_file: str | None = None
-    """Shared by the workers."""
 
     def __post_init__(self) -> None:
         where = parse(self.ledger)
-        if self.workers < 1 or self.max_body < 1 or self.rate < 0 or self.most_unbackfilled < 1:
+        if self.workers < 1 or self.max_body < 1 or self.max_upload < 1 or self.rate < 0 or self.most_unbackfilled < 1:
             raise InvalidArgument("Workers and limits are at least 1, and a rate is not negative")
+        if self.max_connections < 1 or self.max_connections_per_address < 1:
+            raise InvalidArgument("At least one connection is needed")
+        TrustedProxies(self.trusted_proxies)
         if self.workers > 1 and where.kind == "memory":
             raise InvalidArgument("A ledger in memory belongs to one worker", hint="Use a file or PostgreSQL")
         if self.insecure and not is_loopback(self.host):
@@ -53,11 +65,6 @@ class ServiceSettings(Struct, frozen=True, kw_only=True):
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidArgument("TLS needs a certificate and its key")
-
-    @property
-    def rows(self) -> int:
-        """The most workers there are at a time: old and new ones while they are replaced."""
-        return 2 * self.workers + 1
 
     def __repr__(self) -> str:
         return f"ServiceSettings(ledger={parse(self.ledger).public!r}, host={self.host!r}, port={self.port})"
@@ -69,8 +76,8 @@ def parse_listen(text: str) -> tuple[str, int]:
     bare = host.removeprefix("[").removesuffix("]")
     if not colon or not bare or (":" in bare) != host.startswith("[") or not port.isascii() or not port.isdecimal():
         raise InvalidArgument(f"{text!r} is no address to listen on", hint="Write host:port, such as 127.0.0.1:8700")
-    if int(port) > 65535:
-        raise InvalidArgument(f"{port} is no port")
+    if len(port) > 5 or int(port) > 65535:
+        raise InvalidArgument(f"{port[:20]} is no port")
     return bare, int(port)
 
 

@@ -10,6 +10,8 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -23,10 +25,12 @@ from lakeseal.service.access import Grant
 
 TEXT = re.compile(r"lks_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+# Databases bound how many values a statement may name.
+_AT_ONCE = 500
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
-class Token(Struct, frozen=True, kw_only=True):
+class AccessToken(Struct, frozen=True, kw_only=True):
     """What the ledger knows of a token. Its `hash` is no secret worth showing either, so `repr` leaves it out."""
 
     token_id: str
@@ -38,7 +42,7 @@ class Token(Struct, frozen=True, kw_only=True):
     hash: str = ""
 
     @classmethod
-    def from_row(cls, row: Row) -> Token:
+    def from_row(cls, row: Row) -> AccessToken:
         try:
             grants = typed_json.convert(row.roles, tuple[Grant, ...])
         except msgspec.ValidationError as error:
@@ -57,12 +61,12 @@ class Token(Struct, frozen=True, kw_only=True):
         return self.revoked is None and (self.expires is None or now < self.expires)
 
     def __repr__(self) -> str:
-        return f"Token({self.token_id!r}, name={self.name!r})"
+        return f"AccessToken({self.token_id!r}, name={self.name!r})"
 
 
 def create(
     ledger: Ledger, name: str, grants: tuple[Grant, ...], *, now: int, expires: int | None = None
-) -> tuple[str, Token]:
+) -> tuple[str, AccessToken]:
     """The text, which nobody can show again, and what is kept of it."""
     if _NAME.fullmatch(name) is None:
         raise InvalidArgument("A token's name has 1 to 100 printable characters")
@@ -72,7 +76,7 @@ def create(
         raise InvalidArgument("The token would have expired already")
     token_id = secrets.token_hex(6)
     text = f"lks_{token_id}_{secrets.token_urlsafe(32)}"
-    token = Token(token_id=token_id, name=name, grants=grants, created=now, expires=expires, hash=_hash(text))
+    token = AccessToken(token_id=token_id, name=name, grants=grants, created=now, expires=expires, hash=_hash(text))
 
     def do(tx: Tx) -> None:
         tx.insert(
@@ -90,39 +94,57 @@ def create(
     return text, token
 
 
-def listed(ledger: Ledger) -> list[Token]:
+def listed(ledger: Ledger) -> list[AccessToken]:
     """All of them, the oldest first."""
     query = sa.select(tokens).order_by(tokens.c.created, tokens.c.token_id)
-    return ledger.read(lambda tx: [Token.from_row(row) for row in tx.rows(query)])
+    return ledger.read(lambda tx: [AccessToken.from_row(row) for row in tx.rows(query)])
 
 
-def revoke(ledger: Ledger, token_id: str, *, now: int) -> Token:
+def revoke(ledger: Ledger, token_id: str, *, now: int) -> AccessToken:
     """Revoked twice, it keeps the first time."""
 
-    def do(tx: Tx) -> Token:
+    def do(tx: Tx) -> AccessToken:
         row = tx.get(tokens, token_id=token_id)
         if row is None:
             raise NotFound(f"There is no token {token_id!r}", hint="lakeseal owner token list shows their ids")
         if row.revoked is None:
             tx.update(tokens, {"token_id": token_id}, {"revoked": now})
         return (
-            Token.from_row(row)
+            AccessToken.from_row(row)
             if row.revoked is not None
-            else msgspec.structs.replace(Token.from_row(row), revoked=now)
+            else msgspec.structs.replace(AccessToken.from_row(row), revoked=now)
         )
 
     return ledger.write(do, idempotent=True)
 
 
-def find(ledger: Ledger, text: str) -> Token | None:
+def find(ledger: Ledger, text: str) -> AccessToken | None:
     """The token of this text, revoked and expired ones too."""
-    named = TEXT.fullmatch(text)
-    if named is None:
-        return None
-    row = ledger.read(lambda tx: tx.get(tokens, token_id=named[1]))
-    # Compared in any case, so that the time taken does not tell which ids there are.
-    same = hmac.compare_digest(_NOBODY if row is None else row.hash, _hash(text))
-    return Token.from_row(row) if row is not None and same else None
+    return find_all(ledger, (text,)).get(text)
+
+
+def find_all(ledger: Ledger, texts: Sequence[str]) -> dict[str, AccessToken]:
+    """Those of these texts that are tokens, revoked and expired ones too."""
+    ids = {text: named[1] for text in texts if (named := TEXT.fullmatch(text)) is not None}
+    asked = sorted(set(ids.values()))
+
+    def do(tx: Tx) -> dict[str, Row]:
+        parts = (asked[start : start + _AT_ONCE] for start in range(0, len(asked), _AT_ONCE))
+        return {row.token_id: row for ids in parts for row in tx.rows(_named(ids), lock=False)}
+
+    rows = ledger.read(do) if asked else {}
+    found = {}
+    for text, token_id in ids.items():
+        row = rows.get(token_id)
+        # Compared in any case, so that the time taken does not tell which ids there are.
+        same = hmac.compare_digest(_NOBODY if row is None else row.hash, _hash(text))
+        if row is not None and same:
+            found[text] = AccessToken.from_row(row)
+    return found
+
+
+def _named(ids: Sequence[str]) -> sa.Select[Any]:
+    return sa.select(tokens).where(tokens.c.token_id.in_(ids))
 
 
 def _hash(text: str) -> str:

@@ -28,12 +28,19 @@ from lakeseal.service.settings import is_loopback
 _KEPT = 64
 _KEPT_S = 20.0
 _CHUNK = 65_536
+_ASKED_FIRST = 2**20
+"""Whether a longer body is wanted is asked before it is sent: whoever is refused would not hear why while sending."""
+_WAITS_S = 3.0
+"""So long for an answer to that; not everybody gives one."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class HttpAnswer(Struct, frozen=True, kw_only=True):
     status: int
     content: bytes
     retry_after: str = ""
+
+
+_GO_ON = HttpAnswer(status=100, content=b"")
 
 
 class NotConnected(Exception):
@@ -45,7 +52,7 @@ class NoAnswer(Exception):
 
 
 class Transport(Protocol):
-    def ask(self, method: str, target: str, body: bytes | None) -> Answer:
+    def ask(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
         """`target` is what follows the service's address."""
 
     def close(self) -> None: ...
@@ -74,13 +81,21 @@ class Direct:
         self._connect_s, self._read_s = timeout.connect, timeout.read
         self._idle: list[tuple[float, _Connection]] = []
 
-    def ask(self, method: str, target: str, body: bytes | None) -> Answer:
+    def ask(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
         connection = self._kept() or self._connect()
         start = f"{method} {self._path}{target} HTTP/1.1\r\n".encode()
         sent = b"" if body is None else b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
         try:
-            connection.socket.sendall(b"".join((start, self._head, sent, b"\r\n", body or b"")))
-            answer, is_kept = connection.read()
+            if body is None or len(body) <= _ASKED_FIRST:
+                connection.socket.sendall(b"".join((start, self._head, sent, b"\r\n", body or b"")))
+                answer, is_kept = connection.read()
+            else:
+                connection.socket.sendall(b"".join((start, self._head, sent, b"Expect: 100-continue\r\n\r\n")))
+                answer, is_kept = connection.read() if connection.has_answer(_WAITS_S) else (_GO_ON, True)
+                if answer.status == _GO_ON.status:
+                    connection.socket.sendall(body)
+                while answer.status == _GO_ON.status:
+                    answer, is_kept = connection.read()
         except (OSError, EOFError, httptools.HttpParserError) as error:
             connection.close()
             raise NoAnswer(_said(error)) from error
@@ -135,7 +150,10 @@ class _Connection:
         """Whether nothing has come since the last answer: an end, or something that nobody asked for."""
         return not self._poll.poll(0)
 
-    def read(self) -> tuple[Answer, bool]:
+    def has_answer(self, within_s: float) -> bool:
+        return bool(self._poll.poll(within_s * 1000))
+
+    def read(self) -> tuple[HttpAnswer, bool]:
         """The answer, and whether another request may follow on this connection."""
         parser = self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
@@ -149,7 +167,9 @@ class _Connection:
                     break
                 raise EOFError("the connection ended before the answer")
             parser.feed_data(data)
-        answer = Answer(status=parser.get_status_code(), content=b"".join(self._body), retry_after=self._retry_after)
+        answer = HttpAnswer(
+            status=parser.get_status_code(), content=b"".join(self._body), retry_after=self._retry_after
+        )
         return answer, self._is_kept
 
     def close(self) -> None:
@@ -184,7 +204,7 @@ class ViaProxy:
         self._url = url
         self._client = httpx.Client(headers=dict(headers), timeout=timeout, limits=limits, follow_redirects=False)
 
-    def ask(self, method: str, target: str, body: bytes | None) -> Answer:
+    def ask(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
         more: dict[str, Any] = {} if body is None else {"headers": {"Content-Type": "application/json"}}
         try:
             answer = self._client.request(method, self._url + target, content=body, **more)
@@ -192,7 +212,7 @@ class ViaProxy:
             raise NotConnected(_said(error)) from error
         except httpx.HTTPError as error:
             raise NoAnswer(_said(error)) from error
-        return Answer(
+        return HttpAnswer(
             status=answer.status_code, content=answer.content, retry_after=answer.headers.get("Retry-After", "")
         )
 

@@ -1,68 +1,18 @@
-"""What travels between a service and its clients, beside the owner's own messages: requests, replies, names.
+"""What travels between a service and its clients beside the calls: what can be looked at, and errors.
 
-Each call of `OwnerEndpoint` is `POST /v1/<its name with dashes>` with one JSON object, answered by one JSON value with
-status 200. Everything else is an `ErrorReply`, whose `kind` says what happened; the status is for people and proxies.
+A call (see `call`) is `POST /v1/<its name with dashes>` with one JSON object, answered by one JSON value with status
+200. Everything else is an `ErrorReply`, whose `kind` says what happened; the status is for people and proxies.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct
-
-from lakeseal.owner.messages import CommitRequest
-
-MAX_INT = 2**63 - 1
-
-Table = Annotated[str, Meta(min_length=1, max_length=4096, description="The URI of the table, in its normal form")]
-Version = Annotated[int, Meta(ge=0, le=MAX_INT)]
-ChangeId = Annotated[str, Meta(min_length=1, max_length=255)]
+from msgspec import Struct
 
 REQUEST_ID = "X-Request-Id"
 OWNER = "/v1/owner"
 TABLES = "/v1/tables"
-
-
-def path_of(call: str) -> str:
-    return "/v1/" + call.replace("_", "-")
-
-
-class GetCommits(Struct, frozen=True, kw_only=True):
-    table: Table
-    start_version: Version = 0
-
-
-class GetCommitsOf(Struct, frozen=True, kw_only=True):
-    tables: Annotated[tuple[Table, ...], Meta(max_length=1000)]
-
-
-class Backfill(Struct, frozen=True, kw_only=True):
-    table: Table
-    version: Version | None = None
-
-
-class BeginTakeover(Struct, frozen=True, kw_only=True):
-    table: Table
-    takeover_id: ChangeId
-    version: Version
-    commit: CommitRequest | None = None
-    """The one that creates the table, where version is 0."""
-
-
-class TakeoverStep(Struct, frozen=True, kw_only=True):
-    """To confirm or to withdraw it."""
-
-    table: Table
-    takeover_id: ChangeId
-
-
-class BeginRelease(Struct, frozen=True, kw_only=True):
-    table: Table
-    release_id: ChangeId
-
-
-class OneTable(Struct, frozen=True, kw_only=True):
-    table: Table
 
 
 class OwnerInfo(Struct, frozen=True, kw_only=True):

@@ -42,9 +42,11 @@ class BatchRead:
             )
 
     def task(self) -> ScanTask | ChangeTask:
-        kind = ChangeTask if self.options.read_change_feed else ScanTask
         # Spark fills up the values of char(n) itself, as its session says.
-        return kind(store=self.options.store, spec=msgspec.structs.replace(read_spec(self.snapshot), pads_chars=False))
+        spec = msgspec.structs.replace(read_spec(self.snapshot), pads_chars=False)
+        if self.options.read_change_feed:
+            return ChangeTask(store=self.options.store, spec=spec)
+        return ScanTask(store=self.options.store, spec=spec, version=self.snapshot.version)
 
 
 def open_table(options: ReadOptions) -> Router:

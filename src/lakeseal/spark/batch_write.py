@@ -13,12 +13,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from lakeseal.jobs.task_report import read_report, report_task
 from lakeseal.spark.failures import noted
-from lakeseal.spark.planned_write import PlannedWrite, in_session
+from lakeseal.spark.planned_write import PlannedSinkWrite, in_session
 from lakeseal.spark.schema import data_schema
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.tasks import task_context
-from lakeseal.write.task_report import read_report, report_task
 
 
 class Reported(WriterCommitMessage):
@@ -31,7 +31,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._data = data_schema(schema)
         self._command = options.command(overwrite=overwrite)
-        self._plan = PlannedWrite(options, self._data).plan(self._command)
+        self._plan = PlannedSinkWrite(options, self._data).decide(self._command)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         spec = self._plan.spec
@@ -46,7 +46,7 @@ class BatchWriter(DataSourceArrowWriter):
             return
         with noted():
             reports = [read_report(message.report) for message in messages if isinstance(message, Reported)]
-            PlannedWrite(self._options, self._data).commit(self._command, self._plan, reports)
+            PlannedSinkWrite(self._options, self._data).commit(self._command, self._plan, reports)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: the outcome of a failed commit may be unknown, so no file is surely free to go."""

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from lakeseal.errors import InvalidArgument, LakesealError, UnsupportedFeature
-from lakeseal.formats.tree_scan import TreeScan
+from lakeseal.files.tree_scan import TreeScan
 from lakeseal.spark.batch_read import BatchRead, BatchReader, declared
 from lakeseal.spark.batch_write import BatchWriter
 from lakeseal.spark.failures import noted

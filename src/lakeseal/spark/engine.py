@@ -1,37 +1,55 @@
-"""`SparkEngine`: tasks of commands that change rows, on Spark's executors, and Spark as the judge of their expressions.
+"""`SparkEngine`: tasks of commands on Spark's executors, and Spark as the judge of their expressions.
 
-Where `expr` judges as the session does, tasks read and write files in Arrow, and rows never enter the JVM. Elsewhere
-(another zone, ANSI mode off, a subquery, a function that only Spark has, …) Spark is given the rows with their places
-and the condition as it was written, and tells which rows it chose. What tasks are told and what they answer is JSON.
+One partition of a DataFrame is one task of a write job. Rows reach it as Arrow batches, and what comes back is one
+report per task: Spark hands on the rows of one attempt only, so whatever other attempts wrote was never reported and
+never counts. A `Rewrite` runs the same way with one split per task; its rows are read in the task and never enter the
+JVM. What tasks are told and what they answer is JSON.
+
+Where `expr` judges as the session does, a search reads files in Arrow, too. Elsewhere (another zone, ANSI mode off, a
+subquery, a function that only Spark has, …) Spark is given the rows with their places and the condition as it was
+written, and tells which rows it chose.
+
+Spark's web pages show a job as a write to the table: in its description (over Spark Connect the server writes its own
+there), as its tag, and as the name of the operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
+from types import FunctionType
+from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeseal import typed_json
+from lakeseal.errors import InvalidArgument
+from lakeseal.files.expressions import IN_TASK
+from lakeseal.jobs.engine import InPlan, WriteInput
+from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
+from lakeseal.jobs.job import WriteJobSpec
+from lakeseal.jobs.progress import SILENT, Progress
+from lakeseal.jobs.rewrite import Rewrite
+from lakeseal.jobs.search import Found, Search
+from lakeseal.jobs.task_report import read_report
 from lakeseal.log.data import DataFile, ReadSpec
-from lakeseal.protocol.deletion_vectors import Positions, decode, encode
+from lakeseal.protocol.deletion_vectors import Positions, decode
 from lakeseal.protocol.schema import DataType, StructType
-from lakeseal.spark.failures import analysed, noted, recovered
+from lakeseal.spark.arrow_batches import cut_by_rows
+from lakeseal.spark.failures import analysed, recovered
+from lakeseal.spark.in_plan import SessionExpressions, planned
 from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
 from lakeseal.spark.predicates import Settings, columns_of, judged, same_value, understood
-from lakeseal.spark.runner import SparkRunner
+from lakeseal.spark.rewrite_plan import rewritten
+from lakeseal.spark.schema import data_schema
 from lakeseal.spark.store_assignment import stores_alike
-from lakeseal.spark.tasks import split_from_json, split_to_json
-from lakeseal.write.progress import Progress
-from lakeseal.write.runner import WriteRunner
-from lakeseal.write.search import Found, Search
+from lakeseal.spark.tasks import FOUND, PLACES, REPORT, RewriteTask, SearchTask, WriteTask, places, split_to_json
 
-_FOUND = "found string"
-_PLACES = "file int, rows binary, count long"
+ArrowTask = WriteTask | RewriteTask
 
 
 class SparkEngine:
@@ -40,21 +58,34 @@ class SparkEngine:
         self.spark = spark
 
     @cached_property
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
         """As they are when a command begins."""
         return Settings.of(self.spark)
 
-    def runner(self, progress: Progress) -> WriteRunner:
-        return SparkRunner(self.spark, self._settings)
+    def open(self, data: Any, progress: Progress = SILENT) -> WriteInput:
+        """`progress` stays where it is: Spark shows its own."""
+        match data:
+            case _FrameInput() | _RewriteInput():
+                return data
+            case DataFrame():
+                return _FrameInput(self.spark, data, self.settings)
+            case Rewrite(in_plan=True):
+                return _FrameInput(self.spark, rewritten(self.spark, data, self.settings), self.settings)
+            case Rewrite():
+                return _RewriteInput(self.spark, data)
+            case _:
+                raise InvalidArgument(
+                    f"Spark cannot write a {type(data).__name__}", hint="Give a Spark DataFrame, or write without Spark"
+                )
 
     def judged(self, where: str, schema: StructType) -> str | None:
-        return judged(where, schema, self._settings)
+        return judged(where, schema, self.settings)
 
     def understood(self, where: str, schema: StructType) -> str | None:
-        return understood(where, schema, self._settings)
+        return understood(where, schema, self.settings)
 
     def evaluates(self, text: str, schema: StructType, target: DataType | None = None) -> bool:
-        return stores_alike(target, self._settings) and same_value(text, schema, self._settings)
+        return stores_alike(target, self.settings) and same_value(text, schema, self.settings)
 
     def search(self, search: Search, progress: Progress) -> list[Found]:
         if search.in_plan:
@@ -63,12 +94,12 @@ class SparkEngine:
         frame = self.spark.createDataFrame(rows, "split int, files string").repartitionById(len(rows), "split")
         task = SearchTask(f"search in {sum(map(len, search.splits))} files of {search.store.uri}", search)
         with recovered():
-            answers = frame.mapInArrow(task, _FOUND).collect()
+            answers = frame.mapInArrow(task, FOUND).collect()
         return [found for row in answers for found in typed_json.decode(row.found, list[Found])]
 
     def _search_in_plan(self, search: Search) -> list[Found]:
         files = [file for split in search.splits for file in split]
-        columns = columns_of(search.where, search.table, self._settings)
+        columns = columns_of(search.where, search.table, self.settings)
         spec = ReadSpec(
             schema=search.table,
             partition_columns=search.partition_columns,
@@ -80,7 +111,7 @@ class SparkEngine:
         with recovered(), analysed("judge this condition"):
             rows = placed_rows(self.spark, search.store, spec, list(enumerate(files)))
             chosen = rows.where(search.where).select(FILE, ROW)
-            answers = chosen.mapInArrow(_places, _PLACES).collect()
+            answers = chosen.mapInArrow(places, PLACES).collect()
         found: dict[int, Positions] = {}
         for row in answers:
             here = decode(bytes(row["rows"]), row["count"])
@@ -100,34 +131,74 @@ class SparkEngine:
         return known
 
 
-class SearchTask:
-    """Looks through the files that it is told, which must be those of one split."""
+class _FrameInput:
+    def __init__(self, spark: SparkSession, frame: DataFrame, settings: Settings) -> None:
+        if frame.isStreaming:
+            raise InvalidArgument(
+                "A stream cannot be written at once",
+                hint='Use df.writeStream.format("lakeseal"), or write inside foreachBatch',
+            )
+        self._spark = spark
+        self._frame = frame
+        self._settings = settings
+        self.schema: StructType = data_schema(frame.schema)
+        self.expressions = SessionExpressions(settings)
 
-    def __init__(self, name: str, search: Search) -> None:
-        self.__name__ = name
-        self._search = msgspec.json.encode(msgspec.structs.replace(search, splits=(), rows={})).decode()
+    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
+        name = f"write to {spec.store.uri}"
+        frame = planned(self._frame, self.schema, spec, in_plan, self._settings)
+        # Spark looks columns up by these names, without quoting them.
+        names = frame.columns if any("." in column or "`" in column for column in frame.columns) else None
+        if names is not None:
+            frame = frame.toDF(*(f"c{number}" for number in range(len(names))))
+        task = WriteTask(name, spec, [refused.check for refused in in_plan.checks], names)
+        with cut_by_rows(self._spark, self.schema):
+            return _run(self._spark, frame, task, name)
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        search = typed_json.decode(self._search, Search)
-        files = [file for batch in batches for text in batch["files"].to_pylist() for file in split_from_json(text)]
-        with noted():
-            found = msgspec.structs.replace(search, splits=(tuple(files),)).run(0)
-        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(found).decode()]})
+
+class _RewriteInput:
+    """Its expressions were judged before."""
+
+    expressions = IN_TASK
+
+    def __init__(self, spark: SparkSession, rewrite: Rewrite) -> None:
+        self._spark = spark
+        self._rewrite = rewrite
+        self.schema = rewrite.schema
+
+    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
+        in_plan.refuse()
+        splits = self._rewrite.splits
+        if not splits:
+            return []
+        name = f"rewrite of {sum(map(len, splits))} files of {spec.store.uri}"
+        rows = [(number, split_to_json(split)) for number, split in enumerate(splits)]
+        frame = self._spark.createDataFrame(rows, "split int, files string").repartitionById(len(rows), "split")
+        return _run(self._spark, frame, RewriteTask(name, spec, self._rewrite), name)
 
 
-def _places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places of rows, put together: for each file of the partition the positions in it."""
-    parts: dict[int, list[Positions]] = {}
-    for batch in batches:
-        files, rows = batch.column(0).to_numpy(), batch.column(1).to_numpy()
-        for file in np.unique(files):
-            parts.setdefault(int(file), []).append(rows[files == file].astype(np.uint64))
-    whole = {file: np.unique(np.concatenate(positions)) for file, positions in parts.items()}
-    yield pa.RecordBatch.from_arrays(
-        [
-            pa.array(list(whole), pa.int32()),
-            pa.array([encode(positions) for positions in whole.values()], pa.binary()),
-            pa.array([len(positions) for positions in whole.values()], pa.int64()),
-        ],
-        names=["file", "rows", "count"],
-    )
+def _run(spark: SparkSession, frame: DataFrame, task: ArrowTask, name: str) -> list[TaskCommitMessage]:
+    def collect() -> list[Any]:
+        return frame.mapInArrow(task, REPORT).collect()
+
+    with _tagged(spark, f"Lakeseal, {name}"), recovered():
+        reports = _called_from(f"Lakeseal, {name}", collect)()
+    return [read_report(row.report) for row in reports]
+
+
+@contextmanager
+def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+    tag = tag.replace(",", " ")
+    spark.addTag(tag)
+    try:
+        yield
+    finally:
+        spark.removeTag(tag)
+
+
+def _called_from(place: str, function: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    # Spark calls a job after the file of the Python frame that started it, and has no other way to name one that
+    # works without a SparkContext.
+    assert isinstance(function, FunctionType)
+    code = function.__code__.replace(co_filename=place)
+    return FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)

@@ -26,7 +26,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
 from lakeseal.errors import DataFileMissing, EvaluationError, InvalidExpression, LakesealError, MissingOnExecutors
-from lakeseal.write.task_report import error_from_json
+from lakeseal.jobs.task_report import error_from_json
 
 _MARK = "lakeseal-error: "
 _LACKING = re.compile(r"ModuleNotFoundError: No module named '(lakeseal|pyarrow|numpy|msgspec|obstore|pyroaring)\b")

@@ -17,18 +17,18 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 
 from lakeseal.errors import UnsupportedExpression
 from lakeseal.expr.render import quote_name
+from lakeseal.files.constraints import generation_expression
+from lakeseal.files.file_schema import CHANGE_TYPE
+from lakeseal.files.normalize import CURRENT_DEFAULT
+from lakeseal.files.store_assignment import Path
+from lakeseal.jobs.engine import InPlan
+from lakeseal.jobs.job import WriteJobSpec
 from lakeseal.protocol.schema import BINARY, STRING, DataType, StructField, StructType, dotted
 from lakeseal.spark import store_assignment
 from lakeseal.spark.failures import analysed
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema, spark_type
 from lakeseal.spark.tasks import VIOLATED
-from lakeseal.write.constraints import generation_expression
-from lakeseal.write.file_schema import CHANGE_TYPE
-from lakeseal.write.job import WriteJobSpec
-from lakeseal.write.normalize import CURRENT_DEFAULT
-from lakeseal.write.runner import InPlan
-from lakeseal.write.store_assignment import Path
 
 
 def planned(

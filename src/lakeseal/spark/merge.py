@@ -1,4 +1,4 @@
-"""MERGE in Spark: the same meaning as `write/merge_command`, for sources that do not fit in one process.
+"""MERGE in Spark: the same meaning as `commands/merge/command`, for sources that do not fit in one process.
 
 Spark joins; tasks read and write files as Arrow. First the columns of conditions of the files that may match are joined
 with the source, which gives the place of every row that changes. Then only files with such rows are read whole. The
@@ -12,43 +12,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from lakeseal.commit.transaction import CommitResult, OptimisticTransaction, now_ms
-from lakeseal.errors import AmbiguousMerge, InvalidInput, located
+from lakeseal.clock import now_ms
+from lakeseal.commands.command import EVERY_TIME, CommandContext, FilesToWrite, PlannedChange, Written
+from lakeseal.commands.file_changes import live_rows, removal, with_vector
+from lakeseal.commands.merge.clauses import MergeCommand
+from lakeseal.commands.merge.evolution import evolved
+from lakeseal.commands.merge.metrics import merge_metrics, merge_operation
+from lakeseal.commands.merge.names import SOURCE, TARGET, own_names, sides
+from lakeseal.commands.touched_files import changeable
+from lakeseal.commands.transactional_write import WriteOptions
+from lakeseal.commit.proposal import Operation
+from lakeseal.errors import AmbiguousMerge, InvalidInput
 from lakeseal.expr import syntax as sql
 from lakeseal.expr.expression import Expression, literal
 from lakeseal.expr.render import quote_name
+from lakeseal.files.file_schema import CHANGE_TYPE
+from lakeseal.jobs.search import write_vectors
 from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import Action, AddFile
 from lakeseal.protocol.schema import BYTE, DATE, INTEGER, LONG, SHORT, STRING, StructField, StructType
+from lakeseal.spark.engine import SparkEngine
 from lakeseal.spark.failures import analysed, recovered
-from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.merge_columns import MergeColumns
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
-from lakeseal.spark.predicates import Settings, understood
+from lakeseal.spark.predicates import understood
 from lakeseal.spark.read_task import opener
-from lakeseal.spark.runner import SparkRunner
 from lakeseal.spark.schema import data_schema, spark_type
-from lakeseal.storage import StoreSpec
-from lakeseal.write.change_metrics import Stopwatch
-from lakeseal.write.file_changes import live_rows, removal, with_vector
-from lakeseal.write.file_schema import CHANGE_TYPE
-from lakeseal.write.merge_clauses import MergeCommand
-from lakeseal.write.merge_evolution import evolved
-from lakeseal.write.merge_metrics import merge_metrics, merge_operation
-from lakeseal.write.merge_names import SOURCE, TARGET, own_names, sides
-from lakeseal.write.progress import Progress, progress
-from lakeseal.write.search import write_vectors
-from lakeseal.write.touched_files import changeable
-from lakeseal.write.transactional_write import TransactionalWrite, WriteOptions
-from lakeseal.write.write_command import NothingToDo
 
 _SOURCE_ROW = "__lakeseal_source"
 _CLAUSE = "__lakeseal_clause"
@@ -57,12 +54,19 @@ _BROADCAST_ROWS = 500_000
 _RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
 
 
-def run(
-    command: MergeCommand, txn: OptimisticTransaction, source: DataFrame, *, store: StoreSpec
-) -> CommitResult | NothingToDo:
-    use_this_python(source.sparkSession)
-    with located(table=txn.table), recovered(), analysed("do this merge"), progress("merge") as bar:
-        return _SparkMerge(command, txn, source, store).run(bar)
+class SparkMerge(Struct, frozen=True, kw_only=True):
+    """The command: a merge with a DataFrame, for the engine of its session."""
+
+    shown: ClassVar[str | None] = "merge"
+    times: ClassVar[tuple[str, ...]] = EVERY_TIME
+
+    asked: MergeCommand
+    source: DataFrame
+
+    def decide(self, context: CommandContext) -> PlannedChange:
+        context.until_end.enter_context(recovered())
+        context.until_end.enter_context(analysed("do this merge"))
+        return _SparkMerge(self.asked, context, self.source).change()
 
 
 class _Touched(Struct, frozen=True, kw_only=True):
@@ -73,61 +77,44 @@ class _Touched(Struct, frozen=True, kw_only=True):
 
 
 class _SparkMerge:
-    def __init__(
-        self,
-        command: MergeCommand,
-        txn: OptimisticTransaction,
-        source: DataFrame,
-        store: StoreSpec,
-    ) -> None:
+    def __init__(self, command: MergeCommand, context: CommandContext, source: DataFrame) -> None:
         self._command = command
-        self._txn = txn
-        self._store = store
-        self._spark = source.sparkSession
-        self._settings = Settings.of(self._spark)
-        self._snapshot = changeable(txn)
+        self._txn = context.txn
+        self._store = context.store
+        self._progress = context.progress
+        self._until_end = context.until_end
+        assert isinstance(context.engine, SparkEngine), "a DataFrame is its session's"
+        self._spark = context.engine.spark
+        self._settings = context.engine.settings
+        self._snapshot = changeable(context.txn)
         schema = data_schema(source.schema)
-        self._table = evolved(command, txn, schema)
+        self._table = evolved(command, context.txn, schema)
         self._columns = MergeColumns(command, self._table, schema, self._settings)
         self._on = self._understood()
-        numbered = source.withColumn(_SOURCE_ROW, F.monotonically_increasing_id()).persist()
+        numbered = self._keep(source.withColumn(_SOURCE_ROW, F.monotonically_increasing_id()))
         self._source = numbered.alias(self._columns.source_alias)
         properties = self._snapshot.properties
         self._by_vectors = properties.deletion_vectors
         self._feed = properties.change_data_feed
         self._updates = [n for n, clause in enumerate(command.clauses) if clause.action == "update"]
-        self._kept: list[DataFrame] = [numbered]
         self._sources = 0
 
-    def run(self, bar: Progress) -> CommitResult | NothingToDo:
-        watch = Stopwatch()
-        try:
-            self._sources = self._source.count()
-            self._columns.check(self._rows([], None), self._source)
-            candidates = self._txn.filter_files(None if self._on is None else self._predicate(self._on))
-            numbered = list(enumerate(data_files(candidates)))
-            bar.stage(f"searching in {len(numbered)} files")
-            pairs, actions = self._matched(numbered)
-            touched, counts = self._touched(actions, candidates, numbered)
-            scan_time = watch.lap()
-            bar.stage(f"rewriting {len(touched)} files")
-            changed = self._write(pairs, actions, touched, counts)
-            old = self._old_files(actions, touched)
-            files: list[Action] = [*changed, *old]
-            copied = None if self._by_vectors else self._copied(touched)
-            counts["copied"] = copied or 0
-            metrics = merge_metrics(files, counts, self._sources) | {
-                "scanTimeMs": scan_time,
-                "rewriteTimeMs": watch.lap(),
-                "executionTimeMs": watch.total,
-            }
-            if not files and self._txn.metadata == self._snapshot.metadata:
-                return NothingToDo(version=self._snapshot.version, reason="no row changes", metrics=metrics)
-            bar.stage("committing")
-            return self._txn.commit(files, merge_operation(self._command, metrics))
-        finally:
-            for frame in self._kept:
-                frame.unpersist()
+    def change(self) -> PlannedChange:
+        self._sources = self._source.count()
+        self._columns.check(self._rows([], None), self._source)
+        candidates = self._txn.filter_files(None if self._on is None else self._predicate(self._on))
+        numbered = list(enumerate(data_files(candidates)))
+        self._progress.stage(f"searching in {len(numbered)} files")
+        pairs, actions = self._matched(numbered)
+        touched, counts = self._touched(actions, candidates, numbered)
+        writes = self._writes(pairs, actions, touched, counts)
+
+        def finish(written: Written) -> tuple[list[Action], Operation]:
+            files = [*written, *self._old_files(actions, touched)]
+            counts["copied"] = 0 if self._by_vectors else self._copied(touched) or 0
+            return files, merge_operation(self._command, merge_metrics(files, counts, self._sources))
+
+        return PlannedChange(finish=finish, writes=writes, rewritten=len(touched), nothing="no row changes")
 
     def _understood(self) -> Expression | None:
         """The condition over flat names, where `expr` reads it as the session does."""
@@ -201,7 +188,7 @@ class _SparkMerge:
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()
-        self._kept.append(kept)
+        self._until_end.callback(kept.unpersist)
         return kept
 
     def _check_ambiguous(self, actions: DataFrame, target: DataFrame) -> None:
@@ -230,9 +217,9 @@ class _SparkMerge:
             _Touched(number=n, add=adds[files[n].path], file=files[n], acted=acted[n]) for n in sorted(acted)
         ], counts
 
-    def _write(
+    def _writes(
         self, pairs: DataFrame, actions: DataFrame, touched: list[_Touched], counts: Counter[str]
-    ) -> list[Action]:
+    ) -> tuple[FilesToWrite, ...]:
         updates = any(counts[clause.name] for clause in self._command.clauses if clause.action == "update")
         changes = self._feed and bool(touched) and (updates or not self._by_vectors)
         parts = []
@@ -244,10 +231,9 @@ class _SparkMerge:
             if counts["when_not_matched_insert"]:
                 parts.append(self._columns.with_changes(self._columns.inserted(inserted, quoted(_CLAUSE)), changes))
         if not parts:
-            return []
+            return ()
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        write = TransactionalWrite(self._txn, SparkRunner(self._spark, self._settings), store=self._store)
-        return [*write.write_files(frame, WriteOptions(changes=changes))]
+        return (FilesToWrite(data=frame, options=WriteOptions(changes=changes)),)
 
     def _inserted(self, pairs: DataFrame) -> DataFrame | None:
         if not self._command.of("not_matched"):

@@ -14,23 +14,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from lakeseal import expr
+from lakeseal.commands.merge.clauses import Clause, MergeCommand
+from lakeseal.commands.merge.evolution import own_path
+from lakeseal.commands.merge.names import TARGET, Names, columns_of
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, SchemaMismatch
 from lakeseal.expr.bound import Path
 from lakeseal.expr.expression import Expression
 from lakeseal.expr.render import quote_name
+from lakeseal.files.assignments import check_fields, default_or, lacks_fields, value_sql
+from lakeseal.files.constraints import generation_expression
+from lakeseal.files.file_schema import CHANGE_TYPE
+from lakeseal.files.normalize import sql_when_missing
+from lakeseal.files.store_assignment import check_omittable
 from lakeseal.protocol.schema import DataType, StructField, StructType, dotted
 from lakeseal.spark import store_assignment
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema, spark_type
 from lakeseal.spark.sql_qualifiers import qualified, renamed
-from lakeseal.write.assignments import check_fields, default_or, lacks_fields, value_sql
-from lakeseal.write.constraints import generation_expression
-from lakeseal.write.file_schema import CHANGE_TYPE
-from lakeseal.write.merge_clauses import Clause, MergeCommand
-from lakeseal.write.merge_evolution import own_path
-from lakeseal.write.merge_names import TARGET, Names, columns_of
-from lakeseal.write.normalize import sql_when_missing
-from lakeseal.write.store_assignment import check_omittable
 
 _OLD = "__lakeseal_old"
 
@@ -243,7 +243,7 @@ class MergeColumns:
             if given is not None and not (self._settings.case_sensitive and given.name != field.name):
                 sql = f"{quote_name(self.source_alias)}.{quote_name(given.name)}"
                 values[(field.name,)] = _Value(sql=sql, keeps=clause.action == "update")
-            elif not self._command.merge_schema and sql_when_missing(field) is None:
+            elif not self._command.merge_schema:
                 raise SchemaMismatch(
                     f'The source has no such column, and {clause.name}("*") sets all columns of the table',
                     column=field.name,

@@ -15,12 +15,12 @@ import pyspark.sql.types as spark
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
+from lakeseal.jobs.search import is_chosen
 from lakeseal.log.data import DataFile, DataReader, ReadSpec
 from lakeseal.spark.read_task import MAX_SPLIT_BYTES, opener, runs, split_goal
 from lakeseal.spark.rows import for_spark, rows_schema
 from lakeseal.spark.scan import run_in_tasks
 from lakeseal.storage import StoreSpec
-from lakeseal.write.search import is_chosen
 
 FILE = "__lakeseal_file"
 ROW = "__lakeseal_row"

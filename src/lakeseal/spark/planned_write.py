@@ -1,24 +1,43 @@
 """A write whose tasks Spark runs for us: decided in one process, carried out in others, committed in a third.
 
 For `format("lakeseal")` Spark asks for a writer, sends it to tasks, and calls its commit wherever it likes. So what was
-decided travels as a `Plan`: the version that it was decided by, the metadata that the commit sets, the tasks' job. The
-commit goes on from exactly there. It is a transaction that began when the plan was made, so whatever others committed
-in between is a conflict or is not, by the same rules as ever.
+decided travels as a `SinkPlan`: the version that it was decided by, the metadata that the commit sets, the tasks' job.
+The commit decides again by that version, finds its tasks done, and goes on. It is a transaction that began when the
+plan was made, so whatever others committed in between is a conflict or is not, by the same rules as ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal.commands.command import CommandContext, NothingToDo, run
+from lakeseal.commands.transactional_write import TransactionalWrite
+from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.owner import CommitOwner
 from lakeseal.commit.post_commit import flush
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
-from lakeseal.errors import ConcurrentTransactionException, InvalidArgument, LakesealError, UnsupportedExpression
+from lakeseal.errors import (
+    ConcurrentTransactionException,
+    InvalidArgument,
+    LakesealError,
+    UnsupportedExpression,
+    located,
+)
+from lakeseal.files.expressions import IN_TASK, Expressions
+from lakeseal.files.store_assignment import Path, check_assignable, check_parts
+from lakeseal.jobs.engine import InPlan, WriteInput
+from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
+from lakeseal.jobs.in_process import InProcessEngine
+from lakeseal.jobs.job import WriteJobSpec
+from lakeseal.jobs.progress import SILENT, Progress
+from lakeseal.jobs.rewrite import Rewrite
+from lakeseal.jobs.search import Found, Search
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.routing import Route
@@ -35,22 +54,11 @@ from lakeseal.protocol.schema import (
 )
 from lakeseal.spark.predicates import check_portable, depends_on_zone, has_timestamps, is_utc
 from lakeseal.spark.sink_options import SinkOptions
-from lakeseal.write import write_command
-from lakeseal.write.engine import InProcessEngine
-from lakeseal.write.expressions import IN_TASK, Expressions
-from lakeseal.write.file_commit_protocol import TaskCommitMessage
-from lakeseal.write.job import WriteJobSpec
-from lakeseal.write.progress import Progress
-from lakeseal.write.rewrite import Rewrite
-from lakeseal.write.runner import InPlan, InProcessRunner, WriteInput, WriteRunner
-from lakeseal.write.search import Found, Search
-from lakeseal.write.store_assignment import Path, check_assignable, check_parts
-from lakeseal.write.write_command import NothingToDo, WriteCommand
 
 _MAINTENANCE_TIMEOUT_S = 60.0
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class SinkPlan(Struct, frozen=True, kw_only=True):
     version: int | None
     """None if there is no table yet."""
     metadata: str | None = None
@@ -61,18 +69,18 @@ class Plan(Struct, frozen=True, kw_only=True):
     """An expression that tasks evaluate as a session in UTC would, so that no other session's rows may pass."""
 
 
-class PlannedWrite:
+class PlannedSinkWrite:
     def __init__(self, options: SinkOptions, data: StructType) -> None:
         self._store = options.store
         self._router = options.open()
         self._data = data
 
-    def plan(self, command: WriteCommand) -> Plan:
+    def decide(self, command: WriteCommand) -> SinkPlan:
         """By the newest version."""
-        return self._router.run(lambda route: self._plan(route, command))
+        return self._router.run(lambda route: self._decide(route, command))
 
     def commit(
-        self, command: WriteCommand, plan: Plan, messages: Sequence[TaskCommitMessage]
+        self, command: WriteCommand, plan: SinkPlan, messages: Sequence[TaskCommitMessage]
     ) -> CommitResult | NothingToDo:
         try:
             return self._router.run(lambda route: self._commit(route, command, plan, messages))
@@ -83,28 +91,39 @@ class PlannedWrite:
                 raise
             return seen
 
-    def _plan(self, route: Route, command: WriteCommand) -> Plan:
+    def _decide(self, route: Route, command: WriteCommand) -> SinkPlan:
         txn = OptimisticTransaction.begin(route.log, route.owner)
         version = None if txn.snapshot is None else txn.snapshot.version
         session = _SomeSession(self._data)
-        try:
-            write_command.run(command, txn, _Deciding(self._data, session), engine=session, store=self._store)
-        except _Decided as decided:
-            changed = txn.snapshot is None or txn.metadata != txn.snapshot.metadata
-            line = codec.encode([txn.metadata]).decode() if changed else None
-            return Plan(version=version, metadata=line, spec=decided.spec, in_utc=session.in_utc)
-        return Plan(version=version)
+        write = Write(asked=command, data=_RowsElsewhere(self._data, session))
+        with located(table=txn.table), ExitStack() as until_end:
+            change = write.decide(CommandContext(txn=txn, engine=session, store=self._store, until_end=until_end))
+            if isinstance(change, NothingToDo):
+                return SinkPlan(version=version)
+        with located(table=self._store.uri):
+            # What else the change writes is rewritten where it is committed.
+            options = change.writes[0].options
+            planned = TransactionalWrite(txn, session, store=self._store).plan(self._data, options, expressions=session)
+            for reason in planned.in_plan.reasons:
+                raise UnsupportedExpression(
+                    reason.message,
+                    column=reason.column,
+                    hint="Write with Table.write(df), which lets Spark evaluate it",
+                ) from reason
+        changed = txn.snapshot is None or txn.metadata != txn.snapshot.metadata
+        line = codec.encode([txn.metadata]).decode() if changed else None
+        return SinkPlan(version=version, metadata=line, spec=planned.spec, in_utc=session.in_utc)
 
     def _commit(
-        self, route: Route, command: WriteCommand, plan: Plan, messages: Sequence[TaskCommitMessage]
+        self, route: Route, command: WriteCommand, plan: SinkPlan, messages: Sequence[TaskCommitMessage]
     ) -> CommitResult | NothingToDo:
         seen = self._seen(route.log.update(), command)
         if seen is not None:
             return seen
         snapshot = None if plan.version is None else route.log.snapshot(plan.version)
         txn = _Resumed(route.log, route.owner, snapshot, planned=_metadata(plan))
-        done = _Done(self._data, plan, messages)
-        result = write_command.run(command, txn, done, engine=_SomeSession(self._data), store=self._store)
+        write = Write(asked=command, data=_RowsElsewhere(self._data, IN_TASK, plan=plan, messages=messages))
+        result = run(write, txn, engine=_SomeSession(self._data), store=self._store)
         # The process that Spark runs this in may end at any moment.
         flush(timeout=_MAINTENANCE_TIMEOUT_S)
         return result
@@ -120,7 +139,7 @@ class PlannedWrite:
         return NothingToDo(version=snapshot.version, reason=f"the table has seen {app_id} up to {seen.version}")
 
 
-def _metadata(plan: Plan) -> Metadata | None:
+def _metadata(plan: SinkPlan) -> Metadata | None:
     if plan.metadata is None:
         return None
     (metadata,) = codec.decode(plan.metadata.encode())
@@ -141,16 +160,6 @@ class _Resumed(OptimisticTransaction):
         super().update_metadata(metadata if self._planned is None else self._planned)
 
 
-class _Opened(WriteRunner):
-    """For inputs that are open; files to be rewritten are rewritten in this process."""
-
-    def open(self, data: Any) -> WriteInput:
-        if isinstance(data, Rewrite):
-            return InProcessRunner().open(data)
-        opened: WriteInput = data
-        return opened
-
-
 class _SomeSession:
     """An engine that cannot ask its session: what every session means alike is evaluated here, the rest refused.
 
@@ -162,8 +171,12 @@ class _SomeSession:
         self._sees_zone = has_timestamps(data)
         self.in_utc: str | None = None
 
-    def runner(self, progress: Progress) -> WriteRunner:
-        return _Opened()
+    def open(self, data: Any, progress: Progress = SILENT) -> WriteInput:
+        """Files to be rewritten are rewritten in this process; all else is open."""
+        if isinstance(data, Rewrite):
+            return InProcessEngine().open(data, progress)
+        opened: WriteInput = data
+        return opened
 
     def judged(self, where: str, schema: StructType) -> str | None:
         self.check(where, schema)
@@ -209,7 +222,7 @@ def _elsewhere(error: LakesealError) -> UnsupportedExpression:
     )
 
 
-def in_session(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+def in_session(batches: Iterable[pa.RecordBatch], plan: SinkPlan) -> Iterator[pa.RecordBatch]:
     """The batches as they are; raises if they are of a session in another zone than the plan was made for."""
     for batch in batches:
         zones = {zone for column in batch.schema.types for zone in _zones(column)} if plan.in_utc is not None else ()
@@ -228,18 +241,21 @@ def _zones(arrow: pa.DataType) -> Iterator[str]:
         yield from _zones(arrow.field(place).type)
 
 
-class _Decided(Exception):
-    def __init__(self, spec: WriteJobSpec) -> None:
-        super().__init__()
-        self.spec = spec
+class _RowsElsewhere(WriteInput):
+    """Rows that tasks elsewhere write, or have written by a plan."""
 
-
-class _Deciding(WriteInput):
-    """Stops where tasks would start."""
-
-    def __init__(self, schema: StructType, expressions: Expressions) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        expressions: Expressions,
+        *,
+        plan: SinkPlan | None = None,
+        messages: Sequence[TaskCommitMessage] = (),
+    ) -> None:
         self._schema = schema
         self._expressions = expressions
+        self._ran = None if plan is None else plan.spec
+        self._messages = messages
 
     @property
     def schema(self) -> StructType:
@@ -250,31 +266,7 @@ class _Deciding(WriteInput):
         return self._expressions
 
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
-        for reason in (*(c.reason for c in in_plan.columns), *(c.reason for c in in_plan.checks)):
-            raise UnsupportedExpression(
-                reason.message, column=reason.column, hint="Write with Table.write(df), which lets Spark evaluate it"
-            ) from reason
-        raise _Decided(spec)
-
-
-class _Done(WriteInput):
-    """Its tasks have run."""
-
-    def __init__(self, schema: StructType, plan: Plan, messages: Sequence[TaskCommitMessage]) -> None:
-        self._schema = schema
-        self._plan = plan
-        self._messages = messages
-
-    @property
-    def schema(self) -> StructType:
-        return self._schema
-
-    @property
-    def expressions(self) -> Expressions:
-        return IN_TASK
-
-    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
-        ran = self._plan.spec
+        ran = self._ran
         if ran is None or (ran.schema, ran.partition_columns, ran.mapped) != (
             spec.schema,
             spec.partition_columns,

@@ -187,9 +187,12 @@ def columns_of(where: str, schema: StructType, settings: Settings | None = None)
     if settings is not None and settings.other_quotes and not _plain_quotes(where):
         return schema.names
     try:
-        named = {path[0].lower() for path in expr.bind(expr.parse(where), schema).columns}
+        parsed = expr.parse(where)
+        expr.bind(parsed, schema)
     except InvalidInput:
         return schema.names
+    # As it is written: Spark wants to see columns, too, that do not decide anything.
+    named = {path[0].lower() for path in parsed.columns}
     return tuple(name for name in schema.names if name.lower() in named)
 
 

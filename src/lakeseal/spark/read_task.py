@@ -22,14 +22,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyspark.sql.types as spark
 from msgspec import Struct
 
 from lakeseal import expr
+from lakeseal.errors import located
 from lakeseal.log.changes import ChangeReader, VersionChanges
 from lakeseal.log.data import DataReader, ReadSpec
 from lakeseal.protocol.feed_columns import CHANGE_FIELDS, check_no_feed_columns
+from lakeseal.protocol.parquet_footer import Footer
 from lakeseal.spark.rows import for_spark, rows_schema
 from lakeseal.storage import Store, StoreSpec, open_store
 
@@ -63,6 +64,8 @@ class ScanTask(Struct, frozen=True, kw_only=True):
     spec: ReadSpec
     where: str | None = None
     """Rows for which this is not true may be left out; whoever asked applies it again."""
+    version: int | None = None
+    """Of the table, for errors to name."""
 
     @property
     def schema(self) -> spark.StructType:
@@ -76,7 +79,8 @@ class ScanTask(Struct, frozen=True, kw_only=True):
         reader = DataReader(self.store.open(), spec, outside=opener(self.store))
         files = pa.ipc.open_stream(part.files).read_all()
         batches = reader.read(files, transform=self._filter(), row_groups=part.row_groups())
-        return for_spark(batches, reader.schema)
+        with located(version=self.version):
+            yield from for_spark(batches, reader.schema)
 
     def _filter(self) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
         if self.where is None:
@@ -108,19 +112,16 @@ class _FileSplit(Struct, frozen=True, kw_only=True, array_like=True):
     start: int | None = None
     end: int | None = None
 
-    def row_groups(self) -> Callable[[pq.FileMetaData], Iterable[int]] | None:
+    def row_groups(self) -> Callable[[Footer], Iterable[int]] | None:
         if self.start is None:
             return None
         start, end = self.start, math.inf if self.end is None else self.end
-        return lambda footer: [n for n in range(footer.num_row_groups) if start <= _offset(footer, n) < end]
+        return lambda footer: [n for n in range(len(footer.rows)) if start <= _offset(footer, n) < end]
 
 
-def _offset(footer: pq.FileMetaData, number: int) -> int:
-    if not footer.num_columns:
-        return 0
-    column = footer.row_group(number).column(0)
-    offset: int = column.data_page_offset
-    return min(offset, column.dictionary_page_offset) if column.has_dictionary_page else offset
+def _offset(footer: Footer, number: int) -> int:
+    chunks = footer.groups[number]
+    return chunks[0].start if chunks else 0
 
 
 def file_splits(files: pa.Table, *, max_bytes: int = MAX_SPLIT_BYTES) -> list[bytes]:

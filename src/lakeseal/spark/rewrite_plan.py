@@ -15,6 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 from lakeseal import expr
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput
 from lakeseal.expr.render import quote_name
+from lakeseal.files.assignments import Assignment, Path, check_fields
+from lakeseal.files.constraints import generation_expression
+from lakeseal.files.file_schema import CHANGE_TYPE
+from lakeseal.jobs.rewrite import Rewrite
 from lakeseal.log.data import ReadSpec
 from lakeseal.protocol.schema import DataType, StructField, StructType, dotted
 from lakeseal.spark import store_assignment
@@ -22,10 +26,6 @@ from lakeseal.spark.failures import analysed
 from lakeseal.spark.placed_rows import CHOSEN, placed_rows
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema
-from lakeseal.write.assignments import Assignment, Path, check_fields
-from lakeseal.write.constraints import generation_expression
-from lakeseal.write.file_schema import CHANGE_TYPE
-from lakeseal.write.rewrite import Rewrite
 
 _OLD = "__lakeseal_old"
 _NEW = "__lakeseal_new"

@@ -54,7 +54,7 @@ def to_spark(
         with located(version=snapshot.version):
             frame = scan.frame(spark)
     else:
-        task = ScanTask(store=store, spec=spec, where=early)
+        task = ScanTask(store=store, spec=spec, where=early, version=snapshot.version)
         frame = run_in_tasks(spark, task, file_splits(files, max_bytes=_max_split(spark)), f"read of {store.uri}")
     exact = frame if where is None else frame.where(where)
     return exact.select(*(F.col(quote_name(name)) for name in names))

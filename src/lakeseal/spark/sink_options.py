@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from lakeseal.commands.transactional_write import WriteOptions
+from lakeseal.commands.write import WriteCommand
 from lakeseal.errors import InvalidArgument
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.routing import Router
 from lakeseal.spark.options import GivenOptions
 from lakeseal.storage import StoreSpec
-from lakeseal.write.transactional_write import WriteOptions
-from lakeseal.write.write_command import WriteCommand
 
 NAMES = (
     "owner",

@@ -10,24 +10,17 @@ a table that cannot be cut for sure is an `InvalidExpression`, for Spark could o
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 from msgspec import Struct
 
+from lakeseal.commands.merge.clauses import Clause, Kind
 from lakeseal.errors import InvalidExpression
 from lakeseal.spark.sql_cutting import Cutter
-from lakeseal.write.merge_clauses import Clause, Kind
 
 _SCHEMAS = ("DELTA", "LAKESEAL")
-_TABLE = r"(?:delta|lakeseal)\s*\.\s*`((?:[^`]|``)+)`"
-_OPTIMIZE = re.compile(
-    rf"OPTIMIZE\s+{_TABLE}(?:\s+WHERE\s+(.+?))?(?:\s+ZORDER\s+BY\s*\(?\s*(.+?)\s*\)?)?", re.IGNORECASE | re.DOTALL
-)
-_VACUUM = re.compile(rf"VACUUM\s+{_TABLE}(?:\s+RETAIN\s+([\d.]+)\s+HOURS?)?(\s+DRY\s+RUN)?", re.IGNORECASE)
-_HISTORY = re.compile(rf"DESC(?:RIBE)?\s+HISTORY\s+{_TABLE}(?:\s+LIMIT\s+(\d+))?", re.IGNORECASE)
-_RESTORE = re.compile(
-    rf"RESTORE\s+(?:TABLE\s+)?{_TABLE}\s+TO\s+(?:VERSION\s+AS\s+OF\s+(\d+)|TIMESTAMP\s+AS\s+OF\s+'([^']+)')",
-    re.IGNORECASE,
-)
+_TABLE = r"(?:delta|lakeseal)\s*\.\s*`(?:[^`]|``)+`"
+_FIRST_WORDS = ("MERGE", "DELETE", "UPDATE", "WITH", "OPTIMIZE", "VACUUM", "DESC", "DESCRIBE", "RESTORE")
 
 
 class Delete(Struct, frozen=True, kw_only=True):
@@ -43,7 +36,7 @@ class Update(Struct, frozen=True, kw_only=True):
     alias: str | None = None
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class MergeSource(Struct, frozen=True, kw_only=True):
     """Of a merge: a query, the name of a table or view, or a path."""
 
     query: str | None = None
@@ -53,7 +46,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
 class Merge(Struct, frozen=True, kw_only=True):
     path: str
-    source: Source
+    source: MergeSource
     on: str
     clauses: tuple[Clause, ...]
     source_alias: str | None = None
@@ -85,48 +78,41 @@ class Restore(Struct, frozen=True, kw_only=True):
     timestamp: str | None = None
 
 
+N = TypeVar("N", int, float)
 Statement = Delete | Update | Merge | Optimize | Vacuum | History | Restore
 
 
 def parse(text: str, *, double_quoted_names: bool = False) -> Statement | None:
     """`double_quoted_names`: the session takes what is in double quotes for a name."""
-    stripped = text.strip().rstrip(";").strip()
-    word = stripped.split(maxsplit=1)[0].upper() if stripped else ""
-    if word in ("OPTIMIZE", "VACUUM", "DESC", "DESCRIBE", "RESTORE"):
-        return _upkeep(stripped)
     try:
         return _Reader(text, double_quoted_names).statement()
     except InvalidExpression:
         # Spark says better what is wrong with its own statements.
-        may_be_ours = word in ("MERGE", "DELETE", "UPDATE", "WITH") or word.startswith(("--", "/*"))
+        word = next(iter(text.split(maxsplit=1)), "").upper()
+        may_be_ours = word in _FIRST_WORDS or word.startswith(("--", "/*"))
         if may_be_ours and re.search(_TABLE, text, re.IGNORECASE):
             raise
         return None
 
 
-def _upkeep(text: str) -> Statement | None:
-    if found := _OPTIMIZE.fullmatch(text):
-        names = tuple(name.strip().strip("`") for name in found[3].split(",")) if found[3] else ()
-        return Optimize(path=_unquoted(found[1]), where=found[2], zorder_by=names)
-    if found := _VACUUM.fullmatch(text):
-        hours = None if found[2] is None else float(found[2])
-        return Vacuum(path=_unquoted(found[1]), hours=hours, dry_run=found[3] is not None)
-    if found := _HISTORY.fullmatch(text):
-        return History(path=_unquoted(found[1]), limit=None if found[2] is None else int(found[2]))
-    if found := _RESTORE.fullmatch(text):
-        version = None if found[2] is None else int(found[2])
-        return Restore(path=_unquoted(found[1]), version=version, timestamp=found[3])
-    return None
-
-
-def _unquoted(name: str) -> str:
-    return name.replace("``", "`")
-
-
 class _Reader(Cutter):
-    """One DELETE, UPDATE or MERGE, from its first token to its last."""
+    """One statement, from its first token to its last."""
 
     def statement(self) -> Statement | None:
+        for words, read in (
+            (("OPTIMIZE",), self._optimize),
+            (("VACUUM",), self._vacuum),
+            (("DESC", "HISTORY"), self._history),
+            (("DESCRIBE", "HISTORY"), self._history),
+            (("RESTORE", "TABLE"), self._restore),
+            (("RESTORE",), self._restore),
+        ):
+            if self.takes(*words):
+                path = self._path()
+                return None if path is None else read(path)
+        return self._change()
+
+    def _change(self) -> Statement | None:
         ctes = self._ctes() if self.sees("WITH") else None
         if self.takes("MERGE"):
             return self._merge(ctes)
@@ -166,6 +152,73 @@ class _Reader(Cutter):
         if self.is_op(0, "("):
             self.refuse("Columns cannot be renamed by an alias here", hint="Rename them in a subquery")
         return name
+
+    def _optimize(self, path: str) -> Optimize:
+        where = self.cut_before("ZORDER") if self.takes("WHERE") else None
+        names: list[str] = []
+        if self.takes("ZORDER"):
+            self.expect("BY")
+            in_parentheses = self.takes_op("(")
+            names.append(self._name())
+            while self.takes_op(","):
+                names.append(self._name())
+            if in_parentheses and not self.takes_op(")"):
+                self.refuse("A comma or ) was expected")
+        self.expect_end()
+        return Optimize(path=path, where=where, zorder_by=tuple(names))
+
+    def _vacuum(self, path: str) -> Vacuum:
+        hours, dry_run = None, False
+        while self.token.kind != "end":
+            if hours is None and self.takes("RETAIN"):
+                hours = self._number(float)
+                if not self.takes("HOURS"):
+                    self.expect("HOUR")
+            elif not dry_run and self.takes("DRY", "RUN"):
+                dry_run = True
+            else:
+                self.refuse("RETAIN … HOURS or DRY RUN was expected")
+        return Vacuum(path=path, hours=hours, dry_run=dry_run)
+
+    def _history(self, path: str) -> History:
+        limit = self._number(int) if self.takes("LIMIT") else None
+        self.expect_end()
+        return History(path=path, limit=limit)
+
+    def _restore(self, path: str) -> Restore:
+        self.expect("TO")
+        by_version = self.takes("VERSION")
+        if not by_version:
+            self.expect("TIMESTAMP")
+        self.expect("AS")
+        self.expect("OF")
+        version = self._number(int) if by_version else None
+        timestamp = None if by_version else self._string()
+        self.expect_end()
+        return Restore(path=path, version=version, timestamp=timestamp)
+
+    def _name(self) -> str:
+        name = self.name_at(0)
+        if name is None or self.is_op(1, "."):
+            self.refuse("A column was expected")
+        self.skip(1)
+        return name
+
+    def _number(self, kind: type[N]) -> N:
+        try:
+            number = kind(self.token.text if self.token.kind == "number" else "")
+        except ValueError:
+            self.refuse("A number was expected")
+        self.skip(1)
+        return number
+
+    def _string(self) -> str:
+        """Of a moment, in which nothing needs to be escaped."""
+        text = self.token.text
+        if self.token.kind != "string" or "\\" in text or text[0] not in "'\"":
+            self.refuse("A moment in quotes was expected")
+        self.skip(1)
+        return text[1:-1]
 
     def _delete(self, path: str) -> Delete:
         alias = self._alias()
@@ -210,13 +263,13 @@ class _Reader(Cutter):
             merge_schema=evolves,
         )
 
-    def _source(self, ctes: str | None) -> tuple[Source, str | None]:
+    def _source(self, ctes: str | None) -> tuple[MergeSource, str | None]:
         if self.is_op(0, "("):
             query = self.cut_parentheses()
-            return Source(query=query if ctes is None else _with(ctes, f"({query}\n)")), self._alias()
+            return MergeSource(query=query if ctes is None else _with(ctes, f"({query}\n)")), self._alias()
         path = self._path()
         if path is not None:
-            return Source(path=path), self._alias()
+            return MergeSource(path=path), self._alias()
         first, name = self.at, None
         while self.name_at(0) is not None:
             name = self.name_at(0)
@@ -227,7 +280,7 @@ class _Reader(Cutter):
         if name is None or self.is_op(0, "("):
             self.refuse("The source of a merge is a table, a view or a query in parentheses")
         text = self.text_of(first, self.at)
-        source = Source(name=text) if ctes is None else Source(query=_with(ctes, text))
+        source = MergeSource(name=text) if ctes is None else MergeSource(query=_with(ctes, text))
         return source, self._alias() or name
 
     def _clause(self) -> Clause:

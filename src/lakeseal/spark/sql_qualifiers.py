@@ -5,7 +5,7 @@ A qualifier is a name that a dot follows and none precedes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 from lakeseal import expr
@@ -14,6 +14,8 @@ from lakeseal.expr import syntax as sql
 from lakeseal.expr.lexer import Token, tokenize
 from lakeseal.expr.render import quote_name
 from lakeseal.protocol.schema import StructType
+
+_QUERIES = ("SELECT", "WITH", "FROM", "TABLE", "VALUES")
 
 
 def renamed(text: str, names: Collection[str], new: str, *, double_quoted_names: bool) -> str:
@@ -41,18 +43,48 @@ def qualified(text: str, schema: StructType, name: str, *, other_quotes: bool) -
 
 def unqualified(text: str, name: str, schema: StructType, *, case_sensitive: bool, double_quoted_names: bool) -> str:
     """The text without the qualifier `name`, which must be the table's and nothing else: no column is called so, no
-    variable of a function, no table of a subquery. Otherwise it is refused."""
+    variable of a function, and it is not in a subquery, whose own columns a bare name would mean. Otherwise it is
+    refused."""
     found = list(_qualifiers(text, [name], double_quoted_names, case_sensitive=case_sensitive))
     if not found:
         return text
     tokens = tokenize(text, strict=False)
-    has_more = any(t.keyword == "SELECT" or (t.kind == "op" and t.text == "->") for t in tokens)
-    if has_more or schema.field(name) is not None:
+    queries = _subqueries(tokens)
+    in_query = any(start < token.start < end for token, _ in found for start, end in queries)
+    if in_query or name.lower() in _variables(tokens) or schema.field(name) is not None:
         raise InvalidExpression(
             f"What {name}. means in {text[:100]!r} cannot be told for sure",
             hint="Leave the alias out, or give the table another one that nothing else is called by",
         )
     return _spliced(text, [(token.start, dot.end, "") for token, dot in found])
+
+
+def _subqueries(tokens: Sequence[Token]) -> list[tuple[int, int]]:
+    """From where to where the text is a query in parentheses, those inside of others too."""
+    found: list[tuple[int, int]] = []
+    open_at: list[tuple[int, bool]] = []
+    for place, token in enumerate(tokens):
+        if token.kind == "op" and token.text == "(":
+            open_at.append((token.start, tokens[place + 1].keyword in _QUERIES))
+        elif token.kind == "op" and token.text == ")" and open_at:
+            start, is_query = open_at.pop()
+            if is_query:
+                found.append((start, token.end))
+        elif token.keyword == "SELECT" and open_at:
+            open_at[-1] = (open_at[-1][0], True)
+    return found
+
+
+def _variables(tokens: Sequence[Token]) -> set[str]:
+    """Names of the variables of functions: `x -> …`, `(x, y) -> …`."""
+    found: set[str] = set()
+    for place, token in enumerate(tokens):
+        if token.kind == "op" and token.text == "->":
+            first = place - 1
+            while tokens[place - 1].text == ")" and first > 0 and tokens[first].text != "(":
+                first -= 1
+            found |= {name.text.strip('"').lower() for name in tokens[max(first, 0) : place]}
+    return found
 
 
 def _qualifiers(

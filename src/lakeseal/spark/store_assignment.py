@@ -2,7 +2,7 @@
 
 `spark.sql.storeAssignmentPolicy` decides which types go into which, and what becomes of a value that does not fit:
 
-- ANSI: what `write/store_assignment` allows; such a value is an error, also where ANSI mode is off.
+- ANSI: what `files/store_assignment` allows; such a value is an error, also where ANSI mode is off.
 - STRICT: only what every value of fits.
 - LEGACY: whatever Spark can cast. A value that does not fit wraps around or is null; that is what Spark's casts do
   while ANSI mode is off, and where it is on there is no such cast, so what could differ is refused.
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name that Spark's user
 from lakeseal.errors import SchemaMismatch
 from lakeseal.expr import casts
 from lakeseal.expr.coercion import FLOATING, INTEGRAL, MOMENTS, decimal_of, is_atomic
+from lakeseal.files.store_assignment import Path, check_parts, check_simple, stored_type
 from lakeseal.protocol.schema import (
     DATE,
     STRING,
@@ -36,7 +37,6 @@ from lakeseal.protocol.schema import (
 from lakeseal.spark.failures import raised
 from lakeseal.spark.predicates import Settings, StoreAssignment, has_timestamps
 from lakeseal.spark.schema import spark_type
-from lakeseal.write.store_assignment import Path, check_parts, check_simple, stored_type
 
 _PRECEDENCE = (*INTEGRAL, *FLOATING)
 _PLAIN_SCALE, _MOST_SCALE = 6, 36

@@ -93,7 +93,7 @@ def _layout(seen: Metadata, own: Metadata) -> str | None:
 
 
 def _schema(metadata: Metadata) -> StructType:
-    return StructType.from_json(metadata.schema_string or '{"type":"struct","fields":[]}')
+    return metadata.schema if metadata.schema_string else StructType()
 
 
 def _mapping(metadata: Metadata) -> str:

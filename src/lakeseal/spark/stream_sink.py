@@ -21,14 +21,14 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from lakeseal import typed_json
+from lakeseal.commands.write import WriteCommand
 from lakeseal.errors import InvalidArgument
+from lakeseal.jobs.task_report import read_report, report_task
 from lakeseal.spark.failures import noted
-from lakeseal.spark.planned_write import Plan, PlannedWrite, in_session
+from lakeseal.spark.planned_write import PlannedSinkWrite, SinkPlan, in_session
 from lakeseal.spark.schema import data_schema
 from lakeseal.spark.sink_options import SinkOptions
 from lakeseal.spark.tasks import task_context
-from lakeseal.write.task_report import read_report, report_task
-from lakeseal.write.write_command import WriteCommand
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -36,7 +36,7 @@ _QUERY_ID = "sql.streaming.queryId"
 class _Told(Struct, frozen=True, kw_only=True):
     report: str
     query_id: str | None
-    plan: Plan | None = None
+    plan: SinkPlan | None = None
     """From the task of the first partition only."""
 
 
@@ -57,7 +57,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._app_id = options.txn_app_id
         self._overwrite = overwrite
         self._data = data_schema(schema)
-        self._plan = self._write().plan(self._command)
+        self._plan = self._write().decide(self._command)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         spec = self._plan.spec
@@ -103,5 +103,5 @@ class StreamSink(DataSourceStreamArrowWriter):
             },
         )
 
-    def _write(self) -> PlannedWrite:
-        return PlannedWrite(self._options, self._data)
+    def _write(self) -> PlannedSinkWrite:
+        return PlannedSinkWrite(self._options, self._data)

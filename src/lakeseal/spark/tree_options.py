@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from lakeseal.branches import embedded
 from lakeseal.branches.store import BranchStore
+from lakeseal.commands.branch_write import BranchWriteCommand
 from lakeseal.errors import InvalidArgument
-from lakeseal.formats.file_format import FileFormat
-from lakeseal.formats.tree_scan import TreeScan, scan
+from lakeseal.files.file_format import FileFormat
+from lakeseal.files.tree_scan import TreeScan, scan
 from lakeseal.protocol.schema import StructType
 from lakeseal.spark.options import GivenOptions
 from lakeseal.spark.sink_options import listed, lowered
-from lakeseal.write.branch_write import BranchWriteCommand
 
 _LAKEFS = "lakefs://"
 _LEDGER = "LAKESEAL_LEDGER"

@@ -11,8 +11,8 @@ import pyspark.sql.types as types
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeseal.formats.tree_reader import TreeFile, TreeReader, TreeSpec
-from lakeseal.formats.tree_scan import TreeScan
+from lakeseal.files.tree_reader import TreeFile, TreeReader, TreeSpec
+from lakeseal.files.tree_scan import TreeScan
 from lakeseal.spark.read_task import MAX_SPLIT_BYTES, runs, split_goal
 from lakeseal.spark.rows import for_spark, rows_schema
 from lakeseal.spark.scan import run_in_tasks

@@ -13,16 +13,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from lakeseal.formats.tree_scan import TreeScan
+from lakeseal.commands.branch_write import PlannedBranchWrite
+from lakeseal.files.tree_scan import TreeScan
+from lakeseal.jobs.job import WriteJobSpec
+from lakeseal.jobs.task_report import read_report, report_task
 from lakeseal.spark.batch_write import Reported, drain
 from lakeseal.spark.failures import noted
 from lakeseal.spark.schema import data_schema
 from lakeseal.spark.tasks import task_context
 from lakeseal.spark.tree_options import TreeReadOptions, TreeSinkOptions
 from lakeseal.spark.tree_scan import TreeTask, tree_splits
-from lakeseal.write.branch_write import PlannedBranchWrite
-from lakeseal.write.job import WriteJobSpec
-from lakeseal.write.task_report import read_report, report_task
 
 
 class TreeBatchReader(DataSourceReader):
@@ -54,8 +54,8 @@ class TreeBatchWriter(DataSourceArrowWriter):
         with noted():
             write = PlannedBranchWrite(options.place.open(), options.command, self._data)
             self._job_id = write.job_id
-            spec = write.begin()
-        self._spec = None if spec is None else spec.to_json()
+            spec = write.decide()
+        self._spec = spec.to_json() if isinstance(spec, WriteJobSpec) else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._spec is None:
@@ -80,5 +80,5 @@ class TreeBatchWriter(DataSourceArrowWriter):
     def _resumed(self) -> PlannedBranchWrite:
         options = self._options
         write = PlannedBranchWrite(options.place.open(), options.command, self._data, job_id=self._job_id)
-        write.begin()
+        write.decide()
         return write

@@ -16,7 +16,8 @@ from importlib import import_module
 
 from msgspec import field
 
-from lakeseal.branches import config, embedded
+from lakeseal.branches import embedded
+from lakeseal.branches.embedded import config
 from lakeseal.branches.store import BranchStore
 from lakeseal.branches.values import MergeResult, Strategy
 from lakeseal.errors import HeadChanged
@@ -86,7 +87,7 @@ class BranchMergeStep(CommitStep, frozen=True, kw_only=True, tag="branch-merge")
         store: BranchStore
         if self.repository.startswith(_LAKEFS):
             # Its packages are an extra.
-            store = import_module("lakeseal.branches.lakefs").open(
+            store = import_module("lakeseal.branches.lakefs.store").open(
                 self.repository, storage_options=context.storage_options
             )
         else:

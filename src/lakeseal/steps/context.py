@@ -22,7 +22,7 @@ from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import Owners, connect, is_service
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.steps.books import Books, LedgerBooks, books_of
-from lakeseal.steps.places import Places
+from lakeseal.steps.places import StepPlaces
 from lakeseal.steps.turn import Turn
 from lakeseal.storage import Store, StoreSpec
 
@@ -42,7 +42,7 @@ class StepContext:
         owners: Mapping[str, OwnerEndpoint] | None = None,
         turn: Turn | None = None,
         open_store: Callable[[str], Store] | None = None,
-        places: Places | None = None,
+        places: StepPlaces | None = None,
         threads: int = 8,
     ) -> None:
         """`books` are those of a ledger elsewhere, if there is no `ledger`. `open_store` replaces the opening of stores
@@ -109,7 +109,7 @@ class StepSettings(Struct, frozen=True, kw_only=True):
     storage_options: dict[str, str] = {}
     owners: tuple[OwnerConfig, ...] = ()
     turn: Turn | None = None
-    places: Places | None = None
+    places: StepPlaces | None = None
     threads: int = 8
 
     @contextmanager

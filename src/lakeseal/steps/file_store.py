@@ -14,7 +14,6 @@ is above it, which it looks for after putting.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from lakeseal import typed_json
+from lakeseal.clock import now_ms
 from lakeseal.errors import (
     AlreadyExists,
     BrokenSequence,
@@ -156,7 +156,7 @@ class FileStepStore:
                 checksum=record.checksum,
                 tries=0,
                 reason=None,
-                created_ms=_clock(),
+                created_ms=now_ms(),
             )
 
         self._change(store, dataset, recorded, payload=record.payload)
@@ -228,7 +228,7 @@ class FileStepStore:
                 id=uuid.uuid4().hex,
                 before=(now.entry.id, *now.entry.before)[:_REMEMBERED],
                 steps=number if payload else wanted.steps,
-                updated_ms=_clock(),
+                updated_ms=now_ms(),
             )
             if self._put(number, entry, payload):
                 return True
@@ -365,7 +365,3 @@ def _status(entry: _Entry) -> SequenceStatus:
 
 def _restless(store: str, dataset: str) -> ConcurrentWriteException:
     return ConcurrentWriteException(f"Others kept changing {dataset!r} in {store!r}", hint="Run it again")
-
-
-def _clock() -> int:
-    return time.time_ns() // 1_000_000

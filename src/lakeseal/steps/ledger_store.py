@@ -5,12 +5,12 @@ A dataset's row outlives its sequences: without one its state is `empty`, and it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from lakeseal.clock import now_ms
 from lakeseal.errors import AlreadyExists, BrokenSequence, Fenced
 from lakeseal.ledger import Ledger, Row, Tx, key
 from lakeseal.ledger.schema import sequences, stores
@@ -38,7 +38,7 @@ class LedgerStepStore:
         self._ledger = ledger
 
     def create(self, store: str) -> bool:
-        return self._ledger.write(lambda tx: tx.insert(stores, store=store, created=_now()))
+        return self._ledger.write(lambda tx: tx.insert(stores, store=store, created=now_ms()))
 
     def stores(self) -> list[str]:
         rows = self._ledger.read(lambda tx: tx.rows(sa.select(stores.c.store), lock=False))
@@ -68,7 +68,7 @@ class LedgerStepStore:
         names = sorted(set(datasets))
 
         def do(tx: Tx) -> None:
-            tx.insert(stores, store=store, created=_now())
+            tx.insert(stores, store=store, created=now_ms())
             known = {row.dataset: row.epoch for row in tx.rows(_epochs(store, names))}
             for dataset in names:
                 if known.get(dataset, -1) < epoch:
@@ -87,7 +87,7 @@ class LedgerStepStore:
 
     def _put(self, store: str, dataset: str, epoch: int, record: SequenceRecord) -> None:
         def do(tx: Tx) -> None:
-            tx.insert(stores, store=store, created=_now())
+            tx.insert(stores, store=store, created=now_ms())
             row = _claimed(tx, store, dataset, epoch)
             if row.checksum == record.checksum:
                 return
@@ -98,7 +98,7 @@ class LedgerStepStore:
                     f"{dataset!r} has a sequence in {store!r} already, which is {row.state.replace('_', ' ')}",
                     hint="Finish it first: recovery does, or lakeseal steps retry | abort",
                 )
-            now = _now()
+            now = now_ms()
             values = {
                 **_NOTHING,
                 "state": SequenceState.OPEN.value,
@@ -136,11 +136,11 @@ class LedgerStepStore:
         tries: int = 0,
         reason: str | None = None,
     ) -> bool:
-        values = {"state": state.value, "tries": tries, "reason": reason, "epoch": epoch, "updated": _now()}
+        values = {"state": state.value, "tries": tries, "reason": reason, "epoch": epoch, "updated": now_ms()}
         return self._change(store, dataset, checksum, epoch, values)
 
     def remove(self, store: str, dataset: str, *, checksum: str, epoch: int) -> bool:
-        return self._change(store, dataset, checksum, epoch, {**_NOTHING, "epoch": epoch, "updated": _now()})
+        return self._change(store, dataset, checksum, epoch, {**_NOTHING, "epoch": epoch, "updated": now_ms()})
 
     def remove_store(self, store: str) -> bool:
         def do(tx: Tx) -> bool:
@@ -170,7 +170,7 @@ def _claimed(tx: Tx, store: str, dataset: str, epoch: int) -> Row:
     """The dataset's row, with an epoch that is not smaller."""
     name = {"store": store, "dataset": dataset}
     while True:
-        now = _now()
+        now = now_ms()
         tx.insert(sequences, **name, **_NOTHING, epoch=epoch, created=now, updated=now)
         row = tx.get(sequences, **name)
         if row is not None:  # else its store was removed in between
@@ -206,7 +206,3 @@ def _status(row: Row) -> SequenceStatus:
 
 def _fenced(store: str, dataset: str, seen: int, epoch: int) -> Fenced:
     return Fenced(f"{dataset!r} in {store!r} has been claimed under epoch {seen}, and this run has epoch {epoch}")
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

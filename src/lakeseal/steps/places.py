@@ -1,9 +1,9 @@
 """Which places a sequence may reach: the targets of its own pipeline, and the staging below them.
 
 A record is data that others may have written, and whoever finishes it does so with their own rights. So each built-in
-kind of step tells what it `reaches`, and `Places` compares that with what the pipeline is known to own: when a sequence
-is recorded, and again before it is finished, aborted or looked at. What is not the pipeline's raises `NotAllowed`, and
-nothing is done.
+kind of step tells what it `reaches`, and `StepPlaces` compares that with what the pipeline is known to own: when a
+sequence is recorded, and again before it is finished, aborted or looked at. What is not the pipeline's raises
+`NotAllowed`, and nothing is done.
 
 - Files are renamed from staging into a directory, commits go to a table, merges into a repository, leftovers are
   removed from staging, and watermarks are those of the sequence's own pipeline. No place is taken for another's kind.
@@ -46,7 +46,7 @@ class Reach(Struct, frozen=True, kw_only=True):
     """(Table, path) of the files that it makes part of a table."""
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class StepPlaces(Struct, frozen=True, kw_only=True):
     """What a pipeline owns, as URIs. Everything at or below them counts."""
 
     directories: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Places(Struct, frozen=True, kw_only=True):
     staging: tuple[str, ...] = ()
 
     @classmethod
-    def anything_below(cls, uris: Iterable[str], staging: Iterable[str] = ()) -> Places:
+    def anything_below(cls, uris: Iterable[str], staging: Iterable[str] = ()) -> StepPlaces:
         """Where a person says that these are a pipeline's, whatever is in them."""
         targets = tuple(uris)
         return cls(

@@ -56,7 +56,7 @@ Decide = Callable[[str, tuple[TaskState, ...]], Verdict]
 """From a dataset, and what its tasks have reported, to what is to become of it. May be asked several times."""
 
 
-class Publisher:
+class SequencePublisher:
     """Of the datasets of one run. May be shared by threads."""
 
     def __init__(

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from lakeseal import typed_json
+from lakeseal.backoff import Backoff
 from lakeseal.errors import (
     CorruptTable,
     Fenced,
@@ -59,10 +60,11 @@ class RecoveryPolicy(Struct, frozen=True, kw_only=True):
             raise InvalidArgument("Recovery needs at least 1 try and 1 thread, and no negative pause")
 
     def pause(self, tries: int) -> float:
-        return min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(tries - 1, 30))
+        # The lease keeps all others away: there is nobody to collide with.
+        return Backoff(first_s=self.first_pause_s, longest_s=self.longest_pause_s, least=1.0).pause_s(tries)
 
 
-class Outcome(Enum):
+class RecoveryOutcome(Enum):
     NOTHING = "nothing"
     """There was no sequence."""
     FINISHED = "finished"
@@ -73,7 +75,7 @@ class Outcome(Enum):
 
 class DatasetRecovery(Struct, frozen=True, kw_only=True):
     dataset: str
-    outcome: Outcome
+    outcome: RecoveryOutcome
     verified: int = 0
     """Steps that had been done before."""
     executed: int = 0
@@ -82,7 +84,7 @@ class DatasetRecovery(Struct, frozen=True, kw_only=True):
 
     @property
     def is_clear(self) -> bool:
-        return self.outcome in (Outcome.NOTHING, Outcome.FINISHED)
+        return self.outcome in (RecoveryOutcome.NOTHING, RecoveryOutcome.FINISHED)
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
@@ -182,17 +184,17 @@ class _Recoverer:
         try:
             sequence = self._steps.get_commit_sequence(status.store, dataset)
             if sequence is None:  # somebody else has finished it
-                return DatasetRecovery(dataset=dataset, outcome=Outcome.FINISHED), None
+                return DatasetRecovery(dataset=dataset, outcome=RecoveryOutcome.FINISHED), None
             done = sequence.finish(self._steps, self._context)
         except Fenced:
             if self._steps.status(status.store, dataset) is None:  # finished by somebody else just now
-                return DatasetRecovery(dataset=dataset, outcome=Outcome.FINISHED), None
+                return DatasetRecovery(dataset=dataset, outcome=RecoveryOutcome.FINISHED), None
             raise
         except Exception as error:  # a user's step may raise anything
             return self._failed(status, error)
         finished = DatasetRecovery(
             dataset=dataset,
-            outcome=Outcome.FINISHED,
+            outcome=RecoveryOutcome.FINISHED,
             verified=done.verified,
             executed=done.executed,
             tries=status.tries,
@@ -205,7 +207,7 @@ class _Recoverer:
         over = isinstance(error, _HOPELESS) or tries >= self.policy.tries
         state = SequenceState.SET_ASIDE if over else SequenceState.OPEN
         epoch = status.epoch if self._context.turn is None else self._context.turn.epoch
-        outcome = Outcome.SET_ASIDE if over else Outcome.OPEN
+        outcome = RecoveryOutcome.SET_ASIDE if over else RecoveryOutcome.OPEN
         try:
             self._steps.note(
                 status.store,
@@ -217,15 +219,15 @@ class _Recoverer:
                 reason=reason,
             )
         except StorageError as lost:
-            reason, outcome, over = f"{reason} (and the store could not be told: {lost})", Outcome.OPEN, True
+            reason, outcome, over = f"{reason} (and the store could not be told: {lost})", RecoveryOutcome.OPEN, True
         result = DatasetRecovery(dataset=status.dataset, outcome=outcome, tries=tries, reason=reason)
         return result, None if over else msgspec.structs.replace(status, tries=tries)
 
 
 def _looked_at(name: str, status: SequenceStatus | None) -> DatasetRecovery:
     if status is None:
-        return DatasetRecovery(dataset=name, outcome=Outcome.NOTHING)
-    return DatasetRecovery(dataset=name, outcome=Outcome.SET_ASIDE, tries=status.tries, reason=status.reason)
+        return DatasetRecovery(dataset=name, outcome=RecoveryOutcome.NOTHING)
+    return DatasetRecovery(dataset=name, outcome=RecoveryOutcome.SET_ASIDE, tries=status.tries, reason=status.reason)
 
 
 def _side_by_side(do: Callable[[SequenceStatus], T], items: list[SequenceStatus], threads: int) -> list[T]:

@@ -6,12 +6,12 @@ pipeline, which holds the lease and so knows better.
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from lakeseal.clock import now_ms
 from lakeseal.ledger import Ledger, Row, Tx, key
 from lakeseal.ledger.schema import runs
 
@@ -19,9 +19,9 @@ RUNNING, DIED = "running", "died"
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    run_id: str
-    pipeline: str
-    state: str
+    run_id: Annotated[str, Meta(max_length=255)]
+    pipeline: Annotated[str, Meta(max_length=10_000)]
+    state: Annotated[str, Meta(max_length=100)]
     started_ms: int
     ended_ms: int | None = None
     detail: dict[str, Any] = {}
@@ -35,7 +35,7 @@ class RunRecords:
 
     def begin(self, pipeline: str, run_id: str, epoch: int) -> bool:
         """Whether an earlier run of the pipeline has died: whoever begins holds the lease, so none is at work."""
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
 
         def do(tx: Tx) -> bool:
             died = False

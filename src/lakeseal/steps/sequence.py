@@ -20,16 +20,16 @@
 from __future__ import annotations
 
 import hashlib
-import time
 import uuid
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from lakeseal import typed_json
+from lakeseal.clock import now_ms
 from lakeseal.errors import BrokenSequence, Fenced, InvalidArgument
 from lakeseal.steps import step as step_codec
 from lakeseal.steps.step import CommitStep, Joinable
@@ -149,7 +149,7 @@ class SequenceBuilder:
             dataset=self._dataset,
             epoch=self._epoch,
             sequence_id=str(uuid.uuid4()),
-            created_ms=time.time_ns() // 1_000_000,
+            created_ms=now_ms(),
             steps=tuple(_joined(self._steps)),
             leftovers=tuple(self._leftovers),
         )
@@ -182,7 +182,7 @@ class SequenceRecord(Struct, frozen=True, kw_only=True):
 
     payload: bytes
     count: int
-    checksum: str
+    checksum: Annotated[str, Meta(max_length=128)]
 
     @classmethod
     def of(cls, sequence: CommitSequence) -> SequenceRecord:

@@ -10,14 +10,14 @@ and can build the dataset's commit sequence without the driver (`publishing`). W
 
 from __future__ import annotations
 
-import time
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 import sqlalchemy as sa
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from lakeseal import typed_json
+from lakeseal.clock import now_ms
 from lakeseal.errors import BrokenSequence, InvalidArgument
 from lakeseal.ledger import Ledger, Row, Tx, key
 from lakeseal.ledger.schema import task_states
@@ -33,7 +33,7 @@ class TaskState(Struct, frozen=True, kw_only=True):
     state: Literal["finished", "failed"] = "finished"
     output: dict[str, Any] = {}
     """What a sequence is built from; JSON, and the builder's own."""
-    reason: str | None = None
+    reason: Annotated[str, Meta(max_length=2**20)] | None = None
     """Why it failed."""
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class LedgerTaskStates:
             "state": state.state,
             "output": state.output,
             "reason": state.reason,
-            "updated": time.time_ns() // 1_000_000,
+            "updated": now_ms(),
         }
 
         def do(tx: Tx) -> TaskState:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -11,5 +13,5 @@ class Turn(Struct, frozen=True, kw_only=True):
     Everything that its holder writes names the epoch. It is refused (`Fenced`) once a later epoch has been seen there,
     however the holder came to be late; so safety never rests on a lease's time."""
 
-    name: str
+    name: Annotated[str, Meta(max_length=20_000)]
     epoch: int

@@ -13,13 +13,13 @@ A value is any JSON that its source understands: an offset, a timestamp, a map o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from lakeseal.clock import now_ms
 from lakeseal.errors import Fenced, InvalidArgument, WatermarkMoved
 from lakeseal.ledger import Ledger, Tx, key
 from lakeseal.ledger.schema import watermarks
@@ -32,7 +32,7 @@ Value = Any
 
 
 class WatermarkChange(Struct, frozen=True, kw_only=True):
-    partition: str
+    partition: Annotated[str, Meta(max_length=10_000)]
     expected: Value | None
     """Where it stands before; None if it has never been set."""
     value: Value
@@ -112,7 +112,7 @@ class Watermarks:
 
         def do(tx: Tx) -> None:
             tx.delete(watermarks, pipeline=pipeline, dataset=dataset)
-            now = _now()
+            now = now_ms()
             for partition, value in sorted(values.items()):
                 tx.insert(
                     watermarks,
@@ -145,7 +145,7 @@ def moves(pipeline: str, dataset: str, changes: Iterable[WatermarkChange], *, tu
     wanted = sorted(changes, key=lambda change: change.partition)
     for change in wanted:
         check_forward(change)
-    now = _now()
+    now = now_ms()
     return [
         LedgerRecord(
             table=str(watermarks.name),
@@ -160,7 +160,7 @@ def moves(pipeline: str, dataset: str, changes: Iterable[WatermarkChange], *, tu
 
 def _advance_one(tx: Tx, pipeline: str, dataset: str, change: WatermarkChange, epoch: int) -> None:
     name = {"pipeline": pipeline, "dataset": dataset, "partition": change.partition}
-    values = {"value": change.value, "epoch": epoch, "updated": _now()}
+    values = {"value": change.value, "epoch": epoch, "updated": now_ms()}
     if change.expected is None and tx.insert(watermarks, **name, **values):
         return
     row = tx.get(watermarks, **name)
@@ -187,7 +187,3 @@ def _rows(tx: Tx, pipeline: str, dataset: str | None) -> list[Watermark]:
         for row in tx.rows(query, lock=False)
     ]
     return sorted(found, key=lambda mark: (mark.dataset, mark.partition))
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from lakeseal.storage.base import HasDirectories, MovesObjects, ObjectMeta, PlacesObjects, Store
-from lakeseal.storage.local import LocalStore
-from lakeseal.storage.object import ObjectStore
+from lakeseal.storage.base import HasDirectories, KeepsTimes, MovesObjects, NewObject, ObjectMeta, Store, SyncsObjects
+from lakeseal.storage.local.store import LocalStore
+from lakeseal.storage.object.store import ObjectStore
 from lakeseal.storage.streams import WriteStream
+from lakeseal.storage.together import put_together
 from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, real_uri, resolve
 
 __all__ = [
     "HasDirectories",
+    "KeepsTimes",
     "LocalStore",
     "MovesObjects",
+    "NewObject",
     "ObjectMeta",
     "ObjectStore",
-    "PlacesObjects",
     "Store",
     "StoreSpec",
+    "SyncsObjects",
     "WriteStream",
     "identity",
     "key_in",
     "open_store",
+    "put_together",
     "real_uri",
     "resolve",
 ]

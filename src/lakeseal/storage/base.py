@@ -40,6 +40,13 @@ class ObjectMeta(Struct, frozen=True, kw_only=True):
     """Milliseconds since the epoch."""
 
 
+class NewObject(Struct, frozen=True, kw_only=True):
+    key: str
+    data: bytes
+    modified_ms: int | None = None
+    """What clients see as its time, in stores that keep one; None for that of now."""
+
+
 class Store(Protocol):
     @property
     def uri(self) -> str:
@@ -91,17 +98,31 @@ class MovesObjects(Protocol):
 
 
 @runtime_checkable
-class PlacesObjects(Protocol):
-    """A store that can show an object before it is durable, which is much cheaper than both at once."""
+class SyncsObjects(Protocol):
+    """A store in which an object that somebody else is putting can be seen before it is durable."""
 
-    def place(self, key: str, data: bytes) -> bool:
-        """As `put_if_absent`, but after a power cut the object may be absent or cut short: for what can be put back
-        from elsewhere. A crash of the process leaves it whole."""
+    def sync(self, key: str) -> None:
+        """The object is durable then, whoever put it."""
+
+
+@runtime_checkable
+class KeepsTimes(Protocol):
+    """A store that can be told when an object was made."""
+
+    def set_time(self, key: str, modified_ms: int) -> None: ...
 
 
 @runtime_checkable
 class HasDirectories(Protocol):
     """A store in which directories stay when the last object in them is deleted."""
+
+    def is_there(self) -> bool:
+        """Whether the root and the directory that it is in are: a mount that is away takes one of them along."""
+
+    def has_directory(self, prefix: str) -> bool: ...
+
+    def has_files(self, prefix: str) -> bool:
+        """Whether there is a file in the directory itself."""
 
     def prune(self, prefix: str) -> None:
         """Removes directories without objects, at and below `prefix`, which nobody writes to any more."""

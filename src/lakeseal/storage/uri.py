@@ -1,7 +1,7 @@
 """From a URI to a store, and back to a description that can travel.
 
 `open_store` takes what users write, `resolve` what stands in a table's log, and `StoreSpec` what crosses processes.
-`location` tells which URIs there are, `clients` which storage options.
+`location` tells which URIs there are, `object/clients` which storage options.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from msgspec.structs import force_setattr, replace
 
 from lakeseal.errors import InvalidArgument, InvalidUri, UnsafePath
 from lakeseal.storage.base import Store
-from lakeseal.storage.clients import refuse_options
-from lakeseal.storage.local import LocalStore
+from lakeseal.storage.local.store import LocalStore
 from lakeseal.storage.location import Location, file_uri, parse
-from lakeseal.storage.object import ObjectStore
+from lakeseal.storage.object.clients import refuse_options
+from lakeseal.storage.object.store import ObjectStore
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Store:

@@ -1,1 +1,1 @@
-"""Tools to test what is built on Lakeseal, for its users too: they stand beside the rooms, and no room imports them."""
+"""What people can try things with: stores that fail on demand, and servers for an hour."""

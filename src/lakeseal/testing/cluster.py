@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep
 
 import pyspark
 from msgspec import Struct
 
+from lakeseal.backoff import Backoff
 from lakeseal.errors import StorageUnavailable
 
 _STARTUP_SECONDS = 120
@@ -97,15 +97,13 @@ def _start(
 
 
 def _wait_for(log: Path, wanted: re.Pattern[str], process: subprocess.Popen[bytes]) -> str:
-    deadline = monotonic() + _STARTUP_SECONDS
-    while monotonic() < deadline:
+    for _ in Backoff(first_s=0.05, longest_s=0.2).tries(within_s=_STARTUP_SECONDS):
         text = log.read_text(errors="replace")
         found = wanted.search(text)
         if found is not None:
             return found[1]
         if process.poll() is not None:
             break
-        sleep(0.1)
     raise StorageUnavailable(f"Spark's {log.stem} did not start: {log.read_text(errors='replace')[-2000:]}", hint="")
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.errors import LakesealError, StorageUnavailable
-from lakeseal.storage.base import MovesObjects, ObjectMeta, PlacesObjects, Store
+from lakeseal.storage.base import MovesObjects, ObjectMeta, Store, SyncsObjects
 from lakeseal.storage.streams import WriteStream
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Fault(Struct, frozen=True):
         return fnmatchcase(call, self.call) and any(fnmatchcase(key, self.key) for key in keys)
 
 
-class Call(Struct, frozen=True):
+class StoreCall(Struct, frozen=True):
     name: str
     keys: tuple[str, ...]
     struck: How | None = None
@@ -71,7 +71,7 @@ class FaultyStore:
         self._seen = [0] * len(self._faults)
         self._late: list[tuple[int, Callable[[], object]]] = []
         self._lock = threading.RLock()
-        self.calls: list[Call] = []
+        self.calls: list[StoreCall] = []
 
     @property
     def uri(self) -> str:
@@ -108,10 +108,10 @@ class FaultyStore:
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return self._through("put_if_absent", (key,), lambda: self._store.put_if_absent(key, data))
 
-    def place(self, key: str, data: bytes) -> bool:
+    def sync(self, key: str) -> None:
         store = self._store
-        place = store.place if isinstance(store, PlacesObjects) else store.put_if_absent
-        return self._through("put_if_absent", (key,), lambda: place(key, data))
+        if isinstance(store, SyncsObjects):
+            self._through("sync", (key,), lambda: store.sync(key))
 
     def delete(self, keys: Iterable[str]) -> None:
         named = tuple(keys)
@@ -166,7 +166,7 @@ class FaultyStore:
                         found = fault
             if found is not None and found.how is How.LAND_LATE:
                 self._late.append((found.later, effect))
-            self.calls.append(Call(name, keys, None if found is None else found.how))
+            self.calls.append(StoreCall(name, keys, None if found is None else found.how))
             for late in due:
                 late()
         return found

@@ -15,8 +15,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 
+from lakeseal.backoff import Backoff
 from lakeseal.errors import StorageUnavailable
 from lakeseal.testing.s3 import S3Server
 
@@ -94,15 +94,13 @@ def _blockstore(home: Path, s3: S3Server | None) -> dict[str, object]:
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = monotonic() + _STARTUP_SECONDS
-    while True:
+    for _ in Backoff(first_s=0.02, longest_s=0.2).tries(within_s=_STARTUP_SECONDS):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/setup_lakefs", timeout=5) as answer:
                 if json.load(answer).get("state") == "initialized":
                     return
         except (urllib.error.URLError, OSError):
             pass
-        if server.poll() is not None or monotonic() > deadline:
-            text = log.read_text(errors="replace")[-2000:]
-            raise StorageUnavailable(f"lakeFS did not start: {text}", hint="")
-        sleep(0.05)
+        if server.poll() is not None:
+            break
+    raise StorageUnavailable(f"lakeFS did not start: {log.read_text(errors='replace')[-2000:]}", hint="")

@@ -21,12 +21,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 from typing import IO, Any
 
 import psycopg
 from psycopg import sql
 
+from lakeseal.backoff import Backoff
 from lakeseal.errors import NotFound, StorageUnavailable
 
 _STARTUP_SECONDS = 60
@@ -92,17 +92,16 @@ def _running(
 
 
 def _wait_until_ready(server: subprocess.Popen[Any], home: Path, log: IO[str]) -> None:
-    deadline = monotonic() + _STARTUP_SECONDS
-    while True:
+    for _ in Backoff(first_s=0.02, longest_s=0.2).tries(within_s=_STARTUP_SECONDS):
         try:
             psycopg.connect(f"postgresql://postgres@/postgres?host={home}", connect_timeout=5).close()
         except psycopg.OperationalError:
-            if server.poll() is not None or monotonic() > deadline:
-                log.seek(0)
-                raise StorageUnavailable(f"PostgreSQL did not start: {log.read().strip()}", hint="") from None
-            sleep(0.02)
+            if server.poll() is not None:
+                break
         else:
             return
+    log.seek(0)
+    raise StorageUnavailable(f"PostgreSQL did not start: {log.read().strip()}", hint="")
 
 
 def _unprivileged_account() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A proxy on loopback that harms chosen HTTP requests: what a network and a store can do to a writer.
 
-with faulty_proxy(s3.endpoint, lambda request: Fault.LOSE_REPLY if request.method == "PUT" else None) as proxy:
+with faulty_proxy(s3.endpoint, lambda request: ProxyFault.LOSE_REPLY if request.method == "PUT" else None) as proxy:
     options = {**s3.storage_options, "aws_endpoint_url": proxy.endpoint}
 """
 
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 
-class Fault(Enum):
+class ProxyFault(Enum):
     LOSE_REQUEST = "the connection breaks before the store sees the request"
     LOSE_REPLY = "the store does it, and the connection breaks before the reply"
     STALL = "the store does it, and the reply never comes"
@@ -40,7 +40,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def faulty_proxy(upstream: str, fault: Callable[[Request], Fault | int | None]) -> Iterator[Proxy]:
+def faulty_proxy(upstream: str, fault: Callable[[Request], ProxyFault | int | None]) -> Iterator[Proxy]:
     """`fault` decides per request: None lets it pass, a number is answered as that status without asking the store."""
     target = urlsplit(upstream)
     seen: list[Request] = []
@@ -65,11 +65,11 @@ def faulty_proxy(upstream: str, fault: Callable[[Request], Fault | int | None]) 
             verdict = fault(request)
             if isinstance(verdict, int):
                 self._answer(verdict, {}, b"")
-            elif verdict is Fault.LOSE_REQUEST:
+            elif verdict is ProxyFault.LOSE_REQUEST:
                 self._break()
             else:
                 status, reply_headers, reply = self._forward(body)
-                if verdict is Fault.STALL:
+                if verdict is ProxyFault.STALL:
                     over.wait()
                 if verdict is None:
                     self._answer(status, reply_headers, reply)

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
 from lakeseal.service.app import create_app
+from lakeseal.service.connections import ConnectionFactory
 from lakeseal.service.service import Service
 from lakeseal.service.settings import ServiceSettings
 
@@ -19,8 +20,10 @@ from lakeseal.service.settings import ServiceSettings
 @contextmanager
 def service_inside(**settings: Any) -> Iterator[tuple[str, Service]]:
     """Its address, and the service itself. Its ledger is in memory unless `ledger` is given."""
-    app = create_app(ServiceSettings(**{"ledger": "sqlite://", **settings}))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+    chosen = ServiceSettings(**{"ledger": "sqlite://", **settings})
+    app, http = create_app(chosen), cast(Any, ConnectionFactory(chosen))
+    options: dict[str, Any] = {"ws": "none", "proxy_headers": False, "log_config": None, "access_log": False}
+    server = uvicorn.Server(uvicorn.Config(app, interface="asgi3", http=http, lifespan="on", **options))
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()

@@ -1,0 +1,1 @@
+"""Trees of files as values in files: ranges, nodes, commits, diffs, edits, three-way merges. Moves no branch."""

@@ -1,0 +1,112 @@
+"""CLONE: a new table that starts with the rows of another, without copying them.
+
+The new table's log names the other table's files by absolute URIs; whatever is changed in one table afterwards is not
+seen in the other. Vacuuming the *source* can take files that the clone still reads; vacuuming the clone never touches
+the source.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal.clock import now_ms
+from lakeseal.commands.command import CommandContext, PlannedChange
+from lakeseal.commit.proposal import Operation
+from lakeseal.errors import AlreadyExists
+from lakeseal.log.clone_source import CLONE_SOURCES
+from lakeseal.log.files import add_actions
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
+from lakeseal.protocol.data_paths import encode_path, resolve_data_path
+from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
+from lakeseal.protocol.features import disable, enable, required_features, supports
+from lakeseal.protocol.properties import TableProperties
+
+_OF_THE_SOURCE = tuple(
+    key.lower()
+    for key in (
+        TableProperties.managed_commit_owner_name.key,
+        TableProperties.managed_commit_owner_conf.key,
+        TableProperties.in_commit_timestamp_enablement_version.key,
+        TableProperties.in_commit_timestamp_enablement_timestamp.key,
+        # A clone gives out its own row ids; what the source's files carry must not be taken for them.
+        TableProperties.row_id_column.key,
+        TableProperties.row_commit_version_column.key,
+    )
+)
+
+
+class CloneCommand(Struct, frozen=True, kw_only=True):
+    """To be run where the new table is to be, which must be empty."""
+
+    shown: ClassVar[str | None] = None
+    times: ClassVar[tuple[str, ...]] = ()
+
+    source: Snapshot
+    user_metadata: str | None = None
+
+    def decide(self, context: CommandContext) -> PlannedChange:
+        txn, source = context.txn, self.source
+        if txn.snapshot is not None:
+            raise AlreadyExists("There is a table already where the clone should go")
+        txn.update_metadata(_metadata(source))
+        txn.update_protocol(enable(_protocol(source.protocol), *required_features(txn.metadata)))
+        adds = [cloned(add, source.table) for add in add_actions(source.files)]
+        operation = Operation(
+            name="CLONE",
+            parameters={"source": source.table, "sourceVersion": source.version, "isShallow": True},
+            metrics={
+                "sourceTableSize": source.size_in_bytes,
+                "sourceNumOfFiles": len(adds),
+                "numRemovedFiles": 0,
+                "numCopiedFiles": 0,
+                "removedFilesSize": 0,
+                "copiedFilesSize": 0,
+            },
+            user_metadata=self.user_metadata,
+        )
+        return PlannedChange(finish=lambda _: (adds, operation))
+
+
+def cloned(add: AddFile, source: str) -> AddFile:
+    """The same file, named from anywhere. Pure."""
+    return msgspec.structs.replace(
+        add,
+        path=_absolute(source, add.path),
+        deletion_vector=_vector(add.deletion_vector, source),
+        data_change=True,
+        base_row_id=None,
+        default_row_commit_version=None,
+    )
+
+
+def _vector(vector: DeletionVectorDescriptor | None, source: str) -> DeletionVectorDescriptor | None:
+    if vector is None or vector.storage_type != RELATIVE:
+        return vector
+    path = _absolute(source, encode_path(relative_path(vector)))
+    return msgspec.structs.replace(vector, storage_type=ABSOLUTE, path_or_inline_dv=path)
+
+
+def _absolute(table: str, path: str) -> str:
+    found = resolve_data_path(table, path, allow_outside=True)
+    if found.root is not None:
+        return path
+    scheme, _, root = table.rstrip("/").partition("://")
+    # Only local roots are spelled as URIs already; in a log everything is.
+    return f"{scheme}://{root if scheme == 'file' else encode_path(root)}/{encode_path(found.key)}"
+
+
+def _protocol(source: Protocol) -> Protocol:
+    return disable(source, "managedCommits") if supports(source, "managedCommits") else source
+
+
+def _metadata(source: Snapshot) -> Metadata:
+    before = source.metadata
+    configuration = {key: value for key, value in before.configuration.items() if key.lower() not in _OF_THE_SOURCE}
+    places = dict.fromkeys([source.table, *source.places])
+    configuration[CLONE_SOURCES] = msgspec.json.encode(list(places)).decode()
+    return msgspec.structs.replace(before, id=str(uuid4()), created_time=now_ms(), configuration=configuration)

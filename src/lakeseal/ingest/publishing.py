@@ -1,0 +1,248 @@
+"""From the reports of a dataset's orders to a dataset that is published: the one path there is.
+
+    reports ─► settle ─► decide ─► publish
+               what      judge,    rows visible, watermarks moved
+               counts    stage
+
+The driver calls it with the reports that came back from the job; or the task that reports last does, with those in the
+ledger (`delegation`). What it does is the same:
+
+- Tables whose commits the pipeline's ledger decides on: one ledger transaction for all datasets of the run, in which
+  each table gets its version and each watermark moves. There is no moment in between. Only the driver sees all of them.
+- Everything else: a commit sequence per dataset, recorded before its first step runs, with the watermarks as its last.
+  A run that dies leaves it to the next one. With at_least_once, steps are done without having been recorded.
+- A dataset from which nothing is to be published moves its watermarks alone.
+
+Steps that fail are tried again as often as their dataset says, and then set aside for a person to look at. What a store
+that is away, or full, would mend by itself stays open for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from lakeseal.errors import (
+    CommitOutcomeUnknown,
+    Fenced,
+    LakesealError,
+    OutOfSpace,
+    StorageUnavailable,
+    UnknownOutcome,
+)
+from lakeseal.ingest.config import Delivery
+from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Summary
+from lakeseal.ingest.settling import Settled, judged
+from lakeseal.ingest.targets import Staged, Tables
+from lakeseal.jobs.task_report import error_from_json
+from lakeseal.owner.transaction import Transaction, TransactionResult
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.high_watermark import HighWatermarkCommitStep
+from lakeseal.steps.leases import held
+from lakeseal.steps.recovery import DatasetRecovery, RecoveryOutcome, RecoveryPolicy, recover
+from lakeseal.steps.sequence import CommitSequence
+from lakeseal.steps.turn import Turn
+from lakeseal.steps.watermarks import moves
+from lakeseal.table import HOOKS
+
+_THREADS = 8
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """A dataset that may be published."""
+
+    work: DatasetWork
+    summary: Summary
+    staged: tuple[Staged, ...]
+    """What makes the rows visible, in this order: the error table's, then the target's. None of them is empty."""
+
+    @property
+    def name(self) -> str:
+        return self.work.name
+
+    @property
+    def is_joint(self) -> bool:
+        return all(one.destination.is_joint for one in self.staged)
+
+    @property
+    def tables(self) -> list[str]:
+        return [one.destination.uri for one in self.staged]
+
+
+class Publishing:
+    """Of datasets of one pipeline, under the context's turn. May be shared by threads."""
+
+    def __init__(
+        self, pipeline: str, context: StepContext, tables: Tables, *, delivery: Delivery = "exactly_once"
+    ) -> None:
+        self._pipeline, self._context, self._tables, self._delivery = pipeline, context, tables, delivery
+        self._steps = context.books.sequences
+
+    def decide(self, work: DatasetWork, settled: Settled) -> Decision:
+        """Raises if the dataset must not be published. An error table is made if there is something for it."""
+        warnings = judged(work.dataset, settled.summary.measured)
+        staged = [work.destination.staged(settled.messages)]
+        if settled.error_messages:
+            errors = self._tables.errors(work.dataset, work.provenance)
+            staged.insert(0, errors.staged(settled.error_messages))
+        return Decision(
+            work=work,
+            summary=replace(settled.summary, warnings=warnings),
+            staged=tuple(one for one in staged if not one.is_empty),
+        )
+
+    def sequence(self, decision: Decision) -> CommitSequence | None:
+        """Its steps, and the watermarks last; None if there is nothing to do."""
+        builder = CommitSequence.builder(self._pipeline, decision.name, epoch=self._turn.epoch)
+        for one in decision.staged:
+            self._tables.check(one)
+            builder.add(*one.steps())
+            for leftover in one.leftovers:
+                builder.then_remove(leftover.uri, leftover.prefix)
+        changes = decision.summary.changes
+        if changes:
+            builder.add(HighWatermarkCommitStep.of(self._pipeline, decision.name, changes))
+        return builder.build() if decision.staged or changes else None
+
+    def publish(self, decisions: Sequence[Decision]) -> list[DatasetOutcome]:
+        """What became of each. `Fenced` is raised as it is."""
+        outcomes, left = self._publish_together([one for one in decisions if one.is_joint])
+        apart = [*left, *(one for one in decisions if not one.is_joint)]
+        if apart:
+            with ThreadPoolExecutor(min(_THREADS, len(apart)), thread_name_prefix="lakeseal-publish") as pool:
+                ended = list(pool.map(self._publish_by_steps, apart))
+            if self._delivery == "exactly_once":
+                ended = self.try_again(ended, [one.work for one in apart])
+            outcomes += ended
+        return outcomes
+
+    def try_again(self, outcomes: Iterable[DatasetOutcome], works: Iterable[DatasetWork]) -> list[DatasetOutcome]:
+        """With those whose recorded steps failed as often as their datasets say, and set aside then."""
+        found = {outcome.dataset: outcome for outcome in outcomes}
+        by_name = {work.name: work for work in works}
+        by_policy: dict[RecoveryPolicy, list[str]] = {}
+        for name in (name for name, outcome in found.items() if _is_to_retry(outcome)):
+            retries = by_name[name].dataset.retries
+            policy = RecoveryPolicy(tries=max(1, retries.times), first_pause_s=retries.first_pause_seconds)
+            by_policy.setdefault(policy, []).append(name)
+        for policy, names in by_policy.items():
+            for one in recover(self._steps, self._pipeline, self._context, datasets=names, policy=policy).datasets:
+                found[one.dataset] = self._recovered(found[one.dataset], one, by_name[one.dataset])
+        return list(found.values())
+
+    def published(self, work: DatasetWork, summary: Summary) -> DatasetOutcome:
+        version = None
+        with suppress(LakesealError):  # the rows are published all the same
+            version = self._tables.maintain(work.dataset, has_errors=summary.measured.to_error_table > 0)
+        return DatasetOutcome(dataset=work.name, state="published", summary=summary, version=version)
+
+    @property
+    def _turn(self) -> Turn:
+        assert self._context.turn is not None
+        return self._context.turn
+
+    def _recovered(self, outcome: DatasetOutcome, recovery: DatasetRecovery, work: DatasetWork) -> DatasetOutcome:
+        match recovery.outcome:
+            case RecoveryOutcome.FINISHED:
+                return self.published(work, outcome.summary)
+            case RecoveryOutcome.SET_ASIDE:
+                reason = LakesealError(recovery.reason or "").to_json()
+                return replace(outcome, state="set_aside", error=reason)
+        return outcome
+
+    def _publish_together(self, decisions: Sequence[Decision]) -> tuple[list[DatasetOutcome], list[Decision]]:
+        """Outcomes; and those that are left over, since their watermarks have no commit to ride along with. A dataset
+        that is to blame for a failure fails alone, and the others are committed without it."""
+        outcomes: list[DatasetOutcome] = []
+        left = list(decisions)
+        while any(one.staged for one in left):
+            try:
+                result = self._commit_together(left)
+            except _Refused as refused:
+                outcomes += (_failed(one, refused.error) for one in refused.decisions)
+                guilty = {one.name for one in refused.decisions}
+                left = [one for one in left if one.name not in guilty]
+                continue
+            return [*outcomes, *(_committed(one, result) for one in left)], []
+        return outcomes, left
+
+    def _commit_together(self, decisions: list[Decision]) -> TransactionResult:
+        transaction = Transaction(self._tables.owner, hooks=HOOKS)
+        records = [held(self._turn)]
+        by_table: dict[str, list[Decision]] = {}  # an error table may be that of several datasets
+        for one in decisions:
+            try:
+                records += moves(self._pipeline, one.name, one.summary.changes, turn=self._turn)
+            except LakesealError as error:
+                raise _Refused([one], error) from error
+            for uri in one.tables:
+                by_table.setdefault(uri, []).append(one)
+        for uri, sharing in by_table.items():
+            try:
+                staged = [part for one in sharing for part in one.staged if part.destination.uri == uri]
+                self._tables.join(staged, transaction)
+            except LakesealError as error:
+                raise _Refused(sharing[:1], error) from error
+        try:
+            return transaction.commit(records=records)
+        except Exception as raised:
+            reason = ours(raised)
+            guilty = [one for one in decisions if reason.table is not None and reason.table in one.tables]
+            is_known = not isinstance(reason, CommitOutcomeUnknown | UnknownOutcome)
+            raise _Refused(guilty[:1] if guilty and is_known else decisions, reason) from raised
+
+    def _publish_by_steps(self, decision: Decision) -> DatasetOutcome:
+        summary = decision.summary
+        try:
+            if not decision.staged:
+                watermarks = self._context.books.watermarks
+                watermarks.advance(self._pipeline, decision.name, summary.changes, turn=self._turn)
+                return self.published(decision.work, summary)
+            sequence = self.sequence(decision)
+            assert sequence is not None
+            summary = replace(summary, steps=len(sequence.steps))
+            if self._delivery == "exactly_once":
+                sequence.commit(self._steps, self._context)
+            else:
+                sequence.replay(self._context)
+        except Exception as error:
+            return _failed(decision, ours(error), summary)
+        return self.published(decision.work, summary)
+
+
+class _Refused(Exception):
+    """A transaction over these datasets comes to nothing, by an error of theirs."""
+
+    def __init__(self, decisions: list[Decision], error: LakesealError) -> None:
+        self.decisions, self.error = decisions, error
+
+
+def ours(error: Exception) -> LakesealError:
+    """Any error as one of ours; `Fenced` ends the whole run and is raised."""
+    if isinstance(error, Fenced):
+        raise error
+    if isinstance(error, LakesealError):
+        return error
+    return LakesealError(f"Unexpected {type(error).__name__}: {error}", hint="Look at its cause in the log")
+
+
+def _committed(decision: Decision, result: TransactionResult) -> DatasetOutcome:
+    target = decision.work.destination.uri
+    version = result.tables[target].version if target in result.tables else None
+    return DatasetOutcome(dataset=decision.name, state="published", summary=decision.summary, version=version)
+
+
+def _failed(decision: Decision, error: LakesealError, summary: Summary | None = None) -> DatasetOutcome:
+    said = error.to_json()
+    return DatasetOutcome(dataset=decision.name, state="failed", summary=summary or decision.summary, error=said)
+
+
+def _is_to_retry(outcome: DatasetOutcome) -> bool:
+    """Whether steps were recorded, and failed by something that the next run would not find mended by itself."""
+    if outcome.state != "failed" or outcome.may_retry or not outcome.summary.steps:
+        return False
+    return not isinstance(error_from_json(outcome.error or {}), StorageUnavailable | OutOfSpace)

@@ -1,0 +1,8 @@
+"""The kinds of sources that come with Lakeseal; importing this makes them known."""
+
+from lakeseal.ingest.sources.files import FilesSource
+from lakeseal.ingest.sources.kafka import KafkaSource
+from lakeseal.ingest.sources.sql import SqlSource
+from lakeseal.ingest.sources.table import TableSource
+
+__all__ = ["FilesSource", "KafkaSource", "SqlSource", "TableSource"]

@@ -1,0 +1,308 @@
+"""Kafka messages to rows: their values by a format, and what else a message has.
+
+Values are JSON, Avro, text or bytes. Avro is fastavro's work, of the extra `kafka`.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import msgspec
+import pyarrow as pa
+
+from lakeseal.errors import InvalidArgument, SourceUnavailable, Unsupported
+from lakeseal.expr.schema_text import parse_schema
+from lakeseal.files.json_records import JsonRecords
+from lakeseal.files.records import Misfit, Parsed, judged
+from lakeseal.ingest.sources.source import RejectedRecord
+from lakeseal.protocol import schema as types
+from lakeseal.protocol.arrow import to_arrow
+from lakeseal.protocol.schema import (
+    BINARY,
+    INTEGER,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+    duplicate_name,
+)
+
+ReadValues = Callable[[Sequence[Any]], Parsed]
+"""Values of messages to rows."""
+MetaColumn = Literal["key", "headers", "timestamp", "offset", "partition", "topic"]
+
+_HEADERS = ArrayType(StructType((StructField("name", STRING), StructField("value", BINARY))))
+_META: dict[str, tuple[DataType, Callable[[Any], Any]]] = {
+    "key": (BINARY, lambda message: message.key()),
+    "headers": (
+        _HEADERS,
+        lambda message: [{"name": name, "value": value} for name, value in message.headers() or ()],
+    ),
+    "timestamp": (TIMESTAMP, lambda message: _micros(message.timestamp())),
+    "offset": (LONG, lambda message: message.offset()),
+    "partition": (INTEGER, lambda message: message.partition()),
+    "topic": (STRING, lambda message: message.topic()),
+}
+_PLAIN_META: tuple[MetaColumn, ...] = ("key", "partition", "offset", "timestamp")
+_TOMBSTONE = "It has no value (a tombstone)"
+_AVRO_PLAIN: dict[str, DataType] = {
+    "boolean": types.BOOLEAN,
+    "int": types.INTEGER,
+    "long": types.LONG,
+    "float": types.FLOAT,
+    "double": types.DOUBLE,
+    "bytes": types.BINARY,
+    "fixed": types.BINARY,
+    "string": types.STRING,
+    "enum": types.STRING,
+}
+_AVRO_LOGICAL: dict[str, DataType] = {
+    "date": types.DATE,
+    "timestamp-millis": types.TIMESTAMP,
+    "timestamp-micros": types.TIMESTAMP,
+    "local-timestamp-millis": types.TIMESTAMP_NTZ,
+    "local-timestamp-micros": types.TIMESTAMP_NTZ,
+}
+
+
+def _micros(stamp: tuple[int, int]) -> int | None:
+    kind, milliseconds = stamp
+    return None if kind == 0 or milliseconds < 0 else milliseconds * 1000
+
+
+class ValueReader:
+    """Rows of messages: the columns of the value, then those of the message."""
+
+    def __init__(
+        self, value: StructType, read: ReadValues, meta: Mapping[str, str], *, takes_null: bool = False
+    ) -> None:
+        """`meta` are columns of the message, by what they are to their names; `takes_null` if a message without a value
+        is a row too."""
+        own = tuple(StructField(name, _META[what][0]) for what, name in meta.items())
+        self.schema = StructType((*value.fields, *own))
+        if (twice := duplicate_name(self.schema.names)) is not None:
+            raise InvalidArgument(
+                f"Both the value and the message have {twice!r}",
+                column=twice,
+                hint="Give the message's columns a prefix",
+            )
+        self._arrow = to_arrow(self.schema)
+        self._read = read
+        self._takes_null = takes_null
+        self._meta = meta
+
+    def read(self, messages: Sequence[Any]) -> tuple[pa.RecordBatch, tuple[RejectedRecord, ...]]:
+        values = self._values([message.value() for message in messages])
+        rows = messages if values.kept is None else [messages[n] for n in values.kept]
+        columns = list(values.rows.columns)
+        for what, name in self._meta.items():
+            get, arrow = _META[what][1], self._arrow.field(name).type
+            if pa.types.is_timestamp(arrow):
+                columns.append(pa.array([get(m) for m in rows], pa.int64()).cast(pa.timestamp("us")).cast(arrow))
+            else:
+                columns.append(pa.array([get(m) for m in rows], arrow))
+        bad = tuple(
+            RejectedRecord.of(one.reason, messages[one.at].value() or b"", place(messages[one.at]))
+            for one in values.misfits
+        )
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow), bad
+
+    def _values(self, values: Sequence[bytes | None]) -> Parsed:
+        if self._takes_null or None not in values:
+            return self._read(values)
+        full = [n for n, value in enumerate(values) if value is not None]
+        done = self._read([values[n] for n in full])
+        misfits = [Misfit(at=full[one.at], reason=one.reason) for one in done.misfits]
+        misfits += (Misfit(at=n, reason=_TOMBSTONE) for n, value in enumerate(values) if value is None)
+        kept = full if done.kept is None else [full[n] for n in done.kept]
+        return Parsed(rows=done.rows, misfits=tuple(misfits), kept=kept)
+
+
+def value_reader(
+    kind: str,
+    *,
+    schema: str | None,
+    avro_schema: Mapping[str, Any] | None,
+    schema_registry: str | None,
+    include: Sequence[MetaColumn] | None,
+    prefix: str,
+) -> ValueReader:
+    is_plain = kind in ("string", "bytes")
+    wanted = include if include is not None else _PLAIN_META if is_plain else ()
+    meta = {what: prefix + what for what in get_args(MetaColumn) if what in wanted}
+    if is_plain:
+        own = StructType((StructField("value", STRING if kind == "string" else BINARY),))
+        read = _texts(to_arrow(own)) if kind == "string" else _plain(to_arrow(own))
+        return ValueReader(own, read, meta, takes_null=True)
+    if kind == "json":
+        if schema is None:
+            raise InvalidArgument("JSON values need a schema", hint='Add schema: "id long, at timestamp"')
+        own = parse_schema(schema)
+        return ValueReader(own, JsonRecords(own).parse, meta)
+    if avro_schema is None:
+        raise InvalidArgument("Avro values need an avro_schema", hint="Add avro_schema: {type: record, …}")
+    own = avro_schema_of(avro_schema)
+    return ValueReader(own, _avro(avro_schema, own, schema_registry), meta)
+
+
+def place(message: Any) -> str:
+    return f"offset {message.offset()}"
+
+
+def _plain(schema: pa.Schema) -> ReadValues:
+    return lambda values: Parsed(rows=pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=schema))
+
+
+def _texts(schema: pa.Schema) -> ReadValues:
+    def read(values: Sequence[Any]) -> Parsed:
+        array = pa.array(values, pa.binary())
+
+        def part(start: int, end: int) -> pa.RecordBatch:
+            return pa.RecordBatch.from_arrays([array.slice(start, end - start).cast(pa.string())], schema=schema)
+
+        found = judged(len(values), part, (pa.ArrowInvalid,))
+        misfits = tuple(Misfit(at=one.at, reason="It is not UTF-8") for one in found.misfits)
+        return Parsed(rows=found.rows, misfits=misfits, kept=found.kept)
+
+    return read
+
+
+def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | None) -> ReadValues:
+    arrow = to_arrow(own)
+    decode = avro_decoder(reader_schema)
+
+    def one(value: bytes) -> Any:
+        if registry is None:
+            return decode(value, None)
+        if len(value) < 5 or value[0] != 0:
+            raise ValueError("It does not name its writer's schema")
+        return decode(value[5:], _registered(registry, struct.unpack(">I", value[1:5])[0]))
+
+    def read(values: Sequence[Any]) -> Parsed:
+        def part(start: int, end: int) -> pa.RecordBatch:
+            return pa.RecordBatch.from_pylist([one(value) for value in values[start:end]], schema=arrow)
+
+        return judged(len(values), part, (pa.ArrowException, ValueError, TypeError, OverflowError))
+
+    return read
+
+
+@lru_cache(maxsize=1000)
+def _registered(registry: str, number: int) -> str:
+    """The text of a writer's schema. They never change once they are registered."""
+    address = f"{registry.rstrip('/')}/schemas/ids/{number}"
+    if not address.startswith(("http://", "https://")):
+        raise Unsupported(f"A schema registry is reached by HTTP, not by {registry!r}")
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310  the scheme is checked above
+            told = msgspec.json.decode(answer.read(), type=dict[str, Any])
+            return str(told["schema"])
+    except (urllib.error.URLError, OSError, KeyError, msgspec.MsgspecError) as error:
+        raise SourceUnavailable(f"The schema registry does not tell schema {number}: {error}") from error
+
+
+def avro_schema_of(schema: Mapping[str, Any]) -> StructType:
+    """The columns of a record."""
+    found = _avro_type(schema, {})
+    if not isinstance(found, StructType):
+        raise InvalidArgument("An Avro schema of rows is a record", hint="Add avro_schema: {type: record, fields: …}")
+    return found
+
+
+def _avro_type(schema: Any, named: dict[str, DataType]) -> DataType:
+    if isinstance(schema, list):
+        members = [one for one in schema if one != "null"]
+        if len(members) == 1:
+            return _avro_type(members[0], named)
+        raise _unsupported_avro(schema)
+    if isinstance(schema, str):
+        found = _AVRO_PLAIN.get(schema) or named.get(schema)
+        if found is None:
+            raise _unsupported_avro(schema)
+        return found
+    if not isinstance(schema, Mapping) or "type" not in schema:
+        raise _unsupported_avro(schema)
+    kind, logical = schema["type"], schema.get("logicalType")
+    if logical == "decimal":
+        return DecimalType(schema["precision"], schema.get("scale", 0))
+    if logical in _AVRO_LOGICAL:
+        return _AVRO_LOGICAL[logical]
+    if isinstance(kind, list | dict):
+        return _avro_type(kind, named)
+    match kind:
+        case "record":
+            fields = tuple(StructField(str(f["name"]), _avro_type(f["type"], named)) for f in schema["fields"])
+            made: DataType = StructType(fields)
+        case "array":
+            return ArrayType(_avro_type(schema["items"], named))
+        case "map":
+            return MapType(types.STRING, _avro_type(schema["values"], named))
+        case _:
+            made = _avro_type(kind, named)
+    if "name" in schema:
+        named[str(schema["name"])] = made
+    return made
+
+
+def _unsupported_avro(schema: Any) -> InvalidArgument:
+    text = msgspec.json.encode(schema, enc_hook=str).decode()
+    return InvalidArgument(f"No column can hold the Avro type {text}", hint="Read the value as bytes and decode it")
+
+
+def _as_stored(schema: Any) -> Any:
+    """Without the meanings that no column has (uuid, time, duration): the values are then what is stored."""
+    if isinstance(schema, list):
+        return [_as_stored(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    is_known = schema.get("logicalType") in (*_AVRO_LOGICAL, "decimal")
+    nested = ("type", "items", "values", "fields")
+    return {
+        name: _as_stored(value) if name in nested else value
+        for name, value in schema.items()
+        if is_known or name != "logicalType"
+    }
+
+
+def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | None], Any]:
+    """Decodes one value: by a writer's schema, given as text, or by the reader's own."""
+    try:
+        import fastavro  # an extra
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            "fastavro is not installed", hint="pip install 'lakeseal[kafka]', on executors too"
+        ) from error
+    try:
+        reader = fastavro.parse_schema(_as_stored(reader_schema))
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
+        raise InvalidArgument(f"This is no Avro schema: {error}") from None
+
+    @lru_cache(maxsize=100)
+    def written_by(text: str) -> Any:
+        return fastavro.parse_schema(_as_stored(msgspec.json.decode(text)))
+
+    def decode(value: bytes, writer: str | None) -> Any:
+        stream = io.BytesIO(value)
+        try:
+            if writer is None:
+                row = fastavro.schemaless_reader(stream, reader, None)
+            else:
+                row = fastavro.schemaless_reader(stream, written_by(writer), reader)
+        except (EOFError, IndexError, KeyError, fastavro.schema.SchemaParseException) as error:
+            raise ValueError(f"It is not Avro of this schema: {error or type(error).__name__}") from None
+        if stream.read(1):
+            raise ValueError("It is longer than its Avro schema says")
+        return row
+
+    return decode

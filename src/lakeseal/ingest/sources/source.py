@@ -1,0 +1,132 @@
+"""The seam of sources: where rows come from, in units that can be read anywhere and any number of times.
+
+A source is a frozen msgspec Struct with a tag: its fields are its options, in YAML and in Python, and the object itself
+travels to Spark's tasks. What it promises:
+
+- `row_schema` is that of all rows it will ever give, until its options change.
+- `plan` runs on the driver and looks, once, at what is there behind the watermarks. It gives bounded units: whatever
+  arrives later is the next run's. What it can't find or reach it raises; what people should know goes to `notes`.
+- `read` runs in a task. It gives exactly the rows of the unit, or raises; read again, it gives the same rows.
+- A `Chunk`'s `high` says how far its partition is published once this chunk and all before it are.
+
+A partition is whatever has a watermark of its own: a Kafka partition, a file, a query. Units of one partition follow
+each other in the plan's order. Users' sources are made known by `register_source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.protocol.schema import StructType
+
+_SHOWN = 2000
+
+Watermark = Any
+"""JSON that its source understands; None where there is none yet."""
+
+
+class WorkUnit(Struct, frozen=True, kw_only=True):
+    partition: str
+    low: Watermark = None
+    """What is published already."""
+    high: Watermark
+    """What is published once all of this unit, and those of its partition before it, are. None if that is no place to
+    go on from; the last unit of a partition always has one."""
+    size: int = 1
+    """About how many bytes; tasks get about the same."""
+    payload: dict[str, Any] = {}
+    """What `read` needs to know besides, as JSON."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    units: tuple[WorkUnit, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class RejectedRecord(Struct, frozen=True, kw_only=True):
+    """A record that is no row."""
+
+    reason: str
+    record: str
+    """The record's text, as far as it can be shown."""
+    position: str
+    """Where it is in its partition."""
+
+    @classmethod
+    def of(cls, reason: str, record: bytes | str, position: str) -> RejectedRecord:
+        """With what can be shown of the record."""
+        return cls(reason=reason, record=shown(record), position=position)
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    rows: pa.RecordBatch
+    high: Watermark = None
+    """None: only the unit's end is a watermark."""
+    bad: tuple[RejectedRecord, ...] = ()
+    bytes: int = 0
+
+
+class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="source"):
+    """See the module."""
+
+    def __repr__(self) -> str:
+        # Options may hold passwords.
+        return f"{type(self).__name__}({self.describe()})"
+
+    def row_schema(self) -> StructType:
+        raise NotImplementedError
+
+    def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        raise NotImplementedError
+
+    def read(self, unit: WorkUnit) -> Iterator[Chunk]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Whoever planned with it, or read units, is done."""
+
+    def describe(self) -> str:
+        """One line for people, without secrets."""
+        return kind_of(type(self))
+
+
+S = TypeVar("S", bound=Source)
+
+_kinds: dict[str, type[Source]] = {}
+
+
+def kind_of(source: type[Source]) -> str:
+    return str(source.__struct_config__.tag)
+
+
+def register_source(source: type[S]) -> type[S]:
+    """Makes a kind of source known to pipelines; usable as a decorator. Its tag is its `type` in YAML."""
+    kind = kind_of(source)
+    known = _kinds.setdefault(kind, source)
+    if known is not source and (known.__module__, known.__qualname__) != (source.__module__, source.__qualname__):
+        raise InvalidArgument(f"Sources of the type {kind!r} are {known.__qualname__}", hint="Choose another tag")
+    _kinds[kind] = source
+    return source
+
+
+def source_types() -> Mapping[str, type[Source]]:
+    return dict(_kinds)
+
+
+def any_source() -> Any:
+    """All kinds that are known, as one type to decode."""
+    return reduce(or_, _kinds.values())
+
+
+def shown(record: bytes | str) -> str:
+    """A record's text, as far as people want to see it."""
+    text = record.decode(errors="replace") if isinstance(record, bytes) else record
+    text = text.replace("\0", "�")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"

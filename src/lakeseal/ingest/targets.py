@@ -1,0 +1,313 @@
+"""Targets: where tasks write files that nobody sees yet, and what makes those files visible.
+
+A `Destination` is planned on the driver, once per attempt, and travels to the tasks: how they write, and what the
+target was then. The files that they report are `Staged`; they give the steps of a commit sequence, or the part of a
+table in a transaction over many. Both are values, the same wherever they are used. Only `Tables` opens tables, and
+makes those that are not there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from lakeseal.clock import now_ms
+from lakeseal.commands.staged_write import PlannedStagedWrite
+from lakeseal.commands.transactional_write import TransactionalWrite, WriteOptions, operation_metrics
+from lakeseal.commit.alter import new_metadata
+from lakeseal.commit.proposal import Operation
+from lakeseal.commit.transaction import OptimisticTransaction
+from lakeseal.errors import AlreadyExists, ConcurrentModification, MetadataChangedException, SchemaMismatch
+from lakeseal.files.file_format import FileFormat
+from lakeseal.ingest.config import Dataset, DirectoryTarget, PipelineConfig, TableTarget, Target
+from lakeseal.ingest.quality import ERROR_SCHEMA
+from lakeseal.jobs.delayed_commit_protocol import DelayedCommitProtocol
+from lakeseal.jobs.engine import InPlan
+from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
+from lakeseal.jobs.in_process import InProcessEngine
+from lakeseal.jobs.job import CommitProtocolSpec, WriteJobSpec, new_protocol
+from lakeseal.jobs.staged_commit_protocol import StagedCommitProtocol
+from lakeseal.log.maintenance import checkpoint_is_due, maintain
+from lakeseal.owner.connect import Owners
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.managed_owner import ManagedOwner
+from lakeseal.owner.routing import Route, Router
+from lakeseal.owner.transaction import Transaction
+from lakeseal.protocol import codec
+from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata
+from lakeseal.protocol.actions import Protocol as TableProtocol
+from lakeseal.protocol.schema import StructType
+from lakeseal.steps.places import JOBS, STAGING, StepPlaces, staging_below
+from lakeseal.steps.sequence import Leftover
+from lakeseal.steps.step import CommitStep
+from lakeseal.steps.table_commit import TableCommitStep
+from lakeseal.storage import StoreSpec
+from lakeseal.table import HOOKS
+
+WrittenAction = AddFile | AddCDCFile
+
+_LEFT_BEHIND = (f"{STAGING}/", f"{JOBS}/")
+
+
+class Provenance(Struct, frozen=True, kw_only=True):
+    """Where rows of a target come from."""
+
+    pipeline: str
+    dataset: str
+    run_id: str
+    epoch: int
+
+    @property
+    def app_id(self) -> str:
+        """Under which a table remembers what it has of the dataset."""
+        return f"lakeseal ingest {self.pipeline}: {self.dataset}"
+
+    @property
+    def note(self) -> str:
+        """For whoever reads a table's history."""
+        return msgspec.json.encode({"pipeline": self.pipeline, "dataset": self.dataset, "run": self.run_id}).decode()
+
+
+class PlannedTable(Struct, frozen=True, kw_only=True):
+    """A table as it was when files for it were planned."""
+
+    step: TableCommitStep
+    """The commit, without its files."""
+    metadata: Metadata
+    protocol: TableProtocol
+    changed: Metadata | None
+    """Its new metadata, if the rows bring columns that it did not have."""
+    is_joint: bool
+    """Whether the pipeline's ledger decides on its commits, so that watermarks can go with them."""
+
+    def step_with(self, files: Iterable[WrittenAction]) -> TableCommitStep:
+        actions: list[Action] = [*([] if self.changed is None else [self.changed]), *files]
+        return replace(self.step, actions=codec.encode(actions).decode(), operation=_operation([self], files))
+
+
+class Destination(Struct, frozen=True, kw_only=True):
+    """Where the rows of one attempt at a dataset go."""
+
+    spec: WriteJobSpec
+    table: PlannedTable | None = None
+    """None: a plain directory."""
+
+    @property
+    def uri(self) -> str:
+        return self.spec.store.uri if self.table is None else self.table.step.table
+
+    @property
+    def is_joint(self) -> bool:
+        return self.table is not None and self.table.is_joint
+
+    def staged(self, messages: Iterable[TaskCommitMessage]) -> Staged:
+        """The files that tasks report."""
+        protocol = new_protocol(self.spec)
+        if self.table is None:
+            assert isinstance(protocol, StagedCommitProtocol)
+            renames = tuple(protocol.steps(messages))
+            return Staged(destination=self, renames=renames, leftovers=protocol.leftovers)
+        assert isinstance(protocol, DelayedCommitProtocol)
+        return Staged(destination=self, files=tuple(protocol.commit_job(messages)))
+
+
+class Staged(Struct, frozen=True, kw_only=True):
+    """Files that tasks have written to a destination."""
+
+    destination: Destination
+    files: tuple[WrittenAction, ...] = ()
+    """Of a table, as actions of its log."""
+    renames: tuple[CommitStep, ...] = ()
+    """Of a directory."""
+    leftovers: tuple[Leftover, ...] = ()
+    """To remove once the steps are done."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.files and not self.renames
+
+    def steps(self) -> tuple[CommitStep, ...]:
+        """What makes the files visible."""
+        table = self.destination.table
+        return self.renames if table is None else (table.step_with(self.files),)
+
+
+class Tables:
+    """The tables that a pipeline writes to. May be shared by threads."""
+
+    def __init__(self, owner: OwnerEndpoint) -> None:
+        """`owner` is the pipeline's ledger."""
+        self.owner = owner
+        self._routes: dict[str, Route] = {}
+
+    def plan(
+        self, target: Target, schema: StructType, provenance: Provenance, *, what: str = ""
+    ) -> tuple[Destination, InPlan]:
+        """Where rows of this schema go, and what Spark must do to them before. A table that is not there is made.
+        `what` tells tables of one dataset apart."""
+        if isinstance(target, DirectoryTarget):
+            return _directory(target, schema), InPlan()
+        store = _store(target)
+        route = self._routes[store.uri] = self._opened(target, schema)
+        txn = OptimisticTransaction.begin(route.log, route.owner)
+        write = TransactionalWrite(txn, InProcessEngine(), store=store)
+        planned = write.plan(schema, WriteOptions(merge_schema=target.merge_schema))
+        snapshot = txn.snapshot
+        assert snapshot is not None
+        operation = Operation(
+            name="WRITE",
+            parameters={"mode": "Append", "partitionBy": list(snapshot.partition_columns)},
+            user_metadata=provenance.note,
+        )
+        table = PlannedTable(
+            step=TableCommitStep.of(snapshot, (), operation, app_id=provenance.app_id + what),
+            metadata=snapshot.metadata,
+            protocol=snapshot.protocol,
+            changed=None if txn.metadata == snapshot.metadata else txn.metadata,
+            is_joint=isinstance(route.owner, ManagedOwner) and route.owner.endpoint is self.owner,
+        )
+        return Destination(spec=planned.spec, table=table), planned.in_plan
+
+    def errors(self, dataset: Dataset, provenance: Provenance) -> Destination:
+        """The dataset's error table, which is made now if it is not there."""
+        destination, _ = self.plan(_errors(dataset), ERROR_SCHEMA, provenance, what=", errors")
+        if destination.spec.table.names != ERROR_SCHEMA.names:
+            raise SchemaMismatch(
+                "The table for errors has other columns than an error table",
+                table=destination.uri,
+                hint="Name another by error_table",
+            )
+        return destination
+
+    def check(self, staged: Staged) -> None:
+        """`MetadataChangedException` if the table has changed so that the files do not fit it any more. Whoever commits
+        them checks it again; known before the steps are recorded, nobody has to abort them."""
+        planned = staged.destination.table
+        if planned is None:
+            return
+        newest = self._route(staged.destination.spec.store).log.update()
+        step = planned.step
+        if newest is None or step.written_for != TableCommitStep.of(newest, (), step.operation, app_id="").written_for:
+            raise _changed(step.table)
+
+    def join(self, staged: Sequence[Staged], transaction: Transaction) -> None:
+        """States what all of these add to their table; the transaction commits it."""
+        route = self._routes[staged[0].destination.spec.store.uri]
+        assert isinstance(route.owner, ManagedOwner)
+        part = transaction.join(route.log, route.owner)
+        assert part.snapshot is not None
+        plans = [one.destination.table for one in staged if one.destination.table is not None]
+        for planned in plans:
+            # What only adds rows may have come in between.
+            if (part.snapshot.metadata, part.snapshot.protocol) != (planned.metadata, planned.protocol):
+                raise _changed(planned.step.table)
+        for changed in (planned.changed for planned in plans if planned.changed is not None):
+            part.update_metadata(changed)
+        files = [file for one in staged for file in one.files]
+        part.commit(files, _operation(plans, files))
+
+    def maintain(self, dataset: Dataset, *, has_errors: bool) -> int | None:
+        """After the steps: checkpoints where they are due, also of the error table if it has got rows. The version of
+        the target, if that is a table."""
+        if has_errors:
+            self._maintain(_errors(dataset))
+        return self._maintain(dataset.target) if isinstance(dataset.target, TableTarget) else None
+
+    def _maintain(self, target: TableTarget) -> int | None:
+        log = self._route(_store(target)).log
+        newest = log.update()
+        if newest is not None and checkpoint_is_due(newest):
+            maintain(log, newest, now_ms=now_ms())
+        return None if newest is None else newest.version
+
+    def _route(self, store: StoreSpec) -> Route:
+        if store.uri not in self._routes:
+            self._routes[store.uri] = Router(store.open(), Owners(self.owner)).route()
+        return self._routes[store.uri]
+
+    def _opened(self, target: TableTarget, schema: StructType) -> Route:
+        creator = self.owner if target.owner == "ledger" else None
+        router = Router(_store(target).open(), Owners(self.owner), creator=creator)
+        if router.snapshot() is None:
+            txn = OptimisticTransaction.begin(router.route().log, router.route().owner, hooks=HOOKS)
+            txn.update_metadata(new_metadata(schema, target.partition_by, target.properties, created_ms=now_ms()))
+            with suppress(AlreadyExists, ConcurrentModification):  # somebody was faster, and as good
+                txn.commit([], Operation(name="CREATE TABLE", parameters={"partitionBy": list(target.partition_by)}))
+            router.reopen()
+        return router.route()
+
+
+def _directory(target: DirectoryTarget, schema: StructType) -> Destination:
+    form = FileFormat(name=target.format, compression=target.compression, header=target.format == "csv")
+    planned = PlannedStagedWrite(_store(target), schema, format=form, partition_by=target.partition_by)
+    return Destination(spec=planned.spec)
+
+
+def _operation(plans: Sequence[PlannedTable], files: Iterable[WrittenAction]) -> Operation:
+    """With what the notes of all of them say alike."""
+    operations = [planned.step.operation for planned in plans]
+    notes = [msgspec.json.decode(one.user_metadata or "{}", type=dict[str, str]) for one in operations]
+    alike = {name: said for name, said in notes[0].items() if all(note.get(name) == said for note in notes)}
+    said = msgspec.json.encode(alike).decode()
+    return replace(operations[0], metrics=operation_metrics(files), user_metadata=said)
+
+
+def _changed(table: str) -> MetadataChangedException:
+    return MetadataChangedException("The table's metadata changed while its rows were being written", table=table)
+
+
+def waiting_room(target: Target, run_id: str) -> TableTarget:
+    """Below the target: a table in which rows wait for Spark to transform them. Gone after the run."""
+    uri = f"{place_of(target).rstrip('/')}/{STAGING}/{run_id}-{uuid.uuid4().hex[:8]}"
+    return TableTarget(uri=uri, owner="none", storage_options=target.storage_options)
+
+
+def clean_up(target: Target) -> None:
+    """What runs have left in the staging areas below the target."""
+    store = _store(target).open()
+    keys = [meta.key for prefix in _LEFT_BEHIND for meta in store.list(prefix, recursive=True)]
+    if keys:
+        store.delete(keys)
+
+
+def places_of(config: PipelineConfig) -> StepPlaces:
+    """What the steps of a pipeline may reach: its targets, its tables of errors, and the staging below them."""
+    tables: list[str] = []
+    directories: list[str] = []
+    for dataset in config.datasets:
+        (tables if isinstance(dataset.target, TableTarget) else directories).append(place_of(dataset.target))
+        tables.append(dataset.errors_uri)
+    staging = [place for target in (*tables, *directories) for place in staging_below(target)]
+    return StepPlaces(tables=tuple(tables), directories=tuple(directories), staging=tuple(staging))
+
+
+def error_spec(dataset: Dataset, spec: WriteJobSpec) -> WriteJobSpec:
+    """How tasks write to an error table that may not be there yet: it is made only if there is anything for it."""
+    store = _store(_errors(dataset))
+    return WriteJobSpec(
+        store=store,
+        protocol=CommitProtocolSpec(path=store.uri),
+        schema=ERROR_SCHEMA.to_json(),
+        log_level=spec.log_level,
+    )
+
+
+def _errors(dataset: Dataset) -> TableTarget:
+    """Its owner is the file system or the ledger as the target's is, so that both can go together."""
+    target = dataset.target
+    owner: Literal["ledger", "none"] = target.owner if isinstance(target, TableTarget) else "none"
+    return TableTarget(uri=dataset.errors_uri, owner=owner, storage_options=target.storage_options)
+
+
+def place_of(target: Target) -> str:
+    return target.uri if isinstance(target, TableTarget) else target.path
+
+
+def _store(target: Target) -> StoreSpec:
+    return StoreSpec(uri=place_of(target), storage_options=target.storage_options)

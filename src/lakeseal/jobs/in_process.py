@@ -1,0 +1,210 @@
+"""`InProcessEngine`: tasks in threads of this process, over anything that Arrow can read as a stream of batches.
+
+There is no plan that could compute or check anything before rows reach a task, so work that is `InPlan` is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.expr import bind, bind_predicate, parse
+from lakeseal.files.expressions import IN_TASK
+from lakeseal.jobs.engine import InPlan, WriteInput
+from lakeseal.jobs.file_commit_protocol import TaskCommitMessage, TaskContext
+from lakeseal.jobs.job import WriteJobSpec, run_task
+from lakeseal.jobs.progress import SILENT, Progress
+from lakeseal.jobs.rewrite import Rewrite
+from lakeseal.jobs.search import Found, Search
+from lakeseal.protocol.arrow import from_arrow
+from lakeseal.protocol.schema import DataType, StructType
+
+# Less than this is one task's work: a second one would only make a second file.
+_SPLIT_BYTES = 64 * 2**20
+_MAX_THREADS = 4
+
+
+class InProcessEngine:
+    """Threads of this process. There is no session: the zone is UTC, ANSI mode is on."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise InvalidArgument(f"A job cannot run in {threads} threads", hint="Use 1 or more")
+        self._threads = threads or min(_MAX_THREADS, os.cpu_count() or 1)
+
+    def open(self, data: Any, progress: Progress = SILENT) -> WriteInput:
+        if isinstance(data, _ArrowInput | _RewriteInput):
+            return data
+        if isinstance(data, Rewrite):
+            return _RewriteInput(data, self._threads, progress)
+        return _ArrowInput(arrow_reader(data), self._threads)
+
+    def search(self, search: Search, progress: Progress) -> list[Found]:
+        return [found for split in range(len(search.splits)) for found in search.run(split, progress.advance)]
+
+    def judged(self, where: str, schema: StructType) -> str | None:
+        bind_predicate(parse(where), schema)
+        return where
+
+    def understood(self, where: str, schema: StructType) -> str | None:
+        return self.judged(where, schema)
+
+    def evaluates(self, text: str, schema: StructType, target: DataType | None = None) -> bool:
+        bind(parse(text), schema)
+        return True
+
+
+class _RewriteInput:
+    expressions = IN_TASK
+
+    def __init__(self, rewrite: Rewrite, threads: int, progress: Progress) -> None:
+        self._rewrite = rewrite
+        self._threads = threads
+        self._progress = progress
+        self.schema = rewrite.schema
+
+    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
+        in_plan.refuse()
+        failed = threading.Event()
+        splits = range(len(self._rewrite.splits))
+        tasks = max(1, min(self._threads, len(splits)))
+
+        def run(split: int) -> TaskCommitMessage:
+            task = TaskContext(job_id=spec.job_id, split=split, task_attempt_id=split)
+            try:
+                message = run_task(spec, task, _unless(failed, self._rewrite.batches(split, tasks=tasks)))
+            except BaseException:
+                failed.set()
+                raise
+            self._progress.advance(len(self._rewrite.splits[split]))
+            return message
+
+        if len(splits) < 2 or self._threads == 1:
+            return [run(split) for split in splits]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="lakeseal-task") as executor:
+            futures = [executor.submit(run, split) for split in splits]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, _Stopped)):
+            raise error
+        return [future.result() for future in futures]
+
+
+class _ArrowInput:
+    expressions = IN_TASK
+
+    def __init__(self, reader: pa.RecordBatchReader, threads: int) -> None:
+        self._reader = reader
+        self._threads = threads
+        self.schema = from_arrow(reader.schema)
+
+    def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
+        in_plan.refuse()
+        source = _Shared(self._reader)
+        tasks = [TaskContext(job_id=spec.job_id, split=n, task_attempt_id=n) for n in range(self._threads)]
+        ahead = source.read_ahead(_SPLIT_BYTES)
+        if source.is_over or self._threads == 1:
+            return [run_task(spec, tasks[0], chain(ahead, source))]
+        starts = [ahead[n :: self._threads] for n in range(self._threads)]
+        del ahead
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="lakeseal-task") as executor:
+            futures = [
+                executor.submit(_run, spec, task, start, source) for task, start in zip(tasks, starts, strict=True)
+            ]
+        results = [future.result() for future in futures if future.exception() is None]
+        if source.failure is not None:
+            raise source.failure
+        return results
+
+
+def _unless(failed: threading.Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if failed.is_set():
+            raise _Stopped
+        yield batch
+
+
+def _run(spec: WriteJobSpec, task: TaskContext, start: list[pa.RecordBatch], source: _Shared) -> TaskCommitMessage:
+    try:
+        return run_task(spec, task, chain(_emptying(start), source))
+    except BaseException as error:
+        source.stop(error)
+        raise
+
+
+class _Stopped(Exception):
+    """Another task of the job has failed."""
+
+
+class _Shared:
+    """Batches that tasks take turns in taking, until there are no more or one task has failed."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self.is_over = False
+        self.failure: BaseException | None = None
+
+    def read_ahead(self, size: int) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = []
+        for batch in self:
+            batches.append(batch)
+            size -= batch.nbytes
+            if size <= 0:
+                break
+        return batches
+
+    def stop(self, failure: BaseException) -> None:
+        with self._lock:
+            if self.failure is None:
+                self.failure = failure
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._lock:
+            if self.failure is not None:
+                raise _Stopped
+            if self.is_over:
+                raise StopIteration
+            try:
+                return self._reader.read_next_batch()
+            except StopIteration:
+                self.is_over = True
+                raise
+
+
+def _emptying(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each batch once, not kept any longer than that."""
+    batches.reverse()
+    while batches:
+        yield batches.pop()
+
+
+def arrow_reader(data: Any) -> pa.RecordBatchReader:
+    """Anything that Arrow can read, as a stream of batches."""
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.to_reader(max_chunksize=2**17)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    import pyarrow.dataset as ds  # loads pandas, if that is installed
+
+    if isinstance(data, ds.Dataset):
+        data = data.scanner()
+    if isinstance(data, ds.Scanner):
+        return data.to_reader()
+    raise InvalidArgument(
+        f"A {type(data).__name__} cannot be written",
+        hint="Give an Arrow table, batch, reader or dataset, or anything with the Arrow stream interface",
+    )

@@ -1,0 +1,143 @@
+"""Bodies of requests: how many bytes, how long, and out of JSON, in any thread, without holding up the others.
+
+msgspec decodes a message in one go, during which no other thread of the process runs, the event loop neither. For
+almost all messages that is no time. One of very many values would take long, so it is read in steps, and one of more
+than `MOST_VALUES` is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from json.decoder import JSONArray, JSONObject, scanstring  # type: ignore[attr-defined]
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
+from typing import Any, NoReturn, TypeVar
+
+from starlette.types import Receive
+
+from lakeseal import typed_json
+from lakeseal.errors import InvalidArgument, OwnerBusy, RequestTooLarge
+from lakeseal.owner.messages import from_json
+
+_BODY_SECONDS = 60
+_BYTES_PER_SECOND = 2**20
+"""Large bodies may take longer by so much."""
+MOST_VALUES = 150_000
+MOST_AT_ONCE = 30_000
+
+T = TypeVar("T")
+
+
+class UploadRoom:
+    """Room for bodies that are larger than most: `together` bytes at a time, so that a few that may send them cannot
+    fill the memory. Not for several threads."""
+
+    def __init__(self, each: int, together: int) -> None:
+        self._each = each
+        self._together = max(each, together)
+        self._taken = 0
+
+    @contextmanager
+    def room_for(self, said: str | None, *, may_be_large: bool) -> Iterator[int]:
+        """How many bytes a body may have that is said to be so long, while it is worked on. One that does not say how
+        long it is may not be large."""
+        size = int(said) if said is not None and said.isascii() and said.isdecimal() and len(said) <= 18 else 0
+        if not may_be_large or not self._each < size <= self._together:
+            yield self._together if may_be_large and size > self._together else self._each
+            return
+        if self._taken + size > self._together:
+            raise OwnerBusy("The service is busy with other large requests", hint="It is asked again by itself")
+        self._taken += size
+        try:
+            yield size
+        finally:
+            self._taken -= size
+
+
+async def read_body(receive: Receive, said: str | None, limit: int) -> bytes:
+    """`said` is the length that the request names. Of what is too large, the rest is not read."""
+    if said is not None and said.isascii() and said.isdecimal() and (len(said) > 18 or int(said) > limit):
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    seconds = _BODY_SECONDS + limit // _BYTES_PER_SECOND
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise InvalidArgument("The request ended before its body")
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                if not message.get("more_body", False):
+                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    except TimeoutError:
+        raise InvalidArgument(f"The request's body did not arrive within {seconds} s") from None
+
+
+def _too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"A request may have {limit:,} bytes", hint="Large commits are written to _commits and ratified by name"
+    )
+
+
+def decoded(data: bytes, kind: type[T]) -> T:
+    """`InvalidArgument` unless it is one."""
+    count = _values(data)
+    if count <= MOST_AT_ONCE:
+        return from_json(data, kind)
+    if count > MOST_VALUES:
+        raise InvalidArgument(
+            f"A request may have {MOST_VALUES:,} values", hint="Give the pipeline less to do in one run"
+        )
+    try:
+        return typed_json.convert(_decode_in_steps(data), kind)
+    except (ValueError, RecursionError, StopIteration) as error:
+        raise InvalidArgument(f"This is no {kind.__name__}: {error}") from None
+
+
+def _values(data: bytes) -> int:
+    """At most so many. What stands in texts is counted too."""
+    return 1 + sum(data.count(mark) for mark in (b",", b"[", b"{"))
+
+
+def _decode_in_steps(data: bytes) -> Any:
+    text = data.decode()
+    value, end = _scan(text, _SPACE.match(text, 0).end())  # type: ignore[union-attr]
+    if _SPACE.match(text, end).end() != len(text):  # type: ignore[union-attr]
+        raise ValueError("there is more behind it")
+    return value
+
+
+def _text(source: str, end: int, strict: bool = True) -> tuple[str, int]:
+    found, end = scanstring(source, end, strict)
+    if not found.isascii():
+        # Half a character is none, and raises.
+        found.encode()
+    return found, end
+
+
+def _float(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError("a number is out of range")
+    return found
+
+
+def _constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+# json's own decoder, by its parts that are written in Python: between those, other threads have their turn.
+_decoder = json.JSONDecoder(parse_float=_float, parse_constant=_constant)
+_decoder.parse_object = JSONObject  # type: ignore[attr-defined]
+_decoder.parse_array = JSONArray  # type: ignore[attr-defined]
+_decoder.parse_string = _text  # type: ignore[attr-defined]
+_scan: Callable[[str, int], tuple[Any, int]] = py_make_scanner(_decoder)

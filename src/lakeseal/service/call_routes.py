@@ -1,0 +1,160 @@
+"""The calls that a service takes, as routes: all are handled alike.
+
+Every request goes the same way: who asks, whether that is too often, how much is sent, what it is, and only then the
+call itself, in a thread. Whatever is raised becomes an `ErrorReply`.
+
+`install_description` makes the API's description (OpenAPI) from the same classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lakeseal.errors import InvalidArgument
+from lakeseal.owner.messages import BatchAnswer, TableCommits, Taken
+from lakeseal.service.access import Caller, Role
+from lakeseal.service.authentication import bearer, caller_of
+from lakeseal.service.bodies import decoded, read_body
+from lakeseal.service.call import ServiceCall
+from lakeseal.service.observed import Note
+from lakeseal.service.owner_calls import Ratify
+from lakeseal.service.replies import refused
+from lakeseal.service.service import CALLS, Service
+from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList
+
+_SOON_READ = 65_536
+"""Requests of so many bytes are read at once; to hand them to a thread would take longer."""
+# In the log.
+_MOST_NAMED = 10
+
+
+def call_routes() -> list[Route]:
+    return [Route(call.path, _endpoint(call), methods=["POST"], include_in_schema=False) for call in CALLS]
+
+
+def _endpoint(call: type[ServiceCall[Any]]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        note = Note.of(request.scope)
+        note.call = call.name
+        try:
+            return Response(await _perform(call, request, note), media_type="application/json")
+        except Exception as error:
+            return refused(error, note, request.app.state.service.ledger.url, decides=call.decides)
+
+    return endpoint
+
+
+async def _perform(call: type[ServiceCall[Any]], request: Request, note: Note) -> bytes:
+    service: Service = request.app.state.service
+    headers = request.headers
+    caller = await caller_of(service, request.scope, note, bearer(headers.get("authorization")))
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        # Also keeps a web page from sending something here on behalf of whoever looks at it.
+        raise InvalidArgument("The request's content type is not application/json")
+    said = headers.get("content-length")
+    with service.uploads.room_for(said, may_be_large=call.may_be_large) as limit:
+        body = await read_body(request.receive, said, limit)
+        asked: ServiceCall[Any]
+        if len(body) <= _SOON_READ:
+            asked = decoded(body, call)
+        else:
+            asked = await to_thread.run_sync(decoded, body, call)
+        del body
+        if isinstance(asked, Ratify) and len(asked.commits) == 1 and caller.may(Role.WRITER, asked.commits[0].table):
+            reply = await _in_turn(service, asked, caller)
+            encoded = msgspec.json.encode(reply)
+        else:
+            reply, encoded = await to_thread.run_sync(_performed, service, asked, caller)
+    service.count(reply)
+    note.table = _table_of(reply)
+    return encoded
+
+
+def _performed(service: Service, asked: ServiceCall[Any], caller: Caller) -> tuple[Any, bytes]:
+    reply = service.perform(asked, caller)
+    return reply, msgspec.json.encode(reply)
+
+
+async def _in_turn(service: Service, batch: Ratify, caller: Caller) -> BatchAnswer:
+    """See `turns`."""
+    table, txn_id = batch.commits[0].table, batch.commits[0].txn_id
+    await service.turns.enter(table, txn_id)
+    lost = False
+    try:
+        answer: BatchAnswer = await to_thread.run_sync(service.perform, batch, caller)
+        lost = isinstance(answer.commits[0], Taken)
+    finally:
+        is_kept = service.turns.leave(table, txn_id, lost=lost)
+    if is_kept:
+        answer = replace(answer, commits=(replace(answer.commits[0], is_next=True),))
+    return answer
+
+
+def _table_of(reply: Any) -> str | None:
+    match reply:
+        case TableCommits():
+            return reply.table
+        case BatchAnswer():
+            named = [one.table for one in reply.commits[:_MOST_NAMED]]
+            more = len(reply.commits) - len(named)
+            return ", ".join([*named, f"and {more} more"] if more else named)
+    return None
+
+
+_REFS = "#/components/schemas/{name}"
+_TYPES = [*CALLS, *(call.reply for call in CALLS), ErrorReply, OwnerInfo, TableList]
+_schemas, _components = msgspec.json.schema_components(_TYPES, ref_template=_REFS)
+_schema = {repr(kind): schema for kind, schema in zip(_TYPES, _schemas, strict=True)}
+
+
+def _described(call: type[ServiceCall[Any]]) -> dict[str, Any]:
+    return {
+        "post": {
+            "summary": call.summary,
+            "operationId": call.name,
+            "requestBody": {"required": True, "content": _json(_schema[repr(call)])},
+            "responses": {
+                "200": {"description": "Done", "content": _json(_schema[repr(call.reply)])},
+                "default": {"description": "Not done", "content": _json(_schema[repr(ErrorReply)])},
+            },
+        }
+    }
+
+
+def install_description(app: FastAPI) -> None:
+    def describe() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            found["paths"] |= {call.path: _described(call) for call in CALLS}
+            components = found.setdefault("components", {})
+            components["schemas"] = {**components.get("schemas", {}), **_components}
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            found["security"] = [{"token": []}]
+            app.openapi_schema = found
+        return app.openapi_schema
+
+    # FastAPI's documented way to extend it.
+    app.openapi = describe  # type: ignore[method-assign]
+    encoded: list[bytes] = []
+
+    async def send(_: Request) -> Response:
+        # Everybody may ask for it, so that it is made once.
+        if not encoded:
+            encoded.append(msgspec.json.encode(describe()))
+        return Response(encoded[0], media_type="application/json")
+
+    app.add_route("/openapi.json", send, include_in_schema=False)
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,1 @@
+"""Bytes at keys of a local disk."""

@@ -1,0 +1,1 @@
+"""Bytes at keys of object stores and of memory, through obstore."""

@@ -1,0 +1,425 @@
+"""Whatever runs with a Spark session follows it: zone, mode, quotes, case, store assignment. Judged by Spark itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeseal
+from lakeseal import Table
+from lakeseal.errors import (
+    ConstraintViolation,
+    EvaluationError,
+    InvalidExpression,
+    SchemaMismatch,
+    UnsupportedExpression,
+)
+from lakeseal.spark.failures import recovered
+from oracles.rows import same_rows
+from oracles.sessions import SESSIONS, with_settings
+
+pytestmark = pytest.mark.spark
+
+NEW_YORK = SESSIONS["new-york"]
+ANSI_OFF = SESSIONS["ansi-off"]
+ANSI_ON = {"spark.sql.ansi.enabled": "true"}
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def moments() -> pa.Table:
+    """Two rows a day around midnight, by UTC and by New York's clock."""
+    first = dt.datetime(2023, 12, 30, 1, tzinfo=dt.UTC)
+    times = [first + dt.timedelta(hours=6 * n) for n in range(16)]
+    return pa.table(
+        {
+            "id": pa.array(range(16), pa.int64()),
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "d": pa.array([t.date() for t in times], pa.date32()),
+            "s": pa.array([f"v{n % 3}" for n in range(16)]),
+            "n": pa.array([n % 4 for n in range(16)], pa.int32()),
+        }
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[..., Table]:
+    def make(properties: dict[str, str] | None = None, name: str = "t") -> Table:
+        made = Table(tmp_path / name)
+        made.write(moments().slice(0, 8), properties=properties or {})
+        made.write(moments().slice(8))
+        return made
+
+    return make
+
+
+CONDITIONS = (
+    "ts < '2024-01-01'",
+    "ts < TIMESTAMP'2024-01-01 00:00:00' AND n < 3",
+    "CAST(ts AS DATE) = DATE'2023-12-31'",
+    "hour(ts) >= 19 OR ts IS NULL",
+    "date_format(ts, 'yyyy-MM-dd') = '2023-12-31'",
+    "d < ts AND n = 1",
+)
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, FEED], ids=["plain", "vectors", "feed"])
+def test_the_rows_that_a_condition_selects_are_those_that_are_deleted(
+    spark: Any, table: Callable[..., Table], properties: dict[str, str]
+) -> None:
+    with with_settings(spark, NEW_YORK):
+        for number, where in enumerate(CONDITIONS):
+            changed = table(properties, f"t{number}")
+            rows = changed.to_spark(spark)
+            stay = rows.where(f"NOT coalesce({where}, false)").collect()
+            gone = rows.where(where).collect()
+            assert gone, where
+            assert stay, where
+            changed.delete(where, spark=spark)
+            same_rows(changed.to_spark(spark).collect(), stay, where)
+            if properties == FEED:
+                told = changed.changes(changed.version()).to_pylist()
+                assert {row["_change_type"] for row in told} == {"delete"}
+                assert sorted(row["id"] for row in told) == sorted(row.id for row in gone)
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, FEED], ids=["plain", "vectors", "feed"])
+def test_new_values_are_what_spark_says_in_the_sessions_zone(
+    spark: Any, table: Callable[..., Table], properties: dict[str, str]
+) -> None:
+    with with_settings(spark, NEW_YORK):
+        changed = table(properties)
+        where, values = "hour(ts) < 12", {"s": "CAST(ts AS STRING)", "d": "ts", "ts": "d"}
+        expected = changed.to_spark(spark).selectExpr(
+            "id",
+            f"IF({where}, CAST(d AS TIMESTAMP), ts) AS ts",
+            f"IF({where}, CAST(ts AS DATE), d) AS d",
+            f"IF({where}, CAST(ts AS STRING), s) AS s",
+            "n",
+        )
+        wanted = expected.collect()
+        changed.update(values, where, spark=spark)
+        same_rows(changed.to_spark(spark).collect(), wanted)
+        if properties == FEED:
+            kinds = [row["_change_type"] for row in changed.changes(changed.version()).to_pylist()]
+            assert kinds.count("update_preimage") == kinds.count("update_postimage") == 8
+
+
+def test_a_value_that_is_cast_into_its_column_is_cast_in_the_sessions_zone(
+    spark: Any, table: Callable[..., Table]
+) -> None:
+    with with_settings(spark, NEW_YORK):
+        changed = table()
+        changed.update({"ts": "d"}, "id = 3", spark=spark)
+        (row,) = changed.to_arrow(where="id = 3").to_pylist()
+        assert row["ts"] == dt.datetime(2023, 12, 30, 5, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("where", ["hour(ts) >= 19", "ts < '2024-01-01'"])
+@pytest.mark.parametrize("properties", [{}, FEED], ids=["plain", "feed"])
+def test_replace_where_replaces_what_the_session_selects(
+    spark: Any, table: Callable[..., Table], properties: dict[str, str], where: str
+) -> None:
+    with with_settings(spark, NEW_YORK):
+        changed = table(properties)
+        rows = changed.to_spark(spark)
+        new = rows.where(where).selectExpr("id + 100 AS id", "ts", "d", "s", "n")
+        wanted = rows.where(f"NOT ({where})").unionByName(new).collect()
+        fresh = spark.createDataFrame(new.collect(), new.schema)
+        changed.write(fresh, mode="overwrite", replace_where=where)
+        same_rows(changed.to_spark(spark).collect(), wanted)
+        with pytest.raises(ConstraintViolation, match="replace_where"):
+            changed.write(rows.where("id = 0").selectExpr("*"), mode="overwrite", replace_where="hour(ts) = 3")
+
+
+def test_values_of_a_dataframe_become_others_in_the_sessions_zone(spark: Any, tmp_path: Path) -> None:
+    target = lakeseal.create(
+        tmp_path / "t",
+        pa.schema(
+            [("a", pa.string()), ("b", pa.date32()), ("c", pa.timestamp("us")), ("e", pa.timestamp("us", "UTC"))]
+        ),
+    )
+    with with_settings(spark, NEW_YORK):
+        ts = "TIMESTAMP'2024-01-01 03:00:00Z'"
+        target.write(spark.sql(f"SELECT {ts} a, {ts} b, {ts} c, DATE'2024-01-01' e"))
+    assert target.to_arrow().to_pylist() == [
+        {
+            "a": "2023-12-31 22:00:00",
+            "b": dt.date(2023, 12, 31),
+            "c": dt.datetime(2023, 12, 31, 22),
+            "e": dt.datetime(2024, 1, 1, 5, tzinfo=dt.UTC),
+        }
+    ]
+
+
+def generated(tmp_path: Path, spark: Any) -> Table:
+    from pyspark.sql.types import DateType, LongType, StructField, StructType, TimestampType
+
+    day = StructField("day", DateType(), True, {"delta.generationExpression": "CAST(ts AS DATE)"})
+    schema = StructType([StructField("id", LongType()), StructField("ts", TimestampType()), day])
+    return lakeseal.create(tmp_path / "generated", schema)
+
+
+def test_generated_columns_are_made_in_the_sessions_zone(spark: Any, tmp_path: Path) -> None:
+    target = generated(tmp_path, spark)
+    with with_settings(spark, NEW_YORK):
+        target.write(spark.sql("SELECT 1L id, TIMESTAMP'2024-01-01 03:00:00Z' ts"))
+        assert target.to_arrow()["day"].to_pylist() == [dt.date(2023, 12, 31)]
+        with pytest.raises(ConstraintViolation, match="day"):
+            target.write(spark.sql("SELECT 2L id, TIMESTAMP'2024-01-01 03:00:00Z' ts, DATE'2024-01-01' day"))
+        target.update({"ts": "TIMESTAMP'2024-06-01 02:00:00Z'"}, "id = 1", spark=spark)
+        assert target.to_arrow()["day"].to_pylist() == [dt.date(2024, 5, 31)]
+
+
+def test_a_constraint_is_judged_by_the_session(spark: Any, table: Callable[..., Table]) -> None:
+    changed = table()
+    condition = "CAST(ts AS DATE) >= DATE'2023-12-30'"
+    with with_settings(spark, NEW_YORK):
+        with pytest.raises(ConstraintViolation):
+            changed.add_constraint("recent", condition, spark=spark)
+        changed.delete("NOT (" + condition + ")", spark=spark)
+        changed.add_constraint("recent", condition, spark=spark)
+        early = (
+            changed.to_spark(spark).limit(1).selectExpr("id", "TIMESTAMP'2023-12-30 03:00:00Z' AS ts", "d", "s", "n")
+        )
+        with pytest.raises(ConstraintViolation, match="recent"):
+            changed.write(early)
+        with pytest.raises(ConstraintViolation, match="recent"):
+            changed.update({"ts": "TIMESTAMP'2023-12-30 03:00:00Z'"}, "id = 9", spark=spark)
+
+
+def test_a_row_that_breaks_a_constraint_can_be_mended_where_there_is_a_feed(
+    spark: Any, table: Callable[..., Table]
+) -> None:
+    changed = table(FEED)
+    changed.set_properties({"delta.constraints.late": "hour(ts) < 24 AND id < 15"})
+    with with_settings(spark, NEW_YORK):
+        changed.update({"id": "id - 1"}, "id = 15", spark=spark)
+    assert max(changed.to_arrow()["id"].to_pylist()) == 14
+
+
+def test_double_quotes_name_columns_where_the_session_says_so(spark: Any, table: Callable[..., Table]) -> None:
+    changed = table()
+    with with_settings(spark, SESSIONS["double-quotes"]):
+        changed.delete("\"s\" <> 'v1'", spark=spark)
+        assert set(changed.to_arrow()["s"].to_pylist()) == {"v1"}
+        changed.update({"s": "concat(\"s\", '!')"}, '"n" = 0', spark=spark)
+        assert set(changed.to_arrow()["s"].to_pylist()) == {"v1", "v1!"}
+        merge = changed.merge(spark.range(100).toDF("id"), 't."id" = s."id"')
+        merge.when_matched_delete('"t"."s" = \'v1!\'').execute()
+        assert set(changed.to_arrow()["s"].to_pylist()) == {"v1"}
+
+
+def test_backslashes_are_themselves_where_the_session_says_so(spark: Any, tmp_path: Path) -> None:
+    changed = Table(tmp_path / "t")
+    changed.write(pa.table({"s": [r"a\nb", "a\nb"]}))
+    with with_settings(spark, SESSIONS["escaped-literals"]):
+        changed.delete(r"s = 'a\nb'", spark=spark)
+    assert changed.to_arrow()["s"].to_pylist() == ["a\nb"]
+
+
+def test_names_are_found_as_the_session_finds_them(spark: Any, table: Callable[..., Table]) -> None:
+    changed = table()
+    with with_settings(spark, SESSIONS["case-sensitive"]):
+        with pytest.raises(InvalidExpression):
+            changed.delete("ID = 1", spark=spark)
+        with pytest.raises(InvalidExpression):
+            changed.update({"N": "1"}, "id = 1", spark=spark)
+        changed.delete("id = 1", spark=spark)
+    with with_settings(spark, {"spark.sql.caseSensitive": "false"}):
+        changed.delete("ID = 2", spark=spark)
+    assert len(changed.to_arrow()) == 14
+
+
+def test_without_ansi_mode_what_does_not_fit_is_null(spark: Any, tmp_path: Path) -> None:
+    changed = Table(tmp_path / "t")
+    rows = {"s": ["1", "x", "2"], "n": [2147483647, 1, 0]}
+    changed.write(pa.table(rows, schema=pa.schema([("s", pa.string()), ("n", pa.int32())])))
+    with with_settings(spark, ANSI_ON), pytest.raises(EvaluationError, match="CAST_INVALID_INPUT"):
+        changed.delete("CAST(s AS INT) = 1 AND length(repeat(s, 2)) > 0", spark=spark)
+    with with_settings(spark, ANSI_OFF):
+        changed.update({"n": "n + 1"}, "CAST(s AS INT) = 1", spark=spark)
+        assert changed.to_arrow()["n"].to_pylist() == [-2147483648, 1, 0]
+        changed.update({"n": "10 / n"}, "s = '2'", spark=spark)
+        assert sorted(changed.to_arrow()["n"].to_pylist(), key=str) == [-2147483648, 1, None]
+        changed.delete("CAST(s AS INT) = 1", spark=spark)
+        assert changed.to_arrow()["s"].to_pylist() == ["x", "2"]
+
+
+ONE_INT = pa.schema([("v", pa.int32())])
+
+
+@pytest.mark.parametrize("session", ["default", "ansi-off"])
+def test_a_value_that_does_not_fit_is_refused_by_the_ansi_policy_in_either_mode(
+    spark: Any, tmp_path: Path, session: str
+) -> None:
+    target = lakeseal.create(tmp_path / "t", ONE_INT)
+    with with_settings(spark, SESSIONS[session]):
+        target.write(spark.sql("SELECT 7L v"))
+        with pytest.raises(EvaluationError):
+            target.write(spark.sql("SELECT 3000000000L v"))
+        with pytest.raises(EvaluationError):
+            target.update({"v": "bigint(v) * 3000000000L + length(repeat('a', v))"}, spark=spark)
+        with pytest.raises(EvaluationError):
+            target.merge(spark.sql("SELECT 3000000000L v"), "t.v = s.v").when_not_matched_insert("*").execute()
+        with pytest.raises(SchemaMismatch):
+            target.write(spark.sql("SELECT '7' v"))
+    assert target.to_arrow()["v"].to_pylist() == [7]
+
+
+def test_the_legacy_policy_stores_whatever_a_cast_makes_of_it(spark: Any, tmp_path: Path) -> None:
+    target = lakeseal.create(tmp_path / "t", ONE_INT)
+    with with_settings(spark, SESSIONS["legacy-store"]):
+        target.write(spark.sql("SELECT 3000000000L v"))
+        target.write(spark.sql("SELECT 'x' v"))
+        target.merge(spark.sql("SELECT '12' v"), "false").when_not_matched_insert("*").execute()
+        assert sorted(target.to_arrow()["v"].to_pylist(), key=str) == [-1294967296, 12, None]
+        target.update({"v": "'5'"}, "v = 12", spark=spark)
+        assert 5 in target.to_arrow()["v"].to_pylist()
+    half = {"spark.sql.storeAssignmentPolicy": "LEGACY", "spark.sql.ansi.enabled": "true"}
+    with with_settings(spark, half), pytest.raises(SchemaMismatch, match="ANSI"):
+        target.write(spark.sql("SELECT 3000000000L v"))
+
+
+def test_a_condition_may_name_columns_that_decide_nothing(spark: Any, table: Callable[..., Table]) -> None:
+    changed = table()
+    with with_settings(spark, NEW_YORK):
+        changed.delete("(n = NULL) IS NULL OR CAST(ts AS DATE) > d", spark=spark)
+    assert changed.to_arrow().num_rows == 0
+
+
+def test_a_value_that_cannot_go_in_is_refused_where_no_row_matches(spark: Any, table: Callable[..., Table]) -> None:
+    changed = table()
+    with with_settings(spark, SESSIONS["strict-store"]):
+        for where in ("id = -1", "id + hash(s) IS NULL"):
+            with pytest.raises(SchemaMismatch, match="cannot safely go") as raised:
+                changed.update({"n": "s"}, where, spark=spark)
+            assert raised.value.column == "n"
+
+
+def test_the_strict_policy_takes_only_what_always_fits(spark: Any, tmp_path: Path) -> None:
+    target = lakeseal.create(tmp_path / "t", pa.schema([("v", pa.int32()), ("w", pa.int64())]))
+    with with_settings(spark, SESSIONS["strict-store"]):
+        target.write(spark.sql("SELECT 1 v, 2 w"))
+        for wrong in ("SELECT 1L v, 2 w", "SELECT 1.5D v, 2 w", "SELECT '1' v, 2 w"):
+            with pytest.raises(SchemaMismatch, match="v"):
+                target.write(spark.sql(wrong))
+        with pytest.raises(SchemaMismatch):
+            target.update({"v": "w"}, spark=spark)
+    assert target.to_arrow().to_pylist() == [{"v": 1, "w": 2}]
+
+
+def test_a_decimal_is_written_out_as_the_ansi_policy_has_it(spark: Any, tmp_path: Path) -> None:
+    target = lakeseal.create(tmp_path / "t", pa.schema([("v", pa.string())]))
+    for session in ("default", "ansi-off"):
+        with with_settings(spark, SESSIONS[session]):
+            target.write(spark.sql("SELECT CAST('0.0000001' AS DECIMAL(10, 7)) v"))
+    assert target.to_arrow()["v"].to_pylist() == ["0.0000001", "0.0000001"]
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["plain", "vectors"])
+def test_conditions_may_have_subqueries(spark: Any, table: Callable[..., Table], properties: dict[str, str]) -> None:
+    changed = table(properties)
+    spark.sql("SELECT * FROM VALUES (1L), (2L), (NULL) AS t(x)").createOrReplaceTempView("some_ids")
+    changed.delete("id IN (SELECT x FROM some_ids)", spark=spark)
+    assert len(changed.to_arrow()) == 14
+    changed.delete("id NOT IN (SELECT x FROM some_ids)", spark=spark)  # which a null in it makes null
+    assert len(changed.to_arrow()) == 14
+    changed.update(
+        {"s": "(SELECT max(x) FROM some_ids)"}, "EXISTS (SELECT 1 FROM some_ids WHERE x + 2 = id)", spark=spark
+    )
+    assert changed.to_arrow(where="s = '2'")["id"].to_pylist() == [3, 4]
+    changed.delete("id > (SELECT max(x) + 2 FROM some_ids)", spark=spark)
+    assert sorted(changed.to_arrow()["id"].to_pylist()) == [0, 3, 4]
+    lakeseal.sql(spark, f"DELETE FROM delta.`{changed.uri}` WHERE id = (SELECT min(x) - 1 FROM some_ids)")
+    assert sorted(changed.to_arrow()["id"].to_pylist()) == [3, 4]
+    with pytest.raises(EvaluationError, match="More than one row"):
+        changed.delete("id = (SELECT x FROM some_ids)", spark=spark)
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("CAST(s AS INT)", "CAST_INVALID_INPUT"),
+        ("n + 2147483647", "ARITHMETIC_OVERFLOW"),
+        ("CAST(1 / (n - n) AS INT)", "DIVIDE_BY_ZERO"),
+        ("raise_error(concat('no ', s))", "no v"),
+    ],
+)
+def test_what_spark_says_of_values_is_a_typed_error(
+    spark: Any, table: Callable[..., Table], expression: str, says: str
+) -> None:
+    changed = table()
+    forced = f"IF(length(repeat(s, 2)) >= 0, {expression}, 0)"  # no expression of ours
+    with with_settings(spark, ANSI_ON):
+        with pytest.raises(EvaluationError, match=says) as failure:
+            changed.update({"n": forced}, spark=spark)
+        assert failure.value.table == changed.uri
+        with pytest.raises(EvaluationError, match=says):
+            changed.delete(f"{forced} = 5", spark=spark)
+        merge = changed.merge(spark.range(20).toDF("id"), "t.id = s.id")
+        with pytest.raises(EvaluationError, match=says):
+            merge.when_matched_update({"n": forced.replace("(s", "(t.s").replace("n -", "t.n -")}).execute()
+    assert changed.version() == 1
+
+
+def test_names_with_dots_and_backticks_are_written_changed_and_merged(spark: Any, tmp_path: Path) -> None:
+    changed = Table(tmp_path / "t")
+    frame = spark.sql("SELECT 1L AS `a.b`, 'x' AS `c``d`, named_struct('e.f', 1, 'g`h', 2) AS `s.t`")
+    changed.write(frame)
+    changed.write(spark.sql("SELECT 2 AS `a.b`, 'y' AS `c``d`, named_struct('g`h', 4L, 'e.f', 3L) AS `s.t`"))
+    assert changed.to_arrow().to_pylist() == [
+        {"a.b": 1, "c`d": "x", "s.t": {"e.f": 1, "g`h": 2}},
+        {"a.b": 2, "c`d": "y", "s.t": {"e.f": 3, "g`h": 4}},
+    ]
+    changed.update({"`c``d`": "reverse(concat(`c``d`, '.'))"}, "`a.b` = 1", spark=spark)
+    changed.update({"`s.t`.`g``h`": "char_length(repeat('ab', 3))"}, "`a.b` = 1", spark=spark)
+    changed.merge(frame, "t.`a.b` = s.`a.b`").when_matched_update({"`c``d`": "concat(t.`c``d`, s.`c``d`)"}).execute()
+    lakeseal.register(spark)
+    frame.write.format("lakeseal").mode("append").save(changed.uri)
+    same_rows(
+        changed.to_spark(spark).collect(),
+        [
+            {"a.b": 1, "c`d": ".xx", "s.t": {"e.f": 1, "g`h": 6}},
+            {"a.b": 2, "c`d": "y", "s.t": {"e.f": 3, "g`h": 4}},
+            {"a.b": 1, "c`d": "x", "s.t": {"e.f": 1, "g`h": 2}},
+        ],
+    )
+
+
+class TestFormat:
+    """`format("lakeseal")` is not told of the session, so what depends on it is refused."""
+
+    def test_what_depends_on_the_zone_is_taken_in_utc_and_refused_elsewhere(self, spark: Any, tmp_path: Path) -> None:
+        lakeseal.register(spark)
+        target = generated(tmp_path, spark)
+        rows = "SELECT 1L id, TIMESTAMP'2024-01-01 03:00:00Z' ts"
+        # The zone is what this is about, whatever the other tests run in.
+        with with_settings(spark, {"spark.sql.session.timeZone": "UTC"}), recovered():
+            spark.sql(rows).write.format("lakeseal").mode("append").save(target.uri)
+        with with_settings(spark, NEW_YORK), pytest.raises(UnsupportedExpression, match="New_York"), recovered():
+            spark.sql(rows).write.format("lakeseal").mode("append").save(target.uri)
+        with pytest.raises(UnsupportedExpression, match="zone"), recovered():
+            spark.sql("SELECT 1L id, DATE'2024-01-01' ts").write.format("lakeseal").mode("append").save(target.uri)
+        assert target.to_arrow()["day"].to_pylist() == [dt.date(2024, 1, 1)]
+
+    def test_a_condition_that_sessions_read_differently_is_refused(
+        self, spark: Any, table: Callable[..., Table]
+    ) -> None:
+        lakeseal.register(spark)
+        changed = table()
+        writer = changed.to_spark(spark).where("d = '2024-01-01'").write.format("lakeseal").mode("overwrite")
+        for where in ('s = "v1"', "S = 'v1'", "s = 1"):
+            with pytest.raises(UnsupportedExpression, match="session"), recovered():
+                writer.option("replaceWhere", where).save(changed.uri)
+        with with_settings(spark, NEW_YORK), pytest.raises(UnsupportedExpression, match="New_York"), recovered():
+            writer.option("replaceWhere", "ts >= '2024-01-01'").save(changed.uri)
+        assert changed.version() == 1
+        with recovered():
+            writer.option("replaceWhere", "d = '2024-01-01'").save(changed.uri)
+        assert len(changed.to_arrow()) == 16

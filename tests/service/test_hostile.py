@@ -1,0 +1,330 @@
+"""Messages that are made to hurt, to every call: each is answered with an error of the tree, and none keeps the event
+loop from others."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from lakeseal.errors import InvalidArgument, OwnerBusy
+from lakeseal.ledger import open as open_ledger
+from lakeseal.owner import ownership
+from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.messages import MOST_NAME_BYTES, file_name, from_json
+from lakeseal.service.bodies import MOST_AT_ONCE, decoded
+from lakeseal.service.book_calls import PutSequence, ResetWatermarks
+from lakeseal.service.logs import masked
+from lakeseal.service.owner_calls import GetCommitsOf, Ratify
+from lakeseal.service.service import CALLS, Service
+from service.test_books import ASKED as BOOKS_ASKED
+
+TABLE = "file:///nowhere/t"
+COMMIT = {
+    "table": TABLE,
+    "version": 1,
+    "txn_id": "t",
+    "file": file_name(1, "00000000-0000-0000-0000-000000000000"),
+    "size": 2,
+    "in_commit_timestamp": 1,
+    "epoch": 0,
+    "data": "e30=",
+    "sha256": "0" * 64,
+}
+RECORD = {"table": "watermarks", "key": {"a": 1}, "values": {"b": {"c": [1]}}, "expected": {"b": 1}}
+GUARD = {"table": TABLE, "version": 1, "epoch": 0}
+ASKED: dict[str, dict[str, Any]] = {
+    **BOOKS_ASKED,
+    "get_commits": {"table": TABLE, "start_version": 0},
+    "get_commits_of": {"tables": [TABLE]},
+    "ratify": {"commits": [COMMIT], "guards": [GUARD], "records": [RECORD]},
+    "backfill": {"table": TABLE, "version": 1},
+    "begin_takeover": {"table": TABLE, "takeover_id": "t", "version": 0, "commit": COMMIT},
+    "confirm_takeover": {"table": TABLE, "takeover_id": "t"},
+    "withdraw_takeover": {"table": TABLE, "takeover_id": "t"},
+    "begin_release": {"table": TABLE, "release_id": "t"},
+    "finish_release": {"table": TABLE},
+    "drop": {"table": TABLE},
+    "advance_watermarks": {**BOOKS_ASKED["advance_watermarks"], "turn": {"name": "ingest p", "epoch": 1}},
+    "end_run": {**BOOKS_ASKED["end_run"], "detail": {"a": [1]}},
+    "report_task": {**BOOKS_ASKED["report_task"], "state": {"task": 0, "tasks": 1, "output": {"a": 1}, "reason": "r"}},
+    "note_sequence": {**BOOKS_ASKED["note_sequence"], "reason": "r", "tries": 1, "state": "open"},
+    "acquire_lease": {**BOOKS_ASKED["acquire_lease"], "instead_of": "you"},
+}
+FRAGMENTS = {
+    "a long text": b'"' + b"a" * 48_000 + b'"',
+    "a very long text": b'"' + b"a" * 3_000_000 + b'"',
+    "a long address": b'"file:///' + b"a/" * 2_000 + b'"',
+    "a long scheme": b'"' + b"a+" * 20_000 + b'://"',
+    "many dots": b'"file:///' + b"../" * 15_000 + b'"',
+    "many bytes of few letters": b'"file:///' + "é".encode() * 4_080 + b'"',
+    "escapes": b'"' + b"\\u00e9" * 100_000 + b'"',
+    "half a character": b'"\\ud800"',
+    "no text": b'"\xff\xfe"',
+    "zero": b'"\\u0000"',
+    "depth": b"[" * 100_000 + b"]" * 100_000,
+    "depth of maps": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "many lists": b"[" + b"[]," * 1_000_000 + b"[]]",
+    "many texts": b"[" + b'"a",' * 700_000 + b'"a"]',
+    "many keys": b"{" + b",".join(b'"k%d":1' % number for number in range(100_000)) + b"}",
+    "one key again and again": b"{" + b",".join([b'"k":1'] * 500_000) + b"}",
+    "a huge number": b"9" * 1_000_000,
+    "a large number": b"9" * 30,
+    "a number of bits": b"9223372036854775808",
+    "below": b"-9223372036854775809",
+    "a fraction": b"1.5",
+    "a huge fraction": b"1e999",
+    "many digits": b"0." + b"1" * 500_000,
+    "nan": b"NaN",
+    "infinity": b"-Infinity",
+    "null": b"null",
+    "nothing": b'""',
+}
+MARK = "here it comes"
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a message where something else could stand."""
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in inner:
+        yield from places(one, (*path, name))
+
+
+def with_fragment(message: Any, path: tuple[Any, ...], fragment: bytes) -> bytes:
+    message = copy.deepcopy(message)
+    inner = message
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = MARK
+    return json.dumps(message).encode().replace(f'"{MARK}"'.encode(), fragment)
+
+
+class Watched:
+    """How long the event loop was busy between two moments in which others had their turn: by the time that its own
+    thread ran, as other processes take turns too."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.gap = 0.0
+        """By the clock, whoever had its turn instead."""
+
+    def reset(self) -> float:
+        longest, self.longest = self.longest, 0.0
+        return longest
+
+    async def watch(self) -> None:
+        while True:
+            start, clock = time.thread_time(), time.perf_counter()
+            await asyncio.sleep(0.001)
+            self.longest = max(self.longest, time.thread_time() - start)
+            self.gap = max(self.gap, time.perf_counter() - clock)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    found, start, tasks = Watched(), Service.start, []
+
+    def start_watched(self: Service) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(found.watch()))
+        start(self)
+
+    monkeypatch.setattr(Service, "start", start_watched)
+    return found
+
+
+def test_every_call_has_a_message_to_spoil() -> None:
+    assert {call.name for call in CALLS} == ASKED.keys()
+
+
+def hunt(inside: Any, watched: Watched, tmp_path: Any, every: int) -> tuple[int, float]:
+    """Every fragment in every place of every message, or each `every`th of them."""
+    asked, longest, where = 0, 0.0, ""
+    with inside(insecure=True, rate=0, ledger=f"sqlite:///{tmp_path}/ledger.db") as client:
+        client.get("/v1/owner")
+        # As a worker of a service does: to look through all that was imported takes the loop longer than any message.
+        gc.collect()
+        gc.freeze()
+        watched.reset()
+        number = 0
+        for call in CALLS:
+            for path in places(ASKED[call.name]):
+                for name, fragment in FRAGMENTS.items():
+                    number += 1
+                    if number % every:
+                        continue
+                    body = with_fragment(ASKED[call.name], path, fragment)
+                    answer = client.post(call.path, content=body, headers={"Content-Type": "application/json"})
+                    asked += 1
+                    assert answer.status_code in (200, 400, 403, 404, 409, 413, 422, 429), (
+                        call.name,
+                        path,
+                        name,
+                        answer.text[:500],
+                    )
+                    if answer.status_code != 200:
+                        error = answer.json()["error"]
+                        assert error["kind"] not in ("lakeseal", "unknown-outcome"), (call.name, path, name)
+                        assert len(answer.content) < 100_000, (call.name, path, name)
+                    took = watched.reset()
+                    if took > longest:
+                        longest, where = took, f"{call.name} {path} {name}"
+        assert client.get("/health").status_code == 200
+    gc.unfreeze()
+    gap = f"its longest gap by the clock was {watched.gap * 1000:.1f} ms"
+    print(f"{asked} messages; the event loop was busy for {longest * 1000:.1f} ms at most, by {where}; {gap}")
+    return asked, longest
+
+
+def test_hostile_messages_are_refused_and_the_event_loop_goes_on(inside, watched: Watched, tmp_path) -> None:
+    asked, longest = hunt(inside, watched, tmp_path, every=43)
+    assert asked > 80
+    # 50 ms on a machine that has nothing else to do.
+    assert longest < 0.25
+
+
+@pytest.mark.stress
+def test_every_hostile_message_to_every_call(inside, watched: Watched, tmp_path) -> None:
+    _, longest = hunt(inside, watched, tmp_path, every=1)
+    assert longest < 0.05
+
+
+def test_a_name_of_48_kb_is_refused_at_once(inside, watched: Watched) -> None:
+    with inside(insecure=True) as client:
+        for text in ("a" * 48_000, "a+" * 24_000, "file:///" + "a" * 48_000, "x://" * 12_000):
+            watched.reset()
+            answer = client.post("/v1/get-commits", json={"table": text})
+            assert answer.status_code == 400
+            assert watched.reset() < 0.25
+
+
+@pytest.mark.parametrize("piece", ["a", "a+", "://", "a://", "bearer ", "lks_", "token=", "sig", "basic\t", "password"])
+def test_masking_takes_time_in_proportion_to_the_text(piece: str) -> None:
+    def seconds(size: int) -> float:
+        text = piece * (size // len(piece))
+        start = time.thread_time()
+        masked(text)
+        return time.thread_time() - start
+
+    seconds(1000)
+    small, large = min(seconds(20_000) for _ in range(3)), min(seconds(320_000) for _ in range(3))
+    assert large < 0.5
+    assert large < 100 * max(small, 0.0002), "sixteen times as much, and not 256 times"
+
+
+def strings_of(kind: Any, seen: set[Any]) -> Iterator[str]:
+    """Where a message has a text without a bound."""
+    found = msgspec.inspect.type_info(kind)
+    yield from unbounded(found, getattr(kind, "__name__", str(kind)), seen)
+
+
+def unbounded(kind: Any, where: str, seen: set[Any]) -> Iterator[str]:
+    match kind:
+        case msgspec.inspect.StrType():
+            if kind.max_length is None and kind.pattern is None:
+                yield where
+        case msgspec.inspect.Metadata():
+            yield from unbounded(kind.type, where, seen)
+        case msgspec.inspect.StructType():
+            if kind.cls not in seen:
+                seen.add(kind.cls)
+                for field in kind.fields:
+                    yield from unbounded(field.type, f"{kind.cls.__name__}.{field.name}", seen)
+        case msgspec.inspect.UnionType():
+            for one in kind.types:
+                yield from unbounded(one, where, seen)
+        case msgspec.inspect.DictType():
+            yield from unbounded(kind.key_type, f"{where} (key)", seen)
+            yield from unbounded(kind.value_type, where, seen)
+        case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
+            if kind.max_length is None:
+                yield f"{where} (length)"
+            yield from unbounded(kind.item_type, where, seen)
+
+
+def test_every_text_of_every_message_has_a_bound() -> None:
+    """What is free JSON, and a record's own bytes, are bounded with the message."""
+    free = {"RunRecord.detail (key)", "TaskState.output (key)"}
+    found = [one for call in CALLS for one in strings_of(call, set())]
+    assert set(found) <= free
+
+
+def test_a_tables_name_is_bounded_in_bytes(open_service) -> None:
+    assert MOST_NAME_BYTES == 4096
+    fits = "file:///" + "a/" * 2040 + "a" * 8
+    assert len(fits) == 4096
+    for name, status in (
+        (fits, 200),
+        (fits + "a", 400),
+        ("file:///" + "é" * 2045, 400),
+    ):
+        answer = open_service.post("get-commits", {"table": name})
+        assert answer.status_code == status, (len(name), answer.text[:300])
+        assert ("4,096 bytes" in answer.text) == ("é" in name)
+
+
+def test_at_most_64_take_overs_of_a_table_are_promised(tmp_path) -> None:
+    (tmp_path / "t").mkdir()
+    assert ownership.MOST_PROMISES == 64
+    with open_ledger("sqlite://") as opened:
+        owner = LedgerOwner(opened)
+        table = f"file://{tmp_path}/t"
+        for number in range(64):
+            owner.begin_takeover(table, f"id-{number}", 3)
+        with pytest.raises(OwnerBusy, match="64 take-overs"):
+            owner.begin_takeover(table, "one more", 3)
+        assert owner.begin_takeover(table, "id-7", 3).change_version == 3, "one that was promised is"
+        owner.withdraw_takeover(table, "id-7")
+        owner.begin_takeover(table, "one more", 3)
+
+
+@pytest.mark.parametrize("kind", [ResetWatermarks, PutSequence, Ratify, GetCommitsOf])
+@pytest.mark.parametrize("fragment", FRAGMENTS)
+def test_messages_of_many_values_are_read_in_steps_and_mean_the_same(
+    kind: Any, fragment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ASKED[kind.name]
+    for path in places(asked):
+        data = with_fragment(asked, path, FRAGMENTS[fragment])
+        if len(data) > 500_000:
+            continue
+        for text in (data, b" \n" + data + b"\t", data + b"}"):
+            said = outcome(text, kind, from_json)
+            monkeypatch.setattr("lakeseal.service.bodies.MOST_AT_ONCE", 0)
+            assert outcome(text, kind, decoded) == said, (path, fragment)
+            monkeypatch.undo()
+
+
+def outcome(data: bytes, kind: Any, decode: Any) -> Any:
+    try:
+        return msgspec.json.encode(decode(data, kind))
+    except InvalidArgument:
+        return "refused"
+
+
+def test_reading_a_message_of_many_values_leaves_others_their_turn() -> None:
+    """A thread that only wants to be asked now and then is, while a quarter of a megabyte of empty lists are read."""
+    body = json.dumps({"pipeline": "p", "dataset": "d", "values": {"0": [[]] * 70_000}}).encode()
+    assert body.count(b"[") > MOST_AT_ONCE
+    turns, over = [time.perf_counter()], threading.Event()
+
+    def ask() -> None:
+        while not over.wait(0.001):
+            turns.append(time.perf_counter())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    found = decoded(body, ResetWatermarks)
+    over.set()
+    thread.join()
+    assert len(found.values["0"]) == 70_000
+    assert len(turns) > 5, "by the usual decoder it would have one or two"
