@@ -17,6 +17,7 @@ Groups say what a handler would do, so catch a group rather than a leaf:
     │   └── SourceChanged           a source changed in a way that its reader does not follow by itself
     ├── NotFound                what was named is not there
     │   ├── TableNotFound · VersionNotFound · ObjectNotFound · SourceNotFound
+    │   ├── SchemaNotFound          of a catalog
     │   └── RepositoryNotFound · RefNotFound · HistoryExpired
     ├── AlreadyExists           what was to be made is there already
     ├── Unsupported             a newer or other client is needed
@@ -220,6 +221,11 @@ class NotFound(LakesealError):
 class TableNotFound(NotFound):
     kind = "table-not-found"
     default_hint = "Check the location; lakeseal.create() or a first write makes a table"
+
+
+class SchemaNotFound(NotFound):
+    kind = "schema-not-found"
+    default_hint = "Check its name, or make it: lakeseal.Catalog(…).create_schema()"
 
 
 class VersionNotFound(NotFound):

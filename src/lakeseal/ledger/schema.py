@@ -17,7 +17,7 @@ from sqlalchemy import Column, Index, Table
 
 from lakeseal.ledger.types import Bytes, Id, Int, Json, Name, key
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest migration. A constant, so that opening a ledger that is up to date need not load Alembic."""
 
 VERSION_TABLE = "ledger_version"
@@ -204,6 +204,49 @@ runs = Table(
     Column("ended", Int),
     Column("detail", Json, nullable=False),  # per dataset: rows, bytes, watermarks before and after, steps, errors
     Index(None, "pipeline_key", "started"),
+)
+
+# catalog/: the schemas that names of tables are in. `…_folded` is what a name is compared by.
+schemas = Table(
+    "schemas",
+    metadata,
+    Column("schema_id", Id, primary_key=True),
+    _name("catalog"),
+    Column("catalog_folded", Id, nullable=False),
+    _name("schema"),
+    Column("schema_folded", Id, nullable=False),
+    Column("created", Int, nullable=False),
+    sa.UniqueConstraint("catalog_folded", "schema_folded"),
+)
+
+# catalog/: which table a name means. A table has one name, and a place has one table.
+table_names = Table(
+    "table_names",
+    metadata,
+    Column("table_uuid", Id, primary_key=True),
+    Column("schema_id", Id, sa.ForeignKey("schemas.schema_id"), nullable=False),
+    _name("name"),
+    Column("name_folded", Id, nullable=False),
+    _key("uri_key", "uri", primary_key=False),
+    _name("uri"),  # in its normal form
+    Column("kind", Id, nullable=False),  # filesystem, managed, catalog: who decides on its commits
+    Column("created", Int, nullable=False),
+    Column("updated", Int, nullable=False),
+    sa.UniqueConstraint("schema_id", "name_folded"),
+    sa.UniqueConstraint("uri_key"),
+)
+
+# catalog/: tables that somebody is creating, or has begun to create, and that have no name yet.
+staged_tables = Table(
+    "staged_tables",
+    metadata,
+    Column("table_uuid", Id, primary_key=True),
+    _name("catalog"),
+    _name("schema"),
+    _name("name"),
+    _name("uri"),
+    Column("kind", Id, nullable=False),
+    Column("created", Int, nullable=False),
 )
 
 # service/: bearer tokens, of which only a hash is kept.

@@ -1,0 +1,291 @@
+"""The book of names, on every database."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lakeseal import ledger
+from lakeseal.catalog.names import Kind, NameBook
+from lakeseal.catalog.table_name import SchemaName, TableName
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Refused, SchemaNotFound, TableNotFound
+
+ORDERS = TableName.parse("sales.orders")
+SALES = SchemaName(schema="sales")
+FILES = Kind.FILESYSTEM
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """What each returned or raised; all begin at the same moment."""
+    gate = threading.Barrier(len(calls))
+
+    def one(call: Callable[[], object]) -> object:
+        gate.wait()
+        try:
+            return call()
+        except LakesealError as error:
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(one, calls))
+
+
+def test_a_registered_name_means_its_table_in_any_spelling(book: NameBook) -> None:
+    made = book.register(ORDERS, "file:///t", FILES)
+    for spelling in ("sales.orders", "MAIN.Sales.ORDERS", "`main`.`sales`.`orders`"):
+        assert book.resolve(TableName.parse(spelling)) == made
+    assert (made.name, made.uri, made.kind) == (ORDERS, "file:///t", FILES)
+    assert book.by_id(made.table_id) == book.by_uri("file:///t") == made
+    assert book.by_uri("file:///t/") is None
+
+
+def test_a_name_keeps_the_spelling_that_it_was_given(book: NameBook) -> None:
+    book.register(TableName.parse("Sales.Orders"), "file:///t", FILES)
+    assert str(book.resolve(ORDERS).name) == "main.Sales.Orders"
+
+
+def test_two_spellings_of_one_unicode_text_are_one_name(book: NameBook) -> None:
+    book.register(TableName(schema="s", table="caf\u00e9"), "file:///t", FILES)
+    assert book.resolve(TableName(schema="s", table="CAFE\u0301")).uri == "file:///t"
+    book.register(TableName(schema="s", table="straße"), "file:///u", FILES)
+    assert book.resolve(TableName(schema="s", table="STRASSE")).uri == "file:///u"
+
+
+def test_a_name_a_place_and_an_id_belong_to_one_table(book: NameBook) -> None:
+    made = book.register(ORDERS, "file:///t", FILES)
+    with pytest.raises(AlreadyExists, match=r"main\.SALES\.Orders already"):
+        book.register(TableName.parse("SALES.Orders"), "file:///u", FILES)
+    with pytest.raises(AlreadyExists, match=r"has the name main\.sales\.orders"):
+        book.register(TableName.parse("sales.other"), "file:///t", FILES)
+    with pytest.raises(AlreadyExists, match=r"has the name main\.sales\.orders"):
+        book.register(TableName.parse("sales.other"), "file:///u", FILES, table_id=made.table_id)
+    assert book.tables(SALES).tables == (made,)
+
+
+def test_registering_again_with_the_same_id_answers_the_same(book: NameBook) -> None:
+    table_id = str(uuid.uuid4())
+    first = book.register(ORDERS, "file:///t", FILES, table_id=table_id)
+    assert book.register(ORDERS, "file:///t", FILES, table_id=table_id.upper()) == first
+
+
+@pytest.mark.parametrize("table_id", ["", "x", "1" * 32, "{" + str(uuid.uuid4()) + "}", "\0" * 36])
+def test_what_is_no_uuid_is_refused(book: NameBook, table_id: str) -> None:
+    with pytest.raises(InvalidArgument, match="UUID"):
+        book.register(ORDERS, "file:///t", FILES, table_id=table_id)
+
+
+def test_of_two_who_register_one_name_at_once_one_wins(book: NameBook) -> None:
+    calls = [lambda n=n: book.register(ORDERS, f"file:///t{n}", FILES) for n in range(6)]  # type: ignore[misc]
+    told = at_once(*calls)
+    (winner,) = [one for one in told if not isinstance(one, LakesealError)]
+    assert all(isinstance(one, AlreadyExists) for one in told if one is not winner)
+    assert book.resolve(ORDERS) == winner
+
+
+def test_a_table_that_is_renamed_again_and_again_always_has_exactly_one_name(book: NameBook) -> None:
+    other = TableName.parse("archive.orders")
+    made = book.register(ORDERS, "file:///t", FILES)
+    book.create_schema(other.in_schema)
+    stop = threading.Event()
+
+    def rename() -> None:
+        try:
+            for _ in range(30):
+                book.rename(ORDERS, other, table_id=made.table_id)
+                book.rename(other, ORDERS, table_id=made.table_id)
+        finally:
+            stop.set()
+
+    def look() -> int:
+        looked = 0
+        while not stop.is_set() or not looked:
+            assert book.by_id(made.table_id).name in (ORDERS, other)
+            listed = [book.tables(name.in_schema).tables for name in (ORDERS, other)]
+            assert sum(map(len, listed)) <= 2
+            looked += 1
+        return looked
+
+    done = at_once(rename, look)
+    assert isinstance(done[1], int)
+    assert book.resolve(ORDERS).table_id == made.table_id
+
+
+def test_renames_in_opposite_directions_both_end(book: NameBook) -> None:
+    a, b = TableName.parse("a.t"), TableName.parse("b.t")
+    for round_ in range(10):
+        one, two = (book.register(name, f"file:///{name.schema}{round_}", FILES) for name in (a, b))
+        told = at_once(
+            lambda one=one: book.rename(a, b, table_id=one.table_id),  # type: ignore[misc]
+            lambda two=two: book.rename(b, a, table_id=two.table_id),  # type: ignore[misc]
+        )
+        # Each finds the other's table in its way.
+        assert all(isinstance(one, AlreadyExists) for one in told)
+        for name, made in ((a, one), (b, two)):
+            assert book.resolve(name) == made
+            book.drop(name)
+
+
+def test_a_renamed_table_keeps_its_id_and_its_place(book: NameBook) -> None:
+    made = book.register(ORDERS, "file:///t", FILES)
+    moved = book.rename(ORDERS, TableName.parse("lake.archive.old"))
+    assert (moved.table_id, moved.uri, str(moved.name)) == (made.table_id, made.uri, "lake.archive.old")
+    with pytest.raises(TableNotFound, match=r"main\.sales\.orders"):
+        book.resolve(ORDERS)
+    # Its answer may have been lost: asked again with the id, it is the same.
+    assert book.rename(ORDERS, moved.name, table_id=made.table_id) == moved
+
+
+def test_a_rename_may_change_the_spelling_only(book: NameBook) -> None:
+    book.register(ORDERS, "file:///t", FILES)
+    assert str(book.rename(ORDERS, TableName.parse("sales.Orders")).name) == "main.sales.Orders"
+
+
+def test_a_rename_takes_no_name_that_another_table_has(book: NameBook) -> None:
+    book.register(ORDERS, "file:///t", FILES)
+    book.register(TableName.parse("sales.items"), "file:///u", FILES)
+    with pytest.raises(AlreadyExists):
+        book.rename(ORDERS, TableName.parse("sales.ITEMS"))
+    with pytest.raises(SchemaNotFound):
+        book.rename(ORDERS, TableName.parse("other.items"), make_schema=False)
+    with pytest.raises(TableNotFound):
+        book.rename(TableName.parse("sales.nothing"), TableName.parse("sales.b"))
+
+
+def test_a_dropped_name_is_free_and_an_old_drop_does_not_hit_its_new_table(book: NameBook) -> None:
+    old = book.register(ORDERS, "file:///t", FILES)
+    assert book.drop(ORDERS, table_id=old.table_id)
+    new = book.register(ORDERS, "file:///t", FILES)
+    assert not book.drop(ORDERS, table_id=old.table_id)
+    assert book.resolve(ORDERS) == new
+    renamed = TableName.parse("sales.renamed")
+    book.rename(ORDERS, renamed)
+    with pytest.raises(TableNotFound):
+        book.drop(ORDERS, table_id=new.table_id)
+    assert book.drop(renamed)
+    with pytest.raises(TableNotFound):
+        book.drop(renamed)
+
+
+def test_kinds_change(book: NameBook) -> None:
+    made = book.register(ORDERS, "file:///t", FILES)
+    assert book.set_kind(ORDERS, Kind.CATALOG).kind is Kind.CATALOG
+    assert book.set_kind(ORDERS, Kind.MANAGED, table_id=made.table_id).kind is Kind.MANAGED
+    with pytest.raises(TableNotFound):
+        book.set_kind(TableName.parse("sales.nothing"), Kind.MANAGED)
+
+
+def test_lists_come_in_pages_that_go_on_where_the_last_ended(book: NameBook) -> None:
+    for number in range(7):
+        book.register(TableName(schema="sales", table=f"{'tT'[number % 2]}{number}"), f"file:///{number}", FILES)
+    found, token = [], None
+    while True:
+        page = book.tables(SchemaName(schema="SALES"), token=token, limit=3)
+        found += [one.name.table for one in page.tables]
+        token = page.next_token
+        if token is None:
+            break
+        book.drop(page.tables[-1].name)  # what is dropped meanwhile moves nothing
+    assert found == [f"{'tT'[number % 2]}{number}" for number in range(7)]
+    assert book.tables(SALES, limit=5).next_token is None
+    for limit in (0, 1001, -1):
+        with pytest.raises(InvalidArgument):
+            book.tables(SALES, limit=limit)
+    for token in ("", "x" * 256, "\0"):
+        with pytest.raises(InvalidArgument):
+            book.tables(SALES, token=token)
+
+
+def test_schemas_come_in_pages_too_and_each_catalog_has_its_own(book: NameBook) -> None:
+    for name in ("b", "A", "c"):
+        book.create_schema(SchemaName(schema=name))
+    other = book.create_schema(SchemaName(catalog="Lake", schema="a"))
+    first = book.schemas("MAIN", limit=2)
+    assert [one.name.schema for one in first.schemas] == ["A", "b"]
+    rest = book.schemas("main", limit=2, token=first.next_token)
+    assert [one.name.schema for one in rest.schemas] == ["c"]
+    assert rest.next_token is None
+    assert book.schema(SchemaName(catalog="lake", schema="A")) == other
+    assert book.catalogs() == ["Lake", "main"]
+    with pytest.raises(AlreadyExists):
+        book.create_schema(SchemaName(schema="B"))
+    with pytest.raises(SchemaNotFound):
+        book.schema(SchemaName(schema="d"))
+
+
+def test_a_schema_with_tables_in_it_is_not_dropped(book: NameBook) -> None:
+    book.register(ORDERS, "file:///t", FILES)
+    with pytest.raises(Refused, match="has tables"):
+        book.drop_schema(SALES)
+    book.drop(ORDERS)
+    book.drop_schema(SALES)
+    with pytest.raises(SchemaNotFound):
+        book.tables(SALES)
+    with pytest.raises(SchemaNotFound):
+        book.register(ORDERS, "file:///t", FILES, make_schema=False)
+
+
+def test_a_schema_is_not_dropped_beside_a_table_that_gets_its_name(book: NameBook) -> None:
+    for number in range(10):
+        book.create_schema(SALES)
+        dropped, made = at_once(
+            lambda: book.drop_schema(SALES),
+            lambda number=number: book.register(ORDERS, f"file:///{number}", FILES),  # type: ignore[misc]
+        )
+        assert not isinstance(made, LakesealError)
+        assert dropped is None or isinstance(dropped, Refused)
+        assert book.resolve(ORDERS) == made
+        book.drop(ORDERS)
+        book.drop_schema(SALES)
+
+
+def test_a_staged_table_has_no_name_until_it_is_registered(book: NameBook) -> None:
+    table_id = str(uuid.uuid4())
+    staged = book.stage(ORDERS, "file:///t", Kind.CATALOG, table_id=table_id)
+    assert book.stage(ORDERS, "file:///t", Kind.CATALOG, table_id=table_id) == staged
+    assert book.staged() == book.staged(table_id) == [staged]
+    with pytest.raises(TableNotFound):
+        book.resolve(ORDERS)
+    book.register(ORDERS, "file:///t", Kind.CATALOG, table_id=table_id)
+    assert book.staged() == []
+    with pytest.raises(AlreadyExists):
+        book.stage(ORDERS, "file:///u", Kind.CATALOG, table_id=str(uuid.uuid4()))
+
+
+def test_a_staging_that_failed_is_forgotten(book: NameBook) -> None:
+    table_id = str(uuid.uuid4())
+    book.stage(ORDERS, "file:///t", FILES, table_id=table_id)
+    assert book.unstage(table_id)
+    assert not book.unstage(table_id)
+
+
+def test_to_look_at_names_makes_no_ledger(tmp_path: Path) -> None:
+    with ledger.open_unmade(f"sqlite:///{tmp_path}/catalog.db") as opened:
+        book = NameBook(opened)
+        assert book.catalogs() == []
+        assert book.schemas("main").schemas == ()
+        with pytest.raises(TableNotFound):
+            book.resolve(ORDERS)
+        assert not list(tmp_path.iterdir())
+        book.register(ORDERS, "file:///t", FILES)
+        assert book.resolve(ORDERS).uri == "file:///t"
+
+
+def test_a_place_of_any_length_has_a_name(book: NameBook) -> None:
+    uri = "s3://bucket/" + "ü" * 20_000
+    assert book.register(ORDERS, uri, FILES).uri == uri
+    made = book.by_uri(uri)
+    assert made is not None
+    assert made.name == ORDERS
+
+
+def test_the_longest_names_fit_every_index(book: NameBook) -> None:
+    long = "𐐀" * 255  # four bytes each, and so is what it folds to
+    name = TableName(catalog=long, schema=long, table=long)
+    made = book.register(name, "file:///t", FILES)
+    assert book.resolve(name) == made
+    assert book.tables(name.in_schema).tables == (made,)
