@@ -3,7 +3,8 @@
 
 Every write to a store and every write to the ledger is an effect, and it is killed before, inside and after each. After
 a kill more input arrives; then every row of all input must be in every target once, and the watermarks must say so.
-All of it twice: what is no table of the ledger is published by the driver, and by tasks.
+All of it twice: what is no table of the ledger is published by the driver, and by tasks. With `changes` at the end,
+rows are late, repeated and deletes, tables are those of modes that change rows, and a dictionary is the judge.
 
 Prints the number of kills; what is wrong is an exception. A process of its own, because it forks.
 """
@@ -32,6 +33,7 @@ from lakeseal.ledger.schema import leases
 from lakeseal.storage import LocalStore
 from lakeseal.table import Table
 from support.crashes import Effects, When
+from support.row_histories import SCHEMA, Row, historized, in_order, random_rows, upserted
 
 ROWS = 5
 
@@ -40,7 +42,7 @@ class Case:
     """Input, targets and ledger of one kill."""
 
     def __init__(self, place: Path, address: str, topic: str) -> None:
-        self.place, self.topic = place, topic
+        self.place = place
         self.landing = place / "landing"
         self.landing.mkdir(parents=True)
         self.url = f"sqlite:///{place}/ledger.db"
@@ -86,6 +88,48 @@ class Case:
 
     def rows(self, name: str) -> Counter[int]:
         return Counter(Table(self.place / name, owner=self.url).to_arrow()["id"].to_pylist())
+
+
+class ChangesCase(Case):
+    """Rows that change those that are there."""
+
+    def __init__(self, place: Path, _address: str, _topic: str) -> None:
+        self.place = place
+        self.landing = place / "landing"
+        self.landing.mkdir(parents=True)
+        self.url = f"sqlite:///{place}/ledger.db"
+        files = FilesSource(path=str(self.landing), format="json", schema=SCHEMA)
+        by_n: dict[str, Any] = {"keys": ("id",), "sequence_by": "n", "delete_when": "gone"}
+        self.pipeline = Pipeline(
+            name="crash",
+            ledger=self.url,
+            datasets=[
+                Dataset(name=f"{mode} {owner}", source=files, target=self.target(mode, owner, **by_n))
+                for mode in ("upsert", "scd2")
+                for owner in ("ledger", "none")
+            ],
+        )
+        self.files, self.landed = 0, list[Row]()
+        self.rng = random.Random(str(place.name))
+
+    def target(self, mode: Any, owner: Any, **options: Any) -> TableTarget:
+        return TableTarget(uri=str(self.place / f"{mode}-{owner}"), mode=mode, owner=owner, **options)
+
+    def land(self) -> None:
+        rows = random_rows(self.rng, 12, keys=4)
+        rows = [{**row, "n": row["n"] + 8 * self.files} for row in rows]
+        (self.landing / f"{self.files}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        self.landed += rows
+        self.files += 1
+
+    def check(self, _messages: int) -> None:
+        for owner in ("ledger", "none"):
+            for mode, judge in (("upsert", upserted), ("scd2", historized)):
+                found = Table(self.place / f"{mode}-{owner}", owner=self.url).to_arrow().to_pylist()
+                assert in_order(found) == judge(self.landed), f"{mode}-{owner}"
+        seen = Counter(mark.dataset for mark in self.pipeline.watermarks())
+        assert set(seen.values()) == {self.files}, seen
+        assert not self.pipeline.open_sequences()
 
 
 def _directory(path: Path) -> Counter[int]:
@@ -155,22 +199,26 @@ def main() -> None:
     faulthandler.enable()
     place, address, topic, every, randomly = Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6])
     messages = json.loads(sys.argv[6])
+    kind: type[Case] = ChangesCase if sys.argv[7:] == ["changes"] else Case
+    ways = {"driver": delegation.FROM} if kind is ChangesCase else {"driver": delegation.FROM, "tasks": 1}
     kills = 0
-    for way, least in {"driver": delegation.FROM, "tasks": 1}.items():
+    for way, least in ways.items():
         delegation.FROM = least
         for when in When:
-            kills += kill_at_effects(place / f"{way}-{when.name}", address, topic, every, when, messages)
+            kills += kill_at_effects(kind, place / f"{way}-{when.name}", address, topic, every, when, messages)
         for number in range(randomly):
-            case = Case(place / f"{way}-random-{number}", address, topic)
+            case = kind(place / f"{way}-random-{number}", address, topic)
             moment = random.Random(number).uniform(0.0, 0.35)
             kills += not survive(case, messages, lambda case=case, moment=moment: in_child(case.pipeline.run, moment))  # type: ignore[misc]
     print(kills)
 
 
-def kill_at_effects(place: Path, address: str, topic: str, every: int, when: When, messages: int) -> int:
+def kill_at_effects(
+    kind: type[Case], place: Path, address: str, topic: str, every: int, when: When, messages: int
+) -> int:
     at = 1 + list(When).index(when) * max(1, every // 3)
     for kills in itertools.count():
-        case = Case(place / str(at), address, topic)
+        case = kind(place / str(at), address, topic)
 
         def kill(case: Case = case, at: int = at) -> bool:
             def do() -> None:

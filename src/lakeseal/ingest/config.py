@@ -14,9 +14,11 @@ from msgspec.structs import force_setattr, replace
 
 from lakeseal.backoff import Backoff
 from lakeseal.errors import InvalidArgument
+from lakeseal.expr.render import quote_name
 from lakeseal.ingest.sources.source import Source
 from lakeseal.ledger import parse as parse_ledger
 from lakeseal.owner.connect import is_service
+from lakeseal.protocol.feed_columns import CHANGE_TYPE
 from lakeseal.storage.location import parse as parse_location
 
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -24,6 +26,7 @@ CommitPolicy = Literal["full", "successful", "partial"]
 OnRowFailure = Literal["fail", "error_table", "warn"]
 OnDatasetFailure = Literal["fail", "warn"]
 OnBadRecord = Literal["fail", "error_table", "skip"]
+Mode = Literal["append", "upsert", "scd2", "replace", "cdc"]
 
 
 class RowCount(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +100,54 @@ class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     properties: dict[str, str] = {}
     """Of a table that is made."""
     storage_options: dict[str, str] = {}
+    mode: Mode = "append"
+    """What rows do to those that are there: come beside them (append), take the place of that with the same keys
+    (upsert), end it and keep it (scd2), take the place of all (replace). cdc: rows are changes, and say which."""
+    keys: tuple[str, ...] = ()
+    sequence_by: str | None = None
+    """A column that grows with each change of a key: it tells late and repeated rows from new ones. Without one, the
+    order in which rows come decides."""
+    delete_when: str | None = None
+    """A SQL condition: such a row says that its key is gone."""
+    partial: bool = False
+    """A null leaves what the table has."""
+    remember_deletes_seconds: float | None = None
+    """How long rows that come late find out that their key is gone; for ever if it is not given."""
+
+    def __post_init__(self) -> None:
+        given = {
+            "keys": bool(self.keys),
+            "sequence_by": self.sequence_by is not None,
+            "delete_when": self.delete_when is not None,
+            "partial": self.partial,
+            "remember_deletes_seconds": self.remember_deletes_seconds is not None,
+        }
+        allowed: dict[str, set[str]] = {
+            "append": set(),
+            "replace": set(),
+            "upsert": set(given),
+            "scd2": set(given) - {"partial"},
+            "cdc": set(given) - {"delete_when"},
+        }
+        odd = [name for name, is_given in given.items() if is_given and name not in allowed[self.mode]]
+        if odd:
+            raise InvalidArgument(f"{odd[0]} says nothing in the mode {self.mode!r}", hint="Leave it out")
+        if self.mode in ("upsert", "scd2", "cdc") and not self.keys:
+            raise InvalidArgument(f"The mode {self.mode!r} needs the columns that tell rows apart", hint="keys: [id]")
+        if self.mode == "scd2" and self.sequence_by is None:
+            raise InvalidArgument("scd2 needs a column that says when a row became true", hint="sequence_by: at")
+        if self.remember_deletes_seconds is not None and not self.remembers_deletes:
+            raise InvalidArgument("Deletes are remembered where there are a sequence_by and deletes")
+
+    @property
+    def remembers_deletes(self) -> bool:
+        """Whether a row may come late, and find its key gone."""
+        return self.sequence_by is not None and (self.delete_when is not None or self.mode == "cdc")
+
+    @property
+    def deletes_uri(self) -> str:
+        """The table beside it that remembers deletes."""
+        return f"{self.uri.rstrip('/')}_deletes"
 
 
 class DirectoryTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="directory", tag_field="type"):
@@ -147,6 +198,19 @@ class Dataset(Struct, frozen=True, kw_only=True):
             raise InvalidArgument("A dataset needs a name of at most 255 characters")
         if self.timeout_seconds <= 0:
             raise InvalidArgument("timeout_seconds must be above 0")
+
+    @property
+    def rules(self) -> tuple[Check, ...]:
+        """Those that are written, and those that the target's mode needs: without a key a row is nobody's."""
+        target = self.target
+        if not isinstance(target, TableTarget) or target.mode in ("append", "replace"):
+            return self.quality
+        needed = [*target.keys, *([] if target.sequence_by is None else [target.sequence_by])]
+        on_fail: OnRowFailure = "fail" if self.on_bad_record == "fail" else "error_table"
+        no_key = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in needed)
+        if target.mode == "cdc":  # a truncate has none
+            no_key = f"{CHANGE_TYPE} = 'truncate' OR ({no_key})"
+        return (*self.quality, Check(rule=no_key, on_fail=on_fail))
 
     @property
     def errors_uri(self) -> str:

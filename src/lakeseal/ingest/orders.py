@@ -49,7 +49,7 @@ class DatasetWork(Struct, frozen=True, kw_only=True):
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        return () if self.is_for_spark else self.dataset.quality
+        return () if self.is_for_spark else self.dataset.rules
 
     @property
     def error_spec(self) -> WriteJobSpec:

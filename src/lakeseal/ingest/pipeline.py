@@ -27,7 +27,7 @@ from lakeseal.ingest.pipeline_books import PipelineBooks, owner_of
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
-from lakeseal.ingest.targets import place_of, places_of
+from lakeseal.ingest.targets import place_of, places_of, tables_of
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners
@@ -36,7 +36,7 @@ from lakeseal.steps.books import books_of
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.holder import Waiting
 from lakeseal.steps.watermarks import Watermark
-from lakeseal.storage import Store, StoreSpec
+from lakeseal.storage import StoreSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ class Pipeline:
                 books=books,
                 owners=Owners(owner),
                 turn=held.turn,
-                open_store=_opener(config),
+                spec_of=_specs(config),
                 places=places_of(config),
             )
             run = Run(
@@ -214,18 +214,18 @@ def _jobs(spark: Spark | None) -> Callable[[], Jobs]:
     return lambda: SparkJobs(spark() if callable(spark) else spark)
 
 
-def _opener(config: PipelineConfig) -> Callable[[str], Store]:
+def _specs(config: PipelineConfig) -> Callable[[str], StoreSpec]:
     """Stores of steps, with the options of the target that they are of."""
     known: dict[str, Dataset] = {}
     for dataset in config.datasets:
-        for uri in (place_of(dataset.target), dataset.errors_uri):
+        for uri in (*tables_of(dataset), place_of(dataset.target)):
             known[StoreSpec(uri=uri).uri] = dataset
 
-    def opened(uri: str) -> Store:
+    def spec(uri: str) -> StoreSpec:
         wanted = StoreSpec(uri=uri).uri
         for root, dataset in known.items():
             if wanted == root or wanted.startswith(f"{root.rstrip('/')}/"):
-                return StoreSpec(uri=uri, storage_options=dataset.target.storage_options).open()
-        return StoreSpec(uri=uri).open()
+                return StoreSpec(uri=uri, storage_options=dataset.target.storage_options)
+        return StoreSpec(uri=uri)
 
-    return opened
+    return spec

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 
 from lakeseal.errors import (
     CommitOutcomeUnknown,
+    ConcurrentModification,
     Fenced,
     LakesealError,
     OutOfSpace,
@@ -50,6 +51,7 @@ from lakeseal.steps.watermarks import moves
 from lakeseal.table import HOOKS
 
 _THREADS = 8
+_MERGE_TRIES = 10
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -69,6 +71,10 @@ class Decision(Struct, frozen=True, kw_only=True):
         return all(one.destination.is_joint for one in self.staged)
 
     @property
+    def merges(self) -> bool:
+        return any(one.destination.merge is not None for one in self.staged)
+
+    @property
     def tables(self) -> list[str]:
         return [one.destination.uri for one in self.staged]
 
@@ -86,6 +92,8 @@ class Publishing:
         """Raises if the dataset must not be published. An error table is made if there is something for it."""
         warnings = judged(work.dataset, settled.summary.measured)
         staged = [work.destination.staged(settled.messages)]
+        for step in staged[0].waiting():
+            step.execute(self._context)
         if settled.error_messages:
             errors = self._tables.errors(work.dataset, work.provenance)
             staged.insert(0, errors.staged(settled.error_messages))
@@ -159,18 +167,26 @@ class Publishing:
         that is to blame for a failure fails alone, and the others are committed without it."""
         outcomes: list[DatasetOutcome] = []
         left = list(decisions)
+        again = _MERGE_TRIES
         while any(one.staged for one in left):
             try:
                 result = self._commit_together(left)
             except _Refused as refused:
+                if again and isinstance(refused.error, ConcurrentModification) and any(one.merges for one in left):
+                    again -= 1  # somebody else has changed what a merge read; the rows still wait
+                    continue
                 outcomes += (_failed(one, refused.error) for one in refused.decisions)
                 guilty = {one.name for one in refused.decisions}
                 left = [one for one in left if one.name not in guilty]
                 continue
+            if result is None:
+                # Late and repeated rows change nothing, and yet they are read.
+                return outcomes, [replace(one, staged=()) for one in left]
             return [*outcomes, *(_committed(one, result) for one in left)], []
         return outcomes, left
 
-    def _commit_together(self, decisions: list[Decision]) -> TransactionResult:
+    def _commit_together(self, decisions: list[Decision]) -> TransactionResult | None:
+        """None if there is nothing to commit."""
         transaction = Transaction(self._tables.owner, hooks=HOOKS)
         records = [held(self._turn)]
         by_table: dict[str, list[Decision]] = {}  # an error table may be that of several datasets
@@ -181,12 +197,15 @@ class Publishing:
                 raise _Refused([one], error) from error
             for uri in one.tables:
                 by_table.setdefault(uri, []).append(one)
+        has_stated = False
         for uri, sharing in by_table.items():
             try:
                 staged = [part for one in sharing for part in one.staged if part.destination.uri == uri]
-                self._tables.join(staged, transaction)
+                has_stated |= self._tables.join(staged, transaction)
             except LakesealError as error:
                 raise _Refused(sharing[:1], error) from error
+        if not has_stated:
+            return None
         try:
             return transaction.commit(records=records)
         except Exception as raised:

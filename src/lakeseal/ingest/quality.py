@@ -29,6 +29,7 @@ MARKS = "__lakeseal_marks"
 ORIGIN = "__lakeseal_origin"
 """The column in which a row that goes through Spark says which partition of its source it came from."""
 MOST_RULES = 62
+_OURS = "__lakeseal_"
 _SAMPLES = 3
 
 ERROR_SCHEMA = StructType(
@@ -206,7 +207,7 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def as_text(rows: pa.RecordBatch, at: int) -> str:
-    row = rows.slice(at, 1).to_pylist()[0]
+    row = {name: value for name, value in rows.slice(at, 1).to_pylist()[0].items() if not name.startswith(_OURS)}
     return shown(msgspec.json.encode(row, enc_hook=str).decode())
 
 

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from lakeseal.errors import Fenced, LakesealError, StorageUnavailable, located
 from lakeseal.ingest import delegation as delegating
 from lakeseal.ingest import orders as cutting
-from lakeseal.ingest.config import Dataset, PipelineConfig, Target
+from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, Target
 from lakeseal.ingest.delegation import Delegation, settings_of
 from lakeseal.ingest.jobs import Jobs
+from lakeseal.ingest.merging import rule_for
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, OrderReport, Report
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.publishing import Publishing, ours
@@ -168,8 +169,11 @@ class Run:
         source = replace(one.dataset.source)
         schema = source.row_schema()
         source.close()
-        if one.dataset.transform is None and runs_in_tasks(one.dataset.quality, schema):
-            work, in_plan = self._open_target(one, schema)
+        target = one.dataset.target
+        if one.dataset.transform is None and isinstance(target, TableTarget):
+            rule_for(target, schema, None)  # before rules that name the same columns are taken for Spark's
+        if one.dataset.transform is None and runs_in_tasks(one.dataset.rules, schema):
+            work, in_plan = self._open_target(one, schema, is_transformed=False)
             if not in_plan.columns and not in_plan.checks:
                 one.work = replace(work, schema=schema.to_json())
                 return
@@ -179,22 +183,28 @@ class Run:
         work, _ = self._work(one, waiting, StructType((*schema.fields, whence)), what=", extracted")
         one.work = replace(work, schema=schema.to_json(), is_for_spark=True)
 
-    def _open_target(self, one: DatasetRun, schema: StructType) -> tuple[DatasetWork, InPlan]:
+    def _open_target(self, one: DatasetRun, schema: StructType, *, is_transformed: bool) -> tuple[DatasetWork, InPlan]:
         """For rows of this schema, which Spark has judged unless somebody says otherwise."""
-        work, in_plan = self._work(one, one.dataset.target, schema)
-        table = work.destination.table
-        there = None if table is None else StructType.from_json(table.metadata.schema_string or "")
+        work, in_plan = self._work(one, one.dataset.target, schema, is_transformed=is_transformed)
+        there = work.destination.schema
         with located(table=work.destination.uri):
-            one.warnings += judge_schema(one.dataset.quality, schema, there)
+            one.warnings += judge_schema(one.dataset.rules, schema, there)
         return work, in_plan
 
     def _work(
-        self, one: DatasetRun, target: Target, schema: StructType, *, what: str = ""
+        self, one: DatasetRun, target: Target, schema: StructType, *, what: str = "", is_transformed: bool = False
     ) -> tuple[DatasetWork, InPlan]:
         provenance = Provenance(
             pipeline=self._config.name, dataset=one.name, run_id=self._run_id, epoch=self._held.epoch
         )
-        destination, in_plan = self._tables.plan(target, schema, provenance, what=what)
+        destination, in_plan = self._tables.plan(
+            target,
+            schema,
+            provenance,
+            what=what,
+            arrival=not is_transformed,
+            order_by=one.dataset.source.change_order(),
+        )
         dataset = replace(one.dataset.by_absolute_uris(), transform=None)
         return DatasetWork(dataset=dataset, provenance=provenance, destination=destination, schema=None), in_plan
 
@@ -211,7 +221,11 @@ class Run:
         """What of this attempt tasks publish; None if the driver publishes all of it."""
         if self._config.delivery != "exactly_once" or self._settings is None:
             return None
-        left = {n: work for n, work in enumerate(works) if not (work.is_for_spark or work.destination.is_joint)}
+        left = {
+            n: work
+            for n, work in enumerate(works)
+            if not (work.is_for_spark or work.destination.is_joint or work.destination.merge is not None)
+        }
         if len(left) < delegating.FROM or not self._tasks_reach_the_ledger():
             return None
         if not self._delegations:
@@ -254,7 +268,7 @@ class Run:
         opened: list[DatasetWork] = []
 
         def open_target(schema: StructType) -> tuple[DatasetWork, InPlan]:
-            work, in_plan = self._open_target(one, schema)
+            work, in_plan = self._open_target(one, schema, is_transformed=True)
             opened.append(work)
             return work, in_plan
 

@@ -81,7 +81,7 @@ def settle_transformed(extracted: Settled, reports: Sequence[OrderReport]) -> Se
 
 def judged(dataset: Dataset, measured: Measured) -> tuple[str, ...]:
     """What the run warns of; raises if the dataset must not be published."""
-    warnings = judge(dataset.quality, measured, now=clock.now())
+    warnings = judge(dataset.rules, measured, now=clock.now())
     if measured.bad_records:
         done = "went to the error table" if dataset.on_bad_record == "error_table" else "were skipped"
         warnings.append(f"{measured.bad_records} records are no rows and {done}")

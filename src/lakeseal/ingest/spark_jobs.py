@@ -76,7 +76,7 @@ class SparkJobs:
             raise in_plan.checks[0].reason
         whole = planned(frame, schema, work.destination.spec, in_plan, Settings.of(self._spark), keeping)
         with cut_by_rows(self._spark, schema):
-            told = _told(_marked(whole, row_rules(dataset.quality)), TransformedTask(name, work))
+            told = _told(_marked(whole, row_rules(dataset.rules)), TransformedTask(name, work))
         return [OrderReport.from_json(text) for text in told]
 
     def reaches(self, ledger: str) -> bool:

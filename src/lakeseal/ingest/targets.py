@@ -26,7 +26,10 @@ from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import AlreadyExists, ConcurrentModification, MetadataChangedException, SchemaMismatch
 from lakeseal.files.file_format import FileFormat
 from lakeseal.ingest.config import Dataset, DirectoryTarget, PipelineConfig, TableTarget, Target
+from lakeseal.ingest.merging import Merging, Part, apply, deletes_schema, published_schema, rule_for
 from lakeseal.ingest.quality import ERROR_SCHEMA
+from lakeseal.ingest.row_changes import ARRIVAL
+from lakeseal.ingest.table_merge_step import TableMergeStep
 from lakeseal.jobs.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.jobs.engine import InPlan
 from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
@@ -42,7 +45,7 @@ from lakeseal.owner.transaction import Transaction
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata
 from lakeseal.protocol.actions import Protocol as TableProtocol
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.schema import LONG, StructField, StructType
 from lakeseal.steps.places import JOBS, STAGING, StepPlaces, staging_below
 from lakeseal.steps.sequence import Leftover
 from lakeseal.steps.step import CommitStep
@@ -91,20 +94,42 @@ class PlannedTable(Struct, frozen=True, kw_only=True):
         return replace(self.step, actions=codec.encode(actions).decode(), operation=_operation([self], files))
 
 
+class PlannedMerge(Struct, frozen=True, kw_only=True):
+    """What is to become of rows that wait in a table."""
+
+    step: TableMergeStep
+    schema: str
+    """Of the target, as it was."""
+    is_joint: bool
+
+
 class Destination(Struct, frozen=True, kw_only=True):
     """Where the rows of one attempt at a dataset go."""
 
     spec: WriteJobSpec
     table: PlannedTable | None = None
     """None: a plain directory."""
+    merge: PlannedMerge | None = None
+    """Where rows do not only come beside others: `table` is the one in which they wait for it."""
 
     @property
     def uri(self) -> str:
+        if self.merge is not None:
+            return self.merge.step.merging.target
         return self.spec.store.uri if self.table is None else self.table.step.table
 
     @property
     def is_joint(self) -> bool:
+        if self.merge is not None:
+            return self.merge.is_joint
         return self.table is not None and self.table.is_joint
+
+    @property
+    def schema(self) -> StructType | None:
+        """Of the table that there is."""
+        if self.merge is not None:
+            return StructType.from_json(self.merge.schema)
+        return None if self.table is None else StructType.from_json(self.table.metadata.schema_string or "")
 
     def staged(self, messages: Iterable[TaskCommitMessage]) -> Staged:
         """The files that tasks report."""
@@ -114,7 +139,11 @@ class Destination(Struct, frozen=True, kw_only=True):
             renames = tuple(protocol.steps(messages))
             return Staged(destination=self, renames=renames, leftovers=protocol.leftovers)
         assert isinstance(protocol, DelayedCommitProtocol)
-        return Staged(destination=self, files=tuple(protocol.commit_job(messages)))
+        leftovers: tuple[Leftover, ...] = ()
+        if self.merge is not None:
+            target, waiting = self.merge.step.merging.target, self.spec.store.uri
+            leftovers = (Leftover(uri=target, prefix=f"{STAGING}/{waiting.rstrip('/').rpartition('/')[2]}/"),)
+        return Staged(destination=self, files=tuple(protocol.commit_job(messages)), leftovers=leftovers)
 
 
 class Staged(Struct, frozen=True, kw_only=True):
@@ -130,10 +159,22 @@ class Staged(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
+        merge = self.destination.merge
+        if merge is not None and merge.step.merging.mode == "replace":
+            return False  # by nothing, if there is nothing
         return not self.files and not self.renames
+
+    def waiting(self) -> tuple[CommitStep, ...]:
+        """What makes files that are to be merged a version of the table in which they wait: nobody else sees that."""
+        table = self.destination.table
+        if self.destination.merge is None or table is None or not self.files:
+            return ()
+        return (table.step_with(self.files),)
 
     def steps(self) -> tuple[CommitStep, ...]:
         """What makes the files visible."""
+        if self.destination.merge is not None:
+            return (self.destination.merge.step,)
         table = self.destination.table
         return self.renames if table is None else (table.step_with(self.files),)
 
@@ -147,12 +188,22 @@ class Tables:
         self._routes: dict[str, Route] = {}
 
     def plan(
-        self, target: Target, schema: StructType, provenance: Provenance, *, what: str = ""
+        self,
+        target: Target,
+        schema: StructType,
+        provenance: Provenance,
+        *,
+        what: str = "",
+        arrival: bool = False,
+        order_by: str | None = None,
     ) -> tuple[Destination, InPlan]:
         """Where rows of this schema go, and what Spark must do to them before. A table that is not there is made.
-        `what` tells tables of one dataset apart."""
+        `what` tells tables of one dataset apart. Of rows that are to be merged: whether each says when it came, and
+        what orders them."""
         if isinstance(target, DirectoryTarget):
             return _directory(target, schema), InPlan()
+        if target.mode != "append":
+            return self._plan_merge(target, schema, provenance, arrival=arrival, order_by=order_by)
         store = _store(target)
         route = self._routes[store.uri] = self._opened(target, schema)
         txn = OptimisticTransaction.begin(route.log, route.owner)
@@ -170,9 +221,48 @@ class Tables:
             metadata=snapshot.metadata,
             protocol=snapshot.protocol,
             changed=None if txn.metadata == snapshot.metadata else txn.metadata,
-            is_joint=isinstance(route.owner, ManagedOwner) and route.owner.endpoint is self.owner,
+            is_joint=self._is_ours(route),
         )
         return Destination(spec=planned.spec, table=table), planned.in_plan
+
+    def _plan_merge(
+        self, target: TableTarget, schema: StructType, provenance: Provenance, *, arrival: bool, order_by: str | None
+    ) -> tuple[Destination, InPlan]:
+        rule = rule_for(target, schema, order_by)
+        published = published_schema(target, rule, schema)
+        store = _store(target)
+        routes = [self._opened(target, published)]
+        self._routes[store.uri] = routes[0]
+        beside = _deletes(target)
+        if beside is not None:
+            routes.append(self._opened(beside, deletes_schema(rule, schema)))
+            self._routes[_store(beside).uri] = routes[1]
+        snapshots = [route.log.snapshot() for route in routes]
+        snapshot = snapshots[0]
+        # One of them may have had nothing to commit under the last number.
+        seen = [one.txns[provenance.app_id].version for one in snapshots if provenance.app_id in one.txns]
+        waiting = waiting_room(target, provenance.run_id)
+        merging = Merging(
+            mode=target.mode,  # type: ignore[arg-type]  # append is planned elsewhere
+            rule=rule,
+            columns=tuple(name for name in published.names if schema.field(name) is not None),
+            target=snapshot.table,
+            deletes=None if beside is None else routes[1].log.table,
+            waiting=waiting.uri,
+            merge_schema=target.merge_schema,
+            remember_deletes_seconds=target.remember_deletes_seconds,
+            note=provenance.note,
+        )
+        step = TableMergeStep(merging=merging, app_id=provenance.app_id, app_version=max(seen, default=-1) + 1)
+        rows = StructType((*schema.fields, StructField(ARRIVAL, LONG))) if arrival else schema
+        destination, in_plan = self.plan(waiting, rows, provenance, what=", waiting")
+        planned = PlannedMerge(
+            step=step, schema=snapshot.schema.to_json(), is_joint=all(self._is_ours(route) for route in routes)
+        )
+        return replace(destination, merge=planned), in_plan
+
+    def _is_ours(self, route: Route) -> bool:
+        return isinstance(route.owner, ManagedOwner) and route.owner.endpoint is self.owner
 
     def errors(self, dataset: Dataset, provenance: Provenance) -> Destination:
         """The dataset's error table, which is made now if it is not there."""
@@ -189,15 +279,21 @@ class Tables:
         """`MetadataChangedException` if the table has changed so that the files do not fit it any more. Whoever commits
         them checks it again; known before the steps are recorded, nobody has to abort them."""
         planned = staged.destination.table
-        if planned is None:
+        if planned is None or staged.destination.merge is not None:
             return
         newest = self._route(staged.destination.spec.store).log.update()
         step = planned.step
         if newest is None or step.written_for != TableCommitStep.of(newest, (), step.operation, app_id="").written_for:
             raise _changed(step.table)
 
-    def join(self, staged: Sequence[Staged], transaction: Transaction) -> None:
-        """States what all of these add to their table; the transaction commits it."""
+    def join(self, staged: Sequence[Staged], transaction: Transaction) -> bool:
+        """States what all of these add to their table; the transaction commits it. False if that is nothing."""
+        merge = staged[0].destination.merge
+        if merge is not None:
+            merging, waiting = merge.step.merging, staged[0].destination.spec.store
+            stores = [replace(waiting, uri=uri) for uri in merging.tables]
+            parts = [self._part(store, transaction) for store in stores]
+            return apply(merging, waiting, parts[0], parts[1] if len(parts) > 1 else None)
         route = self._routes[staged[0].destination.spec.store.uri]
         assert isinstance(route.owner, ManagedOwner)
         part = transaction.join(route.log, route.owner)
@@ -211,6 +307,12 @@ class Tables:
             part.update_metadata(changed)
         files = [file for one in staged for file in one.files]
         part.commit(files, _operation(plans, files))
+        return True
+
+    def _part(self, store: StoreSpec, transaction: Transaction) -> Part:
+        route = self._route(store)
+        assert isinstance(route.owner, ManagedOwner)
+        return Part(txn=transaction.join(route.log, route.owner), store=store)
 
     def maintain(self, dataset: Dataset, *, has_errors: bool) -> int | None:
         """After the steps: checkpoints where they are due, also of the error table if it has got rows. The version of
@@ -281,10 +383,19 @@ def places_of(config: PipelineConfig) -> StepPlaces:
     tables: list[str] = []
     directories: list[str] = []
     for dataset in config.datasets:
-        (tables if isinstance(dataset.target, TableTarget) else directories).append(place_of(dataset.target))
-        tables.append(dataset.errors_uri)
+        tables += tables_of(dataset)
+        if not isinstance(dataset.target, TableTarget):
+            directories.append(place_of(dataset.target))
     staging = [place for target in (*tables, *directories) for place in staging_below(target)]
     return StepPlaces(tables=tuple(tables), directories=tuple(directories), staging=tuple(staging))
+
+
+def tables_of(dataset: Dataset) -> tuple[str, ...]:
+    """All that a dataset writes to."""
+    target = dataset.target
+    if not isinstance(target, TableTarget):
+        return (dataset.errors_uri,)
+    return (target.uri, *([target.deletes_uri] if target.remembers_deletes else []), dataset.errors_uri)
 
 
 def error_spec(dataset: Dataset, spec: WriteJobSpec) -> WriteJobSpec:
@@ -303,6 +414,12 @@ def _errors(dataset: Dataset) -> TableTarget:
     target = dataset.target
     owner: Literal["ledger", "none"] = target.owner if isinstance(target, TableTarget) else "none"
     return TableTarget(uri=dataset.errors_uri, owner=owner, storage_options=target.storage_options)
+
+
+def _deletes(target: TableTarget) -> TableTarget | None:
+    if not target.remembers_deletes:
+        return None
+    return TableTarget(uri=target.deletes_uri, owner=target.owner, storage_options=target.storage_options)
 
 
 def place_of(target: Target) -> str:

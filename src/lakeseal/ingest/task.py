@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from lakeseal import typed_json
@@ -19,6 +20,7 @@ from lakeseal.errors import BadRecord, SourceTimeout, StorageUnavailable
 from lakeseal.ingest.delegation import Delegation
 from lakeseal.ingest.orders import DatasetWork, Order, OrderReport, Report, UnitResult
 from lakeseal.ingest.quality import BAD_RECORD, ORIGIN, Measured, RowRules, error_rows
+from lakeseal.ingest.row_changes import ARRIVAL, UNIT
 from lakeseal.ingest.sources.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
 from lakeseal.jobs.file_commit_protocol import TaskContext
@@ -209,6 +211,8 @@ class _Extraction:
         self.is_stuck = False
         self._is_pending = False
         """Whether rows were written since the last watermark that the source gave."""
+        self._arrived = 0
+        """The place of the next row among all of the run."""
 
     def run(self) -> OrderReport:
         order, results = self._order, self._order.results()
@@ -218,6 +222,7 @@ class _Extraction:
             return _failed(order.number, error, order.dataset, results)
         try:
             for n, unit in enumerate(order.units):
+                self._arrived = order.places[n] * UNIT
                 results[n] = self._read(unit, results[n], output)
                 if not results[n].is_whole:
                     break
@@ -257,6 +262,10 @@ class _Extraction:
                 raise BadRecord(f"A record at {where} is no row: {first.reason}: {first.record}")
             output.refuse(chunk, unit.partition)
         rows = chunk.rows
+        if self._work.destination.merge is not None:
+            places = np.arange(self._arrived, self._arrived + rows.num_rows)
+            rows = rows.append_column(ARRIVAL, pa.array(places))
+            self._arrived += rows.num_rows
         if self._work.is_for_spark:
             rows = rows.append_column(ORIGIN, pa.repeat(pa.scalar(unit.partition), rows.num_rows))
         output.write(rows, unit.partition, "")

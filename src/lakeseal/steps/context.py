@@ -42,16 +42,18 @@ class StepContext:
         owners: Mapping[str, OwnerEndpoint] | None = None,
         turn: Turn | None = None,
         open_store: Callable[[str], Store] | None = None,
+        spec_of: Callable[[str], StoreSpec] | None = None,
         places: StepPlaces | None = None,
         threads: int = 8,
     ) -> None:
-        """`books` are those of a ledger elsewhere, if there is no `ledger`. `open_store` replaces the opening of stores
-        by `storage_options`. `places` are those that sequences may reach; without them a record is believed, which is
-        for those who have just made it. `threads` is how many files a step may work on side by side."""
+        """`books` are those of a ledger elsewhere, if there is no `ledger`. `spec_of` says where stores are and how to
+        open them, instead of `storage_options`; `open_store` replaces the opening itself. `places` are those that
+        sequences may reach; without them a record is believed, which is for those who have just made it. `threads` is
+        how many files a step may work on side by side."""
         self._ledger = ledger
         self._books = LedgerBooks(ledger) if ledger is not None else books
         self.storage_options = dict(storage_options or {})
-        self._open_store = open_store
+        self._open_store, self._spec_of = open_store, spec_of
         self._stores: dict[str, Store] = {}
         self._lock = threading.Lock()
         self.owners: Mapping[str, OwnerEndpoint] = Owners() if owners is None else owners
@@ -88,13 +90,17 @@ class StepContext:
                 found = self._stores[uri] = self._opened(uri)
             return found
 
-    def _opened(self, uri: str) -> Store:
-        if self._open_store is not None:
-            return self._open_store(uri)
+    def spec(self, uri: str) -> StoreSpec:
+        """The store at `uri`, for whoever opens it elsewhere."""
+        if self._spec_of is not None:
+            return self._spec_of(uri)
         spec = StoreSpec(uri=uri)
         # Options are for object stores; a disk refuses them, and a sequence may name both.
         local = spec.uri.startswith(("file:", "memory:"))
-        return spec.open() if local else StoreSpec(uri=uri, storage_options=self.storage_options).open()
+        return spec if local else StoreSpec(uri=uri, storage_options=self.storage_options)
+
+    def _opened(self, uri: str) -> Store:
+        return self.spec(uri).open() if self._open_store is None else self._open_store(uri)
 
 
 class StepSettings(Struct, frozen=True, kw_only=True):

@@ -89,6 +89,8 @@ _BUILT_IN = {
     "high-watermark": "lakeseal.steps.high_watermark",
     "table-commit": "lakeseal.steps.table_commit",
     "branch-merge": "lakeseal.steps.branch_merge",
+    # Of rooms above: what they need to read and write rows is there.
+    "table-merge": "lakeseal.ingest.table_merge_step",
 }
 
 

@@ -89,6 +89,10 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         raise NotImplementedError
 
+    def change_order(self) -> str | None:
+        """Of a source of changes whose rows do not come in order: the column that orders them."""
+        return None
+
     def close(self) -> None:
         """Whoever planned with it, or read units, is done."""
 

@@ -21,7 +21,7 @@ from lakeseal.log import changes as change_feed
 from lakeseal.log.data import ReadSpec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import timestamp_of
-from lakeseal.protocol.feed_columns import CHANGE_FIELDS
+from lakeseal.protocol.feed_columns import CHANGE_FIELDS, COMMIT_VERSION
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import StoreSpec
 from lakeseal.table import Table
@@ -66,6 +66,9 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
 
     def row_schema(self) -> StructType:
         return StructType((*self._newest.schema.fields, *CHANGE_FIELDS))
+
+    def change_order(self) -> str | None:
+        return COMMIT_VERSION
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         self.__dict__.pop("_newest", None)

@@ -1,0 +1,199 @@
+"""Targets that rows change: whatever comes, late, twice or as a delete, in whatever runs, the table is what a
+dictionary is that was given the rows one after the other."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from lakeseal.errors import InvalidArgument, RunFailed
+from lakeseal.ingest import Dataset, Pipeline, TableTarget
+from lakeseal.table import Table
+from support.row_histories import SCHEMA, Row, historized, in_order, random_rows, upserted
+
+UPSERT = {"mode": "upsert", "keys": ("id",), "delete_when": "gone"}
+BY_N = {**UPSERT, "sequence_by": "n"}
+
+
+class Landed:
+    """A pipeline over files of rows, and all rows that have landed, in the order of the files."""
+
+    def __init__(self, lake: Any, owner: str, **target: Any) -> None:
+        self.lake, self.rows, self.files = lake, list[Row](), 0
+        dataset = Dataset(name="d", source=lake.files(schema=SCHEMA), target=lake.to_table(owner=owner, **target))
+        self.pipeline: Pipeline = lake.pipeline(dataset)
+
+    def land(self, rows: list[Row]) -> None:
+        self.lake.land(f"{self.files:05}.json", rows)
+        self.files += 1
+        self.rows += rows
+
+    def run(self) -> None:
+        self.pipeline.run()
+
+    def table(self) -> Table:
+        return self.lake.table()  # type: ignore[no-any-return]
+
+    def found(self) -> list[Row]:
+        return in_order(self.table().to_arrow().to_pylist())
+
+
+def in_runs(landed: Landed, rng: random.Random, rows: list[Row]) -> None:
+    """Some files at a time, some rows in each."""
+    while rows:
+        for _ in range(rng.randrange(1, 4)):
+            cut = rng.randrange(1, 15)
+            landed.land(rows[:cut])
+            rows = rows[cut:]
+        landed.run()
+
+
+@pytest.mark.parametrize("owner", ["ledger", "none"])
+@pytest.mark.parametrize("seed", range(3))
+def test_upserts_by_a_sequence_are_a_dictionary(lake: Any, owner: str, seed: int) -> None:
+    rng = random.Random(seed)
+    landed = Landed(lake, owner, **BY_N)
+    in_runs(landed, rng, random_rows(rng, 120))
+    assert landed.found() == upserted(landed.rows)
+
+
+@pytest.mark.parametrize("owner", ["ledger", "none"])
+@pytest.mark.parametrize("seed", range(2))
+def test_partial_upserts_are_a_dictionary(lake: Any, owner: str, seed: int) -> None:
+    rng = random.Random(seed)
+    landed = Landed(lake, owner, partial=True, **BY_N)
+    in_runs(landed, rng, random_rows(rng, 120, partial=True))
+    # A null is no value: `gone` itself stays as it was, too.
+    assert landed.found() == upserted(landed.rows, partial=True)
+
+
+@pytest.mark.parametrize("owner", ["ledger", "none"])
+def test_without_a_sequence_the_last_row_to_come_wins(lake: Any, owner: str) -> None:
+    rng = random.Random(7)
+    landed = Landed(lake, owner, **UPSERT)
+    in_runs(landed, rng, random_rows(rng, 100))
+    assert landed.found() == upserted(landed.rows, by_sequence=False)
+
+
+@pytest.mark.parametrize("owner", ["ledger", "none"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_history_has_every_version_in_its_place(lake: Any, owner: str, seed: int) -> None:
+    rng = random.Random(seed)
+    landed = Landed(lake, owner, mode="scd2", keys=("id",), sequence_by="n", delete_when="gone")
+    in_runs(landed, rng, random_rows(rng, 120))
+    assert landed.found() == historized(landed.rows)
+
+
+@pytest.mark.parametrize("owner", ["ledger", "none"])
+def test_replace_leaves_the_rows_of_the_last_run_only(lake: Any, owner: str) -> None:
+    landed = Landed(lake, owner, mode="replace")
+    rows = random_rows(random.Random(1), 30)
+    for part in (rows[:20], rows[20:]):
+        landed.land(part)
+        landed.run()
+    assert sorted(map(str, landed.found())) == sorted(map(str, in_order(rows[20:])))
+    landed.run()  # nothing new replaces nothing
+    assert len(landed.found()) == 10
+
+
+def test_a_late_row_does_not_bring_back_what_was_deleted(lake: Any) -> None:
+    landed = Landed(lake, "ledger", **BY_N)
+    for row in ({"id": 1, "n": 1}, {"id": 1, "n": 5, "gone": True}, {"id": 1, "n": 3, "a": "late"}):
+        landed.land([row])
+        landed.run()
+    assert landed.found() == []
+    beside = lake.table("t_deletes").to_arrow()
+    assert beside.select(["id", "n"]).to_pylist() == [{"id": 1, "n": 5}]
+    landed.land([{"id": 1, "n": 6, "a": "new", "b": None, "gone": None}])
+    landed.run()
+    assert landed.found() == [{"id": 1, "n": 6, "a": "new", "b": None, "gone": None}]
+    assert lake.table("t_deletes").to_arrow().num_rows == 0
+
+
+def test_deletes_are_forgotten_when_nobody_can_be_late_any_more(lake: Any) -> None:
+    landed = Landed(lake, "ledger", remember_deletes_seconds=0, **BY_N)
+    landed.land([{"id": 1, "n": 5, "gone": True}])
+    landed.run()
+    assert lake.table("t_deletes").to_arrow().num_rows == 1
+    landed.land([{"id": 2, "n": 1}])
+    landed.run()
+    assert lake.table("t_deletes").to_arrow().num_rows == 0
+
+
+def test_rows_that_are_all_late_move_the_watermarks_and_nothing_else(lake: Any) -> None:
+    landed = Landed(lake, "ledger", **BY_N)
+    landed.land([{"id": 1, "n": 5, "a": "x"}])
+    landed.run()
+    version = landed.table().version()
+    landed.land([{"id": 1, "n": 5, "a": "again"}, {"id": 1, "n": 2, "a": "late"}])
+    landed.run()
+    assert landed.table().version() == version
+    assert len(landed.pipeline.watermarks()) == 2
+    assert landed.pipeline.run().state == "nothing_new"
+
+
+def test_a_row_without_a_key_goes_to_the_error_table_with_itself(lake: Any) -> None:
+    target = lake.to_table(**BY_N)
+    dataset = Dataset(name="d", source=lake.files(schema=SCHEMA), target=target, on_bad_record="error_table")
+    lake.land("1.json", [{"id": 1, "n": 1}, {"n": 2, "a": "whose?"}])
+    lake.pipeline(dataset).run()
+    assert lake.table().to_arrow()["id"].to_pylist() == [1]
+    (told,) = lake.table("t_errors").to_arrow()["record"].to_pylist()
+    assert '"a":"whose?"' in told
+    assert "lakeseal" not in told
+
+
+def test_a_row_without_a_key_fails_the_dataset_by_its_words(lake: Any) -> None:
+    landed = Landed(lake, "ledger", **BY_N)
+    landed.land([{"n": 2, "a": "whose?"}])
+    with pytest.raises(RunFailed, match="whose"):
+        landed.run()
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ({"mode": "upsert"}, "keys"),
+        ({"mode": "append", "keys": ("id",)}, "keys says nothing"),
+        ({"mode": "scd2", "keys": ("id",)}, "sequence_by"),
+        ({"mode": "cdc", "keys": ("id",), "delete_when": "gone"}, "delete_when says nothing"),
+        ({"mode": "scd2", "keys": ("id",), "sequence_by": "n", "partial": True}, "partial says nothing"),
+        ({"mode": "upsert", "keys": ("id",), "remember_deletes_seconds": 1.0}, "remembered"),
+    ],
+)
+def test_what_a_mode_does_not_know_is_refused(target: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        TableTarget(uri="x", **target)
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ({**BY_N, "keys": ("idd",)}, "'idd', which the rows do not have"),
+        ({**BY_N, "sequence_by": "gone"}, "gone is a boolean"),
+        ({**BY_N, "delete_when": "no_such"}, "no_such"),
+        ({"mode": "cdc", "keys": ("id",)}, "_change_type"),
+    ],
+)
+def test_what_the_rows_do_not_have_is_told_by_name(lake: Any, target: dict[str, Any], told: str) -> None:
+    landed = Landed(lake, "ledger", **target)
+    landed.land([{"id": 1, "n": 1}])
+    with pytest.raises(RunFailed, match=told):
+        landed.run()
+
+
+def test_names_are_found_in_any_case_and_new_columns_come_with_merge_schema(lake: Any) -> None:
+    landed = Landed(lake, "ledger", mode="upsert", keys=("ID",), sequence_by="N")
+    landed.land([{"id": 1, "n": 1, "a": "x", "b": 1}])
+    landed.run()
+    wider = lake.files(schema="id long, n long, a string, c double")
+    target = lake.to_table(mode="upsert", keys=("ID",), sequence_by="N", merge_schema=True)
+    lake.land("9.json", [{"id": 1, "n": 2, "a": "y", "c": 0.5}, {"id": 2, "n": 1, "c": 1.5}])
+    lake.pipeline(Dataset(name="d", source=wider, target=target)).run()
+    found = lake.table().to_arrow().select(["id", "n", "a", "b", "c"]).sort_by("id").to_pylist()
+    assert found == [
+        {"id": 1, "n": 2, "a": "y", "b": 1, "c": 0.5},
+        {"id": 2, "n": 1, "a": None, "b": None, "c": 1.5},
+    ]
