@@ -106,9 +106,47 @@ def test_every_migration_has_its_dumps() -> None:
     )
 
 
+def shape(url: str) -> dict[str, object]:
+    """All that a database knows of its tables, and how many rows each has."""
+    rows = {name: len(found) for name, found in content(url).items()}
+    with backend_at(url) as backend, backend.transaction(TransactionKind.READ) as connection:
+        look = sa.inspect(connection)
+
+        def of(name: str) -> dict[str, object]:
+            columns = {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in look.get_columns(name)
+            }
+            return {
+                "rows": rows.get(name),
+                "columns": columns,
+                "primary key": look.get_pk_constraint(name),
+                "unique": sorted(look.get_unique_constraints(name), key=repr),
+                "foreign": sorted(look.get_foreign_keys(name), key=repr),
+                "indexes": sorted(look.get_indexes(name), key=repr),
+                "checks": sorted(look.get_check_constraints(name), key=repr),
+            }
+
+        return {name: of(name) for name in look.get_table_names()}
+
+
 def test_migrations_make_exactly_the_tables_that_the_code_uses(shared_url: str) -> None:
     ledger.open(shared_url).close()
     assert differences(shared_url) == []
+
+
+def test_a_new_ledger_is_the_one_that_all_migrations_make(shared_url: str, tmp_path: Path) -> None:
+    ledger.open(shared_url).close()
+    made = shape(shared_url)
+    migrated = f"sqlite:///{tmp_path}/migrated.db"
+    if shared_url.startswith("postgresql"):
+        migrated = shared_url
+        with psycopg.connect(shared_url, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA lakeseal CASCADE")
+    with backend_at(migrated) as backend:
+        future = with_another(tmp_path / "future", "pass")
+        migrate(backend, create=True, scripts=future, head="future")
+    assert shape(migrated) == made
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -177,9 +215,11 @@ def test_a_ledger_of_a_newer_lakeseal_is_refused_and_left_alone(shared_url: str,
         assert "note" in {column["name"] for column in sa.inspect(connection).get_columns("stores")}
 
 
-def test_an_up_to_date_ledger_opens_without_loading_alembic(tmp_path: Path) -> None:
+@pytest.mark.parametrize("new", [True, False])
+def test_a_ledger_that_is_new_or_up_to_date_opens_without_loading_alembic(tmp_path: Path, new: bool) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    ledger.open(url).close()
+    if not new:
+        ledger.open(url).close()
     code = f"import sys; from lakeseal import ledger; ledger.open({url!r}).close(); print('alembic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -2,18 +2,22 @@
 
 Any number of processes may open a ledger at the same moment: one makes or migrates it, inside one transaction and under
 the database's lock, and the others find it done. A crash on the way leaves the old schema whole. There is no way down.
+
+A new ledger is made as the newest schema at once, in a quarter of the time of all its migrations one after the other
+and without loading Alembic; a test holds the two together.
 """
 
 from __future__ import annotations
 
 import threading
+import uuid
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from lakeseal.errors import NewerLedger, NotFound
 from lakeseal.ledger.backend import Backend, TransactionKind
-from lakeseal.ledger.schema import HEAD, VERSION_TABLE
+from lakeseal.ledger.schema import HEAD, IDENTITY, VERSION_TABLE, facts, metadata
 
 SCRIPTS = Path(__file__).parent / "migrations"
 
@@ -34,8 +38,25 @@ def migrate(backend: Backend, *, create: bool, scripts: Path = SCRIPTS, head: st
             return
         if version is None:
             backend.make_room(connection)
-        _upgrade(connection, backend, version, scripts, head)
+        if version is None and head == HEAD:
+            _make(connection)
+        else:
+            _upgrade(connection, backend, version, scripts, head)
         connection.commit()
+
+
+def _make(connection: sa.Connection) -> None:
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(sa.insert(facts), {"name": IDENTITY, "value": str(uuid.uuid4())})
+    # As Alembic makes it, which finds it there when the ledger is migrated.
+    version = sa.Table(
+        VERSION_TABLE,
+        sa.MetaData(),
+        sa.Column("version_num", sa.String(32), nullable=False),
+        sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+    )
+    version.create(connection, checkfirst=False)
+    connection.execute(sa.insert(version), {"version_num": HEAD})
 
 
 def _version(connection: sa.Connection) -> str | None:
