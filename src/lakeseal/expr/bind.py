@@ -19,11 +19,14 @@ from lakeseal.expr import syntax as sql
 from lakeseal.expr.bound import Bound, Path, literal
 from lakeseal.expr.interpreter import run_constant
 from lakeseal.expr.lexer import place
+from lakeseal.expr.row_functions import ROW_WITH_NULLS
 from lakeseal.protocol.arrow import to_arrow_type
 from lakeseal.protocol.char_varchar import char_limits
 from lakeseal.protocol.schema import (
+    BINARY,
     BOOLEAN,
     DATE,
+    DOUBLE,
     INTEGER,
     LONG,
     STRING,
@@ -31,6 +34,7 @@ from lakeseal.protocol.schema import (
     VOID,
     ArrayType,
     DataType,
+    DecimalType,
     MapType,
     StructField,
     StructType,
@@ -42,7 +46,10 @@ _COLLATIONS = "__COLLATIONS"
 CLOCKS: dict[str, DataType] = {"current_date": DATE, "current_timestamp": TIMESTAMP}
 _MAX_HINTS = 3
 _NULL_TOLERANT = frozenset(
-    ("<=>", "is null", "is true", "is false", "isnan", "greatest", "least", "concat", "coalesce", "case", "and", "or")
+    (
+        *("<=>", "is null", "is true", "is false", "isnan", "greatest", "least", "concat", "coalesce", "case"),
+        *("and", "or", ROW_WITH_NULLS),
+    )
 )
 
 
@@ -69,6 +76,8 @@ class Binder:
                 return self._case(node)
             case sql.Interval(position=position):
                 self.unsupported("An interval other than added to or taken from a date or timestamp", position)
+            case sql.Unit(name=name, position=position):
+                self.unsupported(f"The unit {name} by itself", position)
             case sql.Call():
                 return self._call(node)
 
@@ -152,8 +161,12 @@ class Binder:
             allowed |= source == STRING or source in coercion.MOMENTS
         elif target in (INTEGER, LONG):
             allowed |= source == STRING or source in coercion.INTEGRAL
-        elif target == BOOLEAN:
+        elif target in (BOOLEAN, BINARY):
             allowed |= source == STRING
+        elif target == DOUBLE:
+            allowed |= source == STRING or coercion.is_numeric(source)
+        elif isinstance(target, DecimalType):
+            allowed |= source in coercion.INTEGRAL or isinstance(source, DecimalType)
         if not allowed:
             if coercion.is_atomic(source):
                 self.mismatch(f"Expected {target}, found {source}", position)
@@ -282,6 +295,9 @@ class Binder:
     def _call(self, node: sql.Call) -> Bound:
         if node.name in operators.OPERATORS:
             return operators.OPERATORS[node.name](self, node)
+        if node.args and isinstance(node.args[0], sql.Unit):
+            rest = [self.bind(arg) for arg in node.args[1:]]
+            return functions.bind_with_unit(self, node.name, node.args[0].name, rest, node.position)
         return functions.bind_function(self, node.name, [self.bind(arg) for arg in node.args], node.position)
 
     def _without_chars(self, column: StructField, path: Path, position: int) -> None:

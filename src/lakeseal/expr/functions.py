@@ -6,13 +6,13 @@ A name that is not here raises `UnsupportedExpression`, and an aggregate `Invali
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Never
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from lakeseal.errors import InvalidExpression, UnsupportedExpression
-from lakeseal.expr import coercion, operators, temporal
+from lakeseal.expr import bind_rows, coercion, operators, temporal
+from lakeseal.expr.bind_collections import COLLECTION_FUNCTIONS, concat_arrays
 from lakeseal.expr.bound import Bound
+from lakeseal.expr.bound_call import BoundCall, Function
 from lakeseal.expr.lexer import place
 from lakeseal.protocol.schema import (
     BINARY,
@@ -38,43 +38,6 @@ if TYPE_CHECKING:
     from lakeseal.expr.bind import Binder
 
 
-class BoundCall(Struct, frozen=True):
-    """One call of a function, while it is bound."""
-
-    binder: Binder
-    name: str
-    args: list[Bound]
-    position: int
-
-    def string(self, index: int) -> Bound:
-        return self.expect(index, STRING)
-
-    def expect(self, index: int, target: DataType) -> Bound:
-        return self.binder.expect(self.args[index], target, self.position)
-
-    def constant(self, index: int, target: DataType) -> Any:
-        """The value of an argument that must be constant; None if it is NULL."""
-        arg = self.expect(index, target)
-        if not arg.is_literal:
-            self.unsupported(f"{self.name} with an argument {index + 1} that is not constant")
-        return arg.value
-
-    def make(self, op: str, data_type: DataType, *args: Bound, **kwargs: Any) -> Bound:
-        return self.binder.make(op, data_type, args, **kwargs)
-
-    def null(self, data_type: DataType) -> Bound:
-        return self.binder.null(data_type)
-
-    def unsupported(self, what: str) -> Never:
-        self.binder.unsupported(what, self.position)
-
-
-class Function(Struct, frozen=True):
-    bind: Callable[[BoundCall], Bound]
-    least: int
-    most: int | None
-
-
 def bind_function(binder: Binder, name: str, args: list[Bound], position: int) -> Bound:
     function = FUNCTIONS.get(name)
     if function is None:
@@ -90,6 +53,10 @@ def bind_function(binder: Binder, name: str, args: list[Bound], position: int) -
             f"The function {name} with {len(args)} arguments is not supported, at {place(binder.text, position)}"
         )
     return function.bind(BoundCall(binder, name, args, position))
+
+
+def bind_with_unit(binder: Binder, name: str, unit: str, args: list[Bound], position: int) -> Bound:
+    return bind_rows.with_unit(BoundCall(binder, name, args, position), unit)
 
 
 def _number(call: BoundCall) -> Bound:
@@ -160,13 +127,20 @@ def _trim(call: BoundCall) -> Bound:
     return call.make(op, STRING, call.string(0), option=chars)
 
 
+def _constants(call: BoundCall, first: int) -> bool:
+    """Whether the arguments from there on are constant."""
+    return all(arg.is_literal for arg in call.args[first:])
+
+
 def _concat(call: BoundCall) -> Bound:
+    if any(isinstance(arg.type, ArrayType) for arg in call.args):
+        return concat_arrays(call)
     return operators.concat(call.binder, call.args, call.position)
 
 
 def _substring(call: BoundCall) -> Bound:
-    if call.args[0].type == BINARY:
-        call.unsupported(f"{call.name} of a binary")
+    if call.args[0].type == BINARY or not _constants(call, 1):
+        return bind_rows.substring(call)
     start = call.constant(1, INTEGER)
     count = call.constant(2, INTEGER) if len(call.args) == 3 else None
     if start is None or (len(call.args) == 3 and count is None):
@@ -222,6 +196,15 @@ def _to_type(target: DataType) -> Callable[[BoundCall], Bound]:
     return bind
 
 
+def _read_as(target: DataType) -> Callable[[BoundCall], Bound]:
+    def bind(call: BoundCall) -> Bound:
+        if len(call.args) == 2:
+            return bind_rows.read_by_pattern(call)
+        return call.binder.explicit_cast(call.args[0], target, call.position)
+
+    return bind
+
+
 def _shift_days(call: BoundCall) -> Bound:
     if call.args[1].type in (LONG, DOUBLE, FLOAT) or isinstance(call.args[1].type, DecimalType):
         call.binder.mismatch(f"{call.name} needs a number of days as int, not {call.args[1].type}", call.position)
@@ -253,7 +236,7 @@ def _date_format(call: BoundCall) -> Bound:
         return call.null(STRING)
     translated = temporal.strftime_pattern(pattern)
     if translated is None:
-        call.unsupported(f"The date pattern {pattern!r}")
+        return bind_rows.date_format(call, pattern, arg)
     return call.make("date_format", STRING, arg, option=translated)
 
 
@@ -323,7 +306,7 @@ def _array_contains(call: BoundCall) -> Bound:
     element = array.type.element
     fits = coercion.tightest(element, wanted.type) == element and wanted.type != VOID
     if not wanted.is_literal or not fits or element in coercion.FLOATING or not coercion.is_atomic(element):
-        call.unsupported(f"array_contains of {array.type} and {wanted.type}")
+        return COLLECTION_FUNCTIONS["array_contains"].bind(call)
     constant = call.binder.cast(wanted, element)
     if constant.value is None:
         return call.null(BOOLEAN)
@@ -331,70 +314,78 @@ def _array_contains(call: BoundCall) -> Bound:
 
 
 def _pad(call: BoundCall) -> Bound:
+    if not _constants(call, 1):
+        return bind_rows.pad(call)
     width = call.constant(1, INTEGER)
     padding = call.constant(2, STRING) if len(call.args) == 3 else " "
     if width is None or padding is None:
         return call.null(STRING)
     if len(padding) != 1 or not 0 <= width <= 10_000:
-        call.unsupported(f"{call.name} other than with one character to a reasonable width")
+        return bind_rows.pad(call)
     return call.make(call.name, STRING, call.string(0), option=(width, padding))
 
 
-def _table(*rows: tuple[str, Callable[[BoundCall], Bound], int, int | None]) -> dict[str, Function]:
-    return {name: Function(bind, least, most) for names, bind, least, most in rows for name in names.split()}
+FUNCTIONS: dict[str, Function] = (
+    bind_rows.SPECIAL_FUNCTIONS
+    | COLLECTION_FUNCTIONS
+    | Function.table(
+        ("abs", _abs, 1, 1),
+        ("floor ceil ceiling", _floor, 1, 1),
+        ("round", _round, 1, 2),
+        ("mod pmod", _modulo, 2, 2),
+        ("upper ucase", _text("upper"), 1, 1),
+        ("lower lcase", _text("lower"), 1, 1),
+        ("length len char_length character_length", _length, 1, 1),
+        ("ltrim rtrim", _trim, 1, 1),
+        ("btrim", _trim, 1, 2),
+        ("concat", _concat, 1, None),
+        ("substring substr", _substring, 2, 3),
+        ("left right", _left, 2, 2),
+        ("replace", _replace, 2, 3),
+        ("lpad rpad", _pad, 2, 3),
+        ("startswith endswith contains", _find, 2, 2),
+        ("like ilike rlike regexp regexp_like", _like, 2, 2),
+        ("year quarter month day dayofmonth dayofyear dayofweek weekday weekofyear", _field, 1, 1),
+        ("hour minute second", _field, 1, 1),
+        ("date", _to_type(DATE), 1, 1),
+        ("timestamp", _to_type(TIMESTAMP), 1, 1),
+        ("to_date", _read_as(DATE), 1, 2),
+        ("to_timestamp", _read_as(TIMESTAMP), 1, 2),
+        ("boolean", _to_type(BOOLEAN), 1, 1),
+        ("tinyint", _to_type(BYTE), 1, 1),
+        ("smallint", _to_type(SHORT), 1, 1),
+        ("int", _to_type(INTEGER), 1, 1),
+        ("bigint", _to_type(LONG), 1, 1),
+        ("float", _to_type(FLOAT), 1, 1),
+        ("double", _to_type(DOUBLE), 1, 1),
+        ("decimal", _to_type(DecimalType(10, 0)), 1, 1),
+        ("string", _to_type(STRING), 1, 1),
+        ("binary", _to_type(BINARY), 1, 1),
+        ("date_add dateadd date_sub", _shift_days, 2, 2),
+        ("datediff date_diff", _date_diff, 2, 2),
+        ("add_months", _add_months, 2, 2),
+        ("last_day", lambda call: call.make("last_day", DATE, call.expect(0, DATE)), 1, 1),
+        ("trunc date_trunc", _trunc, 2, 2),
+        ("date_format", _date_format, 2, 2),
+        ("current_date curdate", _clock(DATE), 0, 0),
+        ("current_timestamp now", _clock(TIMESTAMP), 0, 0),
+        ("coalesce", _coalesce, 1, None),
+        ("nvl ifnull", _coalesce, 2, 2),
+        ("nvl2", _nvl2, 3, 3),
+        ("nullif", _nullif, 2, 2),
+        ("if", _if, 3, 3),
+        ("isnull isnotnull", _is_null, 1, 1),
+        ("isnan", _is_nan, 1, 1),
+        ("greatest least", _extreme, 2, None),
+        ("equal_null", _equal_null, 2, 2),
+        ("size cardinality", _size, 1, 1),
+        ("array_contains", _array_contains, 2, 2),
+    )
+    | {name: Function(_trim, 1, 2) for name in ("trim both", "trim leading", "trim trailing")}
+)
 
-
-FUNCTIONS = _table(
-    ("abs", _abs, 1, 1),
-    ("floor ceil ceiling", _floor, 1, 1),
-    ("round", _round, 1, 2),
-    ("mod pmod", _modulo, 2, 2),
-    ("upper ucase", _text("upper"), 1, 1),
-    ("lower lcase", _text("lower"), 1, 1),
-    ("length len char_length character_length", _length, 1, 1),
-    ("ltrim rtrim", _trim, 1, 1),
-    ("btrim", _trim, 1, 2),
-    ("concat", _concat, 1, None),
-    ("substring substr", _substring, 2, 3),
-    ("left right", _left, 2, 2),
-    ("replace", _replace, 2, 3),
-    ("lpad rpad", _pad, 2, 3),
-    ("startswith endswith contains", _find, 2, 2),
-    ("like ilike rlike regexp regexp_like", _like, 2, 2),
-    ("year quarter month day dayofmonth dayofyear dayofweek weekday weekofyear", _field, 1, 1),
-    ("hour minute second", _field, 1, 1),
-    ("date to_date", _to_type(DATE), 1, 1),
-    ("timestamp to_timestamp", _to_type(TIMESTAMP), 1, 1),
-    ("boolean", _to_type(BOOLEAN), 1, 1),
-    ("tinyint", _to_type(BYTE), 1, 1),
-    ("smallint", _to_type(SHORT), 1, 1),
-    ("int", _to_type(INTEGER), 1, 1),
-    ("bigint", _to_type(LONG), 1, 1),
-    ("float", _to_type(FLOAT), 1, 1),
-    ("double", _to_type(DOUBLE), 1, 1),
-    ("decimal", _to_type(DecimalType(10, 0)), 1, 1),
-    ("string", _to_type(STRING), 1, 1),
-    ("binary", _to_type(BINARY), 1, 1),
-    ("date_add dateadd date_sub", _shift_days, 2, 2),
-    ("datediff date_diff", _date_diff, 2, 2),
-    ("add_months", _add_months, 2, 2),
-    ("last_day", lambda call: call.make("last_day", DATE, call.expect(0, DATE)), 1, 1),
-    ("trunc date_trunc", _trunc, 2, 2),
-    ("date_format", _date_format, 2, 2),
-    ("current_date curdate", _clock(DATE), 0, 0),
-    ("current_timestamp now", _clock(TIMESTAMP), 0, 0),
-    ("coalesce", _coalesce, 1, None),
-    ("nvl ifnull", _coalesce, 2, 2),
-    ("nvl2", _nvl2, 3, 3),
-    ("nullif", _nullif, 2, 2),
-    ("if", _if, 3, 3),
-    ("isnull isnotnull", _is_null, 1, 1),
-    ("isnan", _is_nan, 1, 1),
-    ("greatest least", _extreme, 2, None),
-    ("equal_null", _equal_null, 2, 2),
-    ("size cardinality", _size, 1, 1),
-    ("array_contains", _array_contains, 2, 2),
-) | {name: Function(_trim, 1, 2) for name in ("trim both", "trim leading", "trim trailing")}
+OF_SESSION = frozenset((*bind_rows.SPECIAL_FUNCTIONS, *COLLECTION_FUNCTIONS)) - {"array_contains"}
+"""Functions of which nobody has looked into what they do in other sessions than those that `expr` stands in for."""
 
 _AGGREGATES = frozenset(
     name

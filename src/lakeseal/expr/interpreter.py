@@ -17,10 +17,11 @@ from lakeseal.errors import InvalidArgument, SchemaMismatch, UnsupportedExpressi
 from lakeseal.expr import arithmetic, compare, nested, strings, temporal
 from lakeseal.expr.bound import Bound, Path
 from lakeseal.expr.casts import cast
+from lakeseal.expr.row_functions import ROW, ROW_WITH_NULLS, run_rows
 from lakeseal.expr.values import Bools, Datum, as_array, has_nulls, is_scalar, scatter, truths, valid
 from lakeseal.protocol.schema import BOOLEAN, dotted
 
-_NOT_STRICT = ("<=>", "greatest", "least", "concat")
+_NOT_STRICT = ("<=>", "greatest", "least", "concat", ROW_WITH_NULLS)
 
 Kernel = Callable[[Bound, Sequence[Datum]], Datum]
 
@@ -242,6 +243,7 @@ KERNELS: dict[str, Kernel] = {
     "map_item": nested.map_item,
     "size": nested.size,
     "array_contains": nested.array_contains,
+    **dict.fromkeys((ROW, ROW_WITH_NULLS), run_rows),
 }
 
 

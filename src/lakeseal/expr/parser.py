@@ -30,9 +30,10 @@ from lakeseal.expr.syntax import (
     Member,
     Node,
     Subscript,
+    Unit,
     walk,
 )
-from lakeseal.protocol.schema import BOOLEAN, VOID, DataType
+from lakeseal.protocol.schema import BOOLEAN, STRING, VOID, DataType
 
 MAX_DEPTH = 100
 _MAX_CALLS = 2 * MAX_DEPTH
@@ -49,6 +50,7 @@ _FIELDS = {
 }
 _WITH_UNIT = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
 _FLAT = ("and", "or", "||")
+_SHIFTS = {"<<": "shiftleft", ">>": "shiftright", ">>>": "shiftrightunsigned"}
 _OPERATORS = {"==": "=", "!=": "<>", "!<": ">=", "!>": "<="}
 
 
@@ -107,7 +109,7 @@ class _Parser(Cursor):
                 operands.append(self.expression(own + 1))
                 if operator not in _FLAT:
                     break
-            left = Call(operator, _flat(operator, operands), token.start)
+            left = Call(_SHIFTS.get(operator, operator), _flat(operator, operands), token.start)
         self.calls -= 1
         return left
 
@@ -116,8 +118,6 @@ class _Parser(Cursor):
         token = self.token
         if token.kind == "op":
             operator = _OPERATORS.get(token.text, token.text)
-            if operator in ("<<", ">>", ">>>"):
-                self.unsupported(f"The operator {operator}", token)
             return operator if operator in BINDING else ""
         match token.keyword:
             case "OR" | "AND" | "DIV" as word:
@@ -313,7 +313,11 @@ class _Parser(Cursor):
                 self.no_query()
             case "extract":
                 return self.extract(token)
-            case "position" | "overlay" | "struct":
+            case "position":
+                return self.position(token)
+            case "overlay":
+                return self.overlay(token)
+            case "struct":
                 self.unsupported(f"The function {name}", token)
             case "trim":
                 return self.trim(token)
@@ -323,12 +327,17 @@ class _Parser(Cursor):
             self.refuse(f"{name}(*)", token)
         args = () if self.take_op(")") else self.arguments(substring=name in ("substring", "substr"))
         if len(args) == 3 and name in _WITH_UNIT:
-            self.unsupported(f"{name} with a unit", token)
+            args = (self.unit(args[0], token), *args[1:])
         if self.at_word("OVER"):
             self.refuse(f"A window function ({name})", token)
         if self.at_word("FILTER", "WITHIN", "IGNORE", "RESPECT"):
             self.refuse(f"An aggregate ({name})", token)
         return Call(name, args, token.start)
+
+    def unit(self, node: Node, token: Token) -> Node:
+        if not isinstance(node, Column) or len(node.parts) != 1:
+            self.unsupported(f"{token.text} with such a unit", token)
+        return Unit(node.parts[0].lower(), node.position)
 
     def arguments(self, *, substring: bool = False) -> tuple[Node, ...]:
         args = [self.expression(0)]
@@ -344,9 +353,29 @@ class _Parser(Cursor):
         self.expect_word("FROM")
         source = self.expression(COMPARISON)
         self.expect_op(")")
+        if field in ("second", "seconds"):
+            return Call("date_part", (Literal(field, STRING, token.start), source), token.start)
         if field not in _FIELDS:
             self.unsupported(f"EXTRACT of {field}", token)
         return Call(_FIELDS[field], (source,), token.start)
+
+    def position(self, token: Token) -> Node:
+        # `x IN y` would be a predicate here.
+        first = self.expression(COMPARISON)
+        if self.take_word("IN"):
+            args: tuple[Node, ...] = (first, self.expression(COMPARISON))
+            self.expect_op(")")
+        else:
+            self.expect_op(",")
+            args = (first, *self.arguments())
+        return Call("locate", args, token.start)
+
+    def overlay(self, token: Token) -> Node:
+        args = [self.expression(0)]
+        while self.take_op(",") or self.take_word("PLACING", "FROM", "FOR"):
+            args.append(self.expression(0))
+        self.expect_op(")")
+        return Call("overlay", tuple(args), token.start)
 
     def trim(self, token: Token) -> Node:
         side = "both"

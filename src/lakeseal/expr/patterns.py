@@ -107,7 +107,7 @@ _HEX = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})")
 _MAX_LENGTH = 10_000
 
 
-class _Regex:
+class Translation:
     """Walks a Java pattern and writes the RE2 pattern that finds the same strings."""
 
     def __init__(self, pattern: str) -> None:
@@ -145,11 +145,18 @@ class _Regex:
         self.index = match.end()
         if self.peek("+"):
             self.refuse("a possessive quantifier")
-        # Which match is found does not matter, so a reluctant quantifier is a plain one.
-        self.index += self.peek("?")
+        reluctant = self.peek("?")
+        self.index += reluctant
         if _QUANTIFIER.match(self.pattern, self.index):
             self.refuse("a quantifier after a quantifier")
-        self.out.append(match.group())
+        self.out.append(match.group() + self.reluctance(reluctant=reluctant))
+
+    def reluctance(self, *, reluctant: bool) -> str:
+        """Which match is found does not matter here, so a reluctant quantifier is a plain one."""
+        return ""
+
+    def group_start(self, *, captures: bool) -> str:
+        return "(?:"
 
     def atom(self) -> bool:
         """One unit; returns whether a quantifier may follow it."""
@@ -193,14 +200,12 @@ class _Regex:
         return True
 
     def open_group(self) -> bool:
-        if self.peek("(?:"):
-            self.index += 3
-        elif self.peek("(?"):
+        captures = not self.peek("(?:")
+        if captures and self.peek("(?"):
             self.refuse("a group with options, a name or a look-around")
-        else:
-            self.index += 1
+        self.index += 1 if captures else 3
         self.groups += 1
-        self.out.append("(?:")
+        self.out.append(self.group_start(captures=captures))
         return False
 
     def end_anchor(self) -> bool:
@@ -259,7 +264,7 @@ class _Regex:
 
 def java_regex(pattern: str) -> str:
     """The RE2 pattern that finds something exactly where Java's `pattern` does."""
-    translated = _Regex(pattern).translate()
+    translated = Translation(pattern).translate()
     try:
         pc.match_substring_regex("", translated)
     except Exception as error:

@@ -28,6 +28,7 @@ from lakeseal.expr.syntax import (
     Member,
     Node,
     Subscript,
+    Unit,
 )
 from lakeseal.protocol.schema import BYTE, DATE, FLOAT, LONG, SHORT, TIMESTAMP, TIMESTAMP_NTZ, DataType
 
@@ -75,6 +76,8 @@ def _text(node: Node) -> tuple[str, int]:
             return " ".join([*words, "END"]), POSTFIX
         case Interval(amount=amount, unit=unit):
             return f"INTERVAL '{amount}' {unit.upper()}", POSTFIX
+        case Unit(name=name):
+            return name.upper(), POSTFIX
         case Call():
             return _call(node)
 

@@ -21,6 +21,9 @@ BINDING = {
     "|": 60,
     "^": 70,
     "&": 80,
+    "<<": 90,
+    ">>": 90,
+    ">>>": 90,
     "+": 100,
     "-": 100,
     "||": 100,
@@ -93,6 +96,13 @@ class Interval(Struct, frozen=True):
     position: int = 0
 
 
+class Unit(Struct, frozen=True):
+    """The unit that a call counts in, such as `month` in `dateadd(MONTH, 1, x)`."""
+
+    name: str
+    position: int = 0
+
+
 class Call(Struct, frozen=True):
     """An operator or function by its lower-case name; predicates are `in`, `between`, `like`, `is null` and so on."""
 
@@ -101,7 +111,7 @@ class Call(Struct, frozen=True):
     position: int = 0
 
 
-Node = Literal | Column | Member | Subscript | Cast | Case | Interval | Call
+Node = Literal | Column | Member | Subscript | Cast | Case | Interval | Unit | Call
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -28,6 +28,7 @@ from lakeseal.expr import syntax as sql
 from lakeseal.expr.bind import CLOCKS
 from lakeseal.expr.bound import walk
 from lakeseal.expr.coercion import is_numeric
+from lakeseal.expr.functions import OF_SESSION
 from lakeseal.expr.render import render
 from lakeseal.protocol.schema import (
     STRING,
@@ -259,7 +260,7 @@ def _same_modes(node: sql.Node, schema: StructType) -> bool:
     match node:
         case sql.Cast(child=child, type=target):
             return target != STRING or not isinstance(_type_of(child, schema), DecimalType)
-        case sql.Call(name=name) if name in _NOT_PORTABLE:
+        case sql.Call(name=name) if name in _NOT_PORTABLE or name in OF_SESSION:
             return False
         case sql.Call() | sql.Case():
             return _unmixed(node, schema)
@@ -330,9 +331,10 @@ def _has_clock(root: sql.Node) -> bool:
 def _of_zone(root: sql.Node, schema: StructType) -> bool:
     """Whether it has to do with timestamps, or with today."""
     return _has_clock(root) or any(
-        (isinstance(node, sql.Call) and node.name in _OF_ZONE) or _type_of(node, schema) in (None, TIMESTAMP)
+        (isinstance(node, sql.Call) and (node.name in _OF_ZONE or node.name in OF_SESSION))
+        or _type_of(node, schema) in (None, TIMESTAMP)
         for node in _nodes(root)
-        if not isinstance(node, sql.Interval)
+        if not isinstance(node, sql.Interval | sql.Unit)
     )
 
 
