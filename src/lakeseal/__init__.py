@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakeseal.repository import Repository
     from lakeseal.spark.datasource import register
     from lakeseal.table import Table, convert, create
-    from lakeseal.table_sql import sql
+    from lakeseal.table_sql.sql import sql
     from lakeseal.transactions import snapshots, transaction
     from lakeseal.trust import Trust
 
@@ -28,7 +28,7 @@ _HOMES = {
     "convert": "lakeseal.table",
     "create": "lakeseal.table",
     "register": "lakeseal.spark.datasource",
-    "sql": "lakeseal.table_sql",
+    "sql": "lakeseal.table_sql.sql",
     "snapshots": "lakeseal.transactions",
     "transaction": "lakeseal.transactions",
 }

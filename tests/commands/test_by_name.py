@@ -74,7 +74,7 @@ def test_structs_of_a_source_go_in_by_name_at_every_depth(table: Table, source: 
 def test_named_structs_go_in_by_name_through_spark(spark: Any, table: Table) -> None:
     one = "named_struct('b', 20, 'a', 10)"
     table.update({"s": one, "l": f"array({one})", "m": f"map('k', {one})"}, "id = 1", spark=spark)
-    lakeseal.sql(spark, f"UPDATE delta.`{table.uri}` SET s = {one} WHERE id = 2")
+    lakeseal.sql(f"UPDATE delta.`{table.uri}` SET s = {one} WHERE id = 2", spark)
     merge = table.merge(spark.sql("SELECT 3L AS id"), "t.id = s.id")
     merge.when_matched_update({"s": one, "l": f"array({one})"}).execute()
     wanted = {"a": 10, "b": 20}
@@ -196,11 +196,11 @@ class TestDefaults:
 
     @pytest.mark.spark
     def test_sql_says_default(self, spark: Any, table: Table) -> None:
-        lakeseal.sql(spark, f"UPDATE delta.`{table.uri}` SET v = DEFAULT, w = default WHERE id = 1")
+        lakeseal.sql(f"UPDATE delta.`{table.uri}` SET v = DEFAULT, w = default WHERE id = 1", spark)
         lakeseal.sql(
-            spark,
             f"MERGE INTO delta.`{table.uri}` t USING (SELECT 9L AS id) s ON t.id = s.id "
             "WHEN NOT MATCHED THEN INSERT (id, v, w) VALUES (s.id, DEFAULT, 5)",
+            spark,
         )
         assert rows(table, "v", "w") == {1: [42, None], 2: [1, 1], 9: [42, 5]}
 

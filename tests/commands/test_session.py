@@ -336,7 +336,7 @@ def test_conditions_may_have_subqueries(spark: Any, table: Callable[..., Table],
     assert changed.to_arrow(where="s = '2'")["id"].to_pylist() == [3, 4]
     changed.delete("id > (SELECT max(x) + 2 FROM some_ids)", spark=spark)
     assert sorted(changed.to_arrow()["id"].to_pylist()) == [0, 3, 4]
-    lakeseal.sql(spark, f"DELETE FROM delta.`{changed.uri}` WHERE id = (SELECT min(x) - 1 FROM some_ids)")
+    lakeseal.sql(f"DELETE FROM delta.`{changed.uri}` WHERE id = (SELECT min(x) - 1 FROM some_ids)", spark)
     assert sorted(changed.to_arrow()["id"].to_pylist()) == [3, 4]
     with pytest.raises(EvaluationError, match="More than one row"):
         changed.delete("id = (SELECT x FROM some_ids)", spark=spark)

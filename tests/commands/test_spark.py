@@ -101,23 +101,22 @@ def test_sql_on_paths_is_done_here_and_all_else_by_spark(spark: Any, tables: Any
     table = tables(range(6))
     at = f"delta.`{tables.root / 'table'}`"
     spark.createDataFrame(tables.people(3, 9)).createOrReplaceTempView("news")
-    assert lakeseal.sql(spark, f"DELETE FROM {at} WHERE id = 1").collect()[0].numDeletedRows == 1
-    lakeseal.sql(spark, f"UPDATE {at} SET name = 'x' WHERE id = 2")
+    assert lakeseal.sql(f"DELETE FROM {at} WHERE id = 1", spark).collect()[0].numDeletedRows == 1
+    lakeseal.sql(f"UPDATE {at} SET name = 'x' WHERE id = 2", spark)
     lakeseal.sql(
-        spark,
         f"MERGE INTO {at} AS t USING (SELECT * FROM news) AS n ON t.id = n.id "
         "WHEN MATCHED THEN UPDATE SET name = concat('u', n.id) WHEN NOT MATCHED THEN INSERT *",
+        spark,
     )
     assert tables.names(table) == {0: None, 2: "x", 3: "u3", 4: "n4", 5: None, 9: "n9"}
-    history = lakeseal.sql(spark, f"DESCRIBE HISTORY {at} LIMIT 2").collect()
+    history = lakeseal.sql(f"DESCRIBE HISTORY {at} LIMIT 2", spark).collect()
     assert [row.operation for row in history] == ["MERGE", "UPDATE"]
     for ids in ((20, 21), (22, 23)):
         table.write(tables.people(*ids))
-    (optimized,) = lakeseal.sql(spark, f"OPTIMIZE {at} WHERE id >= 0 ZORDER BY (id, part)").collect()
+    (optimized,) = lakeseal.sql(f"OPTIMIZE {at} WHERE id >= 0 ZORDER BY (id, part)", spark).collect()
     assert (optimized.numAddedFiles, table.files().num_rows) == (1, 1)
     assert table.history(1)[0]["operationParameters"]["zOrderBy"] == '["id","part"]'
     lakeseal.sql(
-        spark,
         f"""
         MERGE INTO {at} t USING (SELECT id + 20 AS nid, name AS called FROM news UNION ALL SELECT 2, 'gone') AS n
         ON t.id = n.nid
@@ -128,13 +127,14 @@ def test_sql_on_paths_is_done_here_and_all_else_by_spark(spark: Any, tables: Any
         WHEN NOT MATCHED BY SOURCE AND t.id = 3 THEN UPDATE SET name = 'alone'
         WHEN NOT MATCHED BY SOURCE AND t.id < 9 THEN DELETE
         """,
+        spark,
     )
     found = tables.names(table)
     assert {key: name for key, name in found.items() if key != 29} == {
         3: "alone", 9: "n9", 20: None, 21: "n21", 22: "n22", 23: "n3"
     }  # fmt: skip
     assert len(found[29] or "") == 32
-    lakeseal.sql(spark, f"RESTORE {at} TO VERSION AS OF 0")
+    lakeseal.sql(f"RESTORE {at} TO VERSION AS OF 0", spark)
     assert tables.ids(table) == [0, 1, 2, 3, 4, 5]
-    assert lakeseal.sql(spark, f"VACUUM {at} DRY RUN").collect() == []
-    assert lakeseal.sql(spark, "SELECT count(*) AS n FROM news").collect()[0].n == 2
+    assert lakeseal.sql(f"VACUUM {at} DRY RUN", spark).collect() == []
+    assert lakeseal.sql("SELECT count(*) AS n FROM news", spark).collect()[0].n == 2

@@ -95,7 +95,7 @@ class _History:
         if way == "sql":
             if source is not None:
                 source.createOrReplaceTempView("src")
-            row = lakeseal.sql(self._spark, str(statement.sql(self._table.uri))).collect()[0].asDict()
+            row = lakeseal.sql(str(statement.sql(self._table.uri)), self._spark).collect()[0].asDict()
             return _Told(row)
         if way == "arrow":
             try:

@@ -271,7 +271,7 @@ def _run(spark: Any, statement: Statement, table: Table, way: str) -> dict[str, 
     if way == "sql":
         if source is not None:
             source.createOrReplaceTempView("src")
-        found: dict[str, Any] = lakeseal.sql(spark, str(statement.sql(table.uri))).collect()[0].asDict()
+        found: dict[str, Any] = lakeseal.sql(str(statement.sql(table.uri)), spark).collect()[0].asDict()
         return found
     if way == "arrow":
         try:

@@ -121,9 +121,9 @@ def upsert(spark: Any, duck: Any, tables: Mapping[str, Table]) -> None:
         )
         spark.createDataFrame(rows).createOrReplaceTempView("changes")
         lakeseal.sql(
-            spark,
             f"MERGE INTO delta.`{tables[name].uri}` t USING changes s ON {on} "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            spark,
         )
 
 
@@ -132,7 +132,7 @@ def delete(spark: Any, duck: Any, tables: Mapping[str, Table]) -> None:
         duck.execute(f"DELETE {text}")
         tables["orders"].to_spark(spark).createOrReplaceTempView("orders")
         name = text.split()[1]
-        lakeseal.sql(spark, f"DELETE {text.replace(name, f'delta.`{tables[name].uri}`', 1)}")
+        lakeseal.sql(f"DELETE {text.replace(name, f'delta.`{tables[name].uri}`', 1)}", spark)
 
 
 def check(

@@ -6,12 +6,15 @@ refused.
 
 from __future__ import annotations
 
+import re
 from typing import Never
 
 from lakeseal.errors import InvalidArgument, InvalidExpression, UnsupportedExpression
 from lakeseal.expr.cursor import Cursor
-from lakeseal.expr.lexer import Token
+from lakeseal.expr.lexer import Token, tokenize
+from lakeseal.expr.render import quote_name
 from lakeseal.protocol.schema import (
+    CHAR_VARCHAR,
     MAX_DEPTH,
     STRING,
     ArrayType,
@@ -22,6 +25,7 @@ from lakeseal.protocol.schema import (
     duplicate_name,
 )
 
+_LIMITED = ("CHAR", "CHARACTER", "VARCHAR")
 _HINT = 'Write it as Spark does: "id long, at timestamp, tags array<string>, who struct<name: string>"'
 
 
@@ -31,6 +35,32 @@ def parse_schema(text: str) -> StructType:
         return _Fields(text).whole()
     except (InvalidExpression, UnsupportedExpression) as error:
         raise InvalidArgument(f"{text[:200]!r} is not a schema: {error.message}", hint=_HINT) from None
+
+
+def parse_column_type(name: str, text: str) -> StructField:
+    """A column of the type that the text says; CHAR(n) and VARCHAR(n) are strings that remember it, as Delta has them.
+    Raises what parsing raises."""
+    reader = _Fields(text)
+    found = reader.nested_type(0)
+    if not reader.at_end():
+        reader.unexpected("the end of the type")
+    tokens = tokenize(text)  # the reader has taken some of its own apart
+    limited = any(token.keyword in _LIMITED for token in tokens)
+    if limited and any(token.keyword in ("COMMENT", "NOT") for token in tokens):
+        raise UnsupportedExpression("A struct with CHAR(n) or VARCHAR(n) in it cannot have comments or NOT NULL")
+    return StructField(name, found, True, {CHAR_VARCHAR: _declared(tokens)} if limited else {})
+
+
+def _declared(tokens: list[Token]) -> str:
+    """The type in Spark's own spelling."""
+    parts, after_name = [], False
+    for token in tokens[:-1]:
+        is_name = token.kind in ("name", "quoted")
+        text = quote_name(token.text) if token.kind == "quoted" else token.text.lower()
+        # A field's name may stand before its type without a colon.
+        parts.append(f":{text}" if is_name and after_name else text)
+        after_name = is_name
+    return re.sub(r"\bcharacter\(", "char(", "".join(parts))
 
 
 class _Fields(Cursor):

@@ -30,7 +30,7 @@ from lakeseal.protocol.schema import DataType, StructField, StructType, dotted
 from lakeseal.spark import store_assignment
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.schema import data_schema, spark_type
-from lakeseal.spark.sql_qualifiers import qualified, renamed
+from lakeseal.statements.qualifiers import qualified, renamed
 
 _OLD = "__lakeseal_old"
 

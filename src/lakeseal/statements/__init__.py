@@ -1,0 +1,1 @@
+"""SQL statements as values: what people type, cut into parts and never written anew. Pure: nothing is opened here."""

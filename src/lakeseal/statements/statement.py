@@ -1,0 +1,325 @@
+"""Statements as values. Conditions, values and queries in them are cuts of the text that somebody wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from lakeseal.commands.merge.clauses import Clause
+from lakeseal.protocol.schema import StructField
+
+PATH_SCHEMAS = ("delta", "lakeseal")
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """Which version of a table: by its number, or by the text of an expression that is a timestamp."""
+
+    version: int | None = None
+    timestamp: str | None = None
+
+
+class TableName(Struct, frozen=True, kw_only=True):
+    """A table as a statement names it: by its path (``delta.`path` ``), or by one to three names."""
+
+    parts: tuple[str, ...]
+    path: str | None = None
+    at: Moment | None = None
+
+    @property
+    def shown(self) -> str:
+        return self.path if self.path is not None else ".".join(self.parts)
+
+    @classmethod
+    def at_path(cls, path: str, at: Moment | None = None) -> TableName:
+        return cls(parts=("delta", path), path=path, at=at)
+
+
+class Changes(Struct, frozen=True, kw_only=True):
+    """`table_changes('table', start[, end])`: its bounds are versions, or texts of expressions that are timestamps."""
+
+    table: TableName
+    start: int | str
+    end: int | str | None = None
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """Anything that gives rows, or that is not ours but reads tables of ours."""
+
+    text: str
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """CREATE TEMPORARY VIEW."""
+
+    name: str
+    query: str
+    or_replace: bool = False
+    columns: tuple[str, ...] = ()
+    is_global: bool = False
+
+
+class Delete(Struct, frozen=True, kw_only=True):
+    table: TableName
+    where: str | None = None
+    alias: str | None = None
+
+
+class Update(Struct, frozen=True, kw_only=True):
+    table: TableName
+    values: dict[str, str]
+    where: str | None = None
+    alias: str | None = None
+
+
+class Merge(Struct, frozen=True, kw_only=True):
+    table: TableName
+    source: TableName | Query
+    on: str
+    clauses: tuple[Clause, ...]
+    source_alias: str | None = None
+    target_alias: str | None = None
+    merge_schema: bool = False
+    """WITH SCHEMA EVOLUTION."""
+
+
+class Insert(Struct, frozen=True, kw_only=True):
+    """Rows come from `query`, or from `rows`, whose cells are expressions or DEFAULT."""
+
+    table: TableName
+    query: str | None = None
+    rows: tuple[tuple[str, ...], ...] = ()
+    columns: tuple[str, ...] | None = None
+    by_name: bool = False
+    overwrite: bool = False
+    replace_where: str | None = None
+    partition: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    """PARTITION (a = 1, b): names to texts, None where the rows say it."""
+    merge_schema: bool = False
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """GENERATED … AS IDENTITY."""
+
+    start: int = 1
+    step: int = 1
+    by_default: bool = False
+
+
+class ColumnDefinition(Struct, frozen=True, kw_only=True):
+    field: StructField
+    """Its name (the last one, of a nested one), type, whether it may be null, and its comment."""
+    parents: tuple[str, ...] = ()
+    default: str | None = None
+    generated: str | None = None
+    identity: Identity | None = None
+    first: bool = False
+    after: str | None = None
+
+
+class CreateTable(Struct, frozen=True, kw_only=True):
+    table: TableName
+    columns: tuple[ColumnDefinition, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    constraints: Mapping[str, str] = msgspec.field(default_factory=dict)
+    comment: str | None = None
+    location: str | None = None
+    provider: str | None = None
+    query: str | None = None
+    or_replace: bool = False
+    """CREATE OR REPLACE, or REPLACE."""
+    must_exist: bool = False
+    """REPLACE TABLE."""
+    if_not_exists: bool = False
+
+
+class CloneTable(Struct, frozen=True, kw_only=True):
+    table: TableName
+    source: TableName
+    deep: bool = False
+    or_replace: bool = False
+    if_not_exists: bool = False
+    location: str | None = None
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Convert(Struct, frozen=True, kw_only=True):
+    path: str
+    partition_by: tuple[StructField, ...] = ()
+
+
+class DropTable(Struct, frozen=True, kw_only=True):
+    table: TableName
+    if_exists: bool = False
+    purge: bool = False
+
+
+class AddColumns(Struct, frozen=True, kw_only=True):
+    columns: tuple[ColumnDefinition, ...]
+
+
+class DropColumns(Struct, frozen=True, kw_only=True):
+    columns: tuple[tuple[str, ...], ...]
+    if_exists: bool = False
+
+
+class RenameColumn(Struct, frozen=True, kw_only=True):
+    column: tuple[str, ...]
+    new_name: str
+
+
+class AlterColumn(Struct, frozen=True, kw_only=True):
+    """What is None stays as it is."""
+
+    column: tuple[str, ...]
+    type: StructField | None = None
+    """Of the new type, with what else the type says of a column."""
+    nullable: bool | None = None
+    comment: str | None = None
+    default: str | None = None
+    drops_default: bool = False
+    first: bool = False
+    after: str | None = None
+
+
+class SetProperties(Struct, frozen=True, kw_only=True):
+    properties: Mapping[str, str]
+
+
+class UnsetProperties(Struct, frozen=True, kw_only=True):
+    keys: tuple[str, ...]
+    if_exists: bool = False
+
+
+class AddConstraint(Struct, frozen=True, kw_only=True):
+    name: str
+    condition: str
+
+
+class DropConstraint(Struct, frozen=True, kw_only=True):
+    name: str
+    if_exists: bool = False
+
+
+class ClusterBy(Struct, frozen=True, kw_only=True):
+    columns: tuple[str, ...]
+    """None of them: CLUSTER BY NONE."""
+
+
+class DropFeature(Struct, frozen=True, kw_only=True):
+    feature: str
+    truncate_history: bool = False
+
+
+class RenameTable(Struct, frozen=True, kw_only=True):
+    new_name: TableName
+
+
+class SetComment(Struct, frozen=True, kw_only=True):
+    """COMMENT ON TABLE … IS; None for NULL."""
+
+    comment: str | None
+
+
+Alteration = (
+    AddColumns
+    | DropColumns
+    | RenameColumn
+    | AlterColumn
+    | SetProperties
+    | UnsetProperties
+    | AddConstraint
+    | DropConstraint
+    | ClusterBy
+    | DropFeature
+    | RenameTable
+    | SetComment
+)
+
+
+class AlterTable(Struct, frozen=True, kw_only=True):
+    table: TableName
+    change: Alteration
+
+
+class Optimize(Struct, frozen=True, kw_only=True):
+    table: TableName
+    where: str | None = None
+    zorder_by: tuple[str, ...] = ()
+    full: bool = False
+
+
+class Vacuum(Struct, frozen=True, kw_only=True):
+    table: TableName
+    hours: float | None = None
+    dry_run: bool = False
+    lite: bool = False
+
+
+class Restore(Struct, frozen=True, kw_only=True):
+    table: TableName
+    to: Moment
+
+
+class History(Struct, frozen=True, kw_only=True):
+    table: TableName
+    limit: int | None = None
+
+
+class Detail(Struct, frozen=True, kw_only=True):
+    table: TableName
+
+
+class Describe(Struct, frozen=True, kw_only=True):
+    table: TableName
+    extended: bool = False
+
+
+class ShowTables(Struct, frozen=True, kw_only=True):
+    schema: tuple[str, ...] = ()
+    like: str | None = None
+
+
+class ShowColumns(Struct, frozen=True, kw_only=True):
+    table: TableName
+
+
+class ShowProperties(Struct, frozen=True, kw_only=True):
+    table: TableName
+    key: str | None = None
+
+
+class ShowCreate(Struct, frozen=True, kw_only=True):
+    table: TableName
+
+
+OnTable = (
+    Delete
+    | Update
+    | Merge
+    | Insert
+    | CreateTable
+    | CloneTable
+    | DropTable
+    | AlterTable
+    | Optimize
+    | Vacuum
+    | Restore
+    | History
+    | Detail
+    | Describe
+    | ShowColumns
+    | ShowProperties
+    | ShowCreate
+)
+Statement = Query | View | OnTable | Convert | ShowTables
+
+
+def table_of(statement: Any) -> TableName | None:
+    """The table that a statement is about, if it is about one."""
+    found = getattr(statement, "table", None)
+    return found if isinstance(found, TableName) else None

@@ -1,0 +1,1 @@
+"""`lakeseal.sql`: statements done to tables, by Lakeseal where it knows how, and by Spark or DuckDB otherwise."""

@@ -1,0 +1,128 @@
+"""What a statement is done with: the session, if there is one, and where tables are found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lakeseal.errors import InvalidArgument, InvalidExpression, TableNotFound
+from lakeseal.log.timestamps import Timestamp
+from lakeseal.statements.cutting import Cutter, at_sign
+from lakeseal.statements.statement import Moment, TableName
+from lakeseal.table import Owner, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakeseal.spark.predicates import Settings
+
+
+class FoundTable(Struct, frozen=True, kw_only=True):
+    table: Table
+    at: Moment | None = None
+    """The version of it that the statement names."""
+
+
+class SqlContext:
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        catalog: Any = None,
+        owner: Owner | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.spark = spark
+        self.catalog = catalog
+        self.owner = owner
+        self.storage_options = storage_options
+
+    @cached_property
+    def settings(self) -> Settings | None:
+        if self.spark is None:
+            return None
+        from lakeseal.spark.predicates import Settings  # pyspark is an extra
+
+        return Settings.of(self.spark)
+
+    @property
+    def double_quoted_names(self) -> bool:
+        return self.settings is not None and self.settings.double_quoted_names
+
+    @property
+    def case_sensitive(self) -> bool:
+        return self.settings is not None and self.settings.case_sensitive
+
+    def at_path(self, path: str) -> Table:
+        return Table(path, owner=self.owner, storage_options=self.storage_options)
+
+    def resolve(self, name: TableName) -> FoundTable | None:
+        """The table that is meant; None if it is none of ours."""
+        if name.path is None:
+            return None
+        path, at = _split(name.path)
+        if at is not None and name.at is None and not self.at_path(name.path).exists():
+            return FoundTable(table=self.at_path(path), at=at)
+        return FoundTable(table=self.at_path(name.path), at=name.at)
+
+    def to_make(self, name: TableName) -> Table | None:
+        """A table that may not be there yet; None if it is to be none of ours."""
+        return None if name.path is None else self.at_path(name.path)
+
+    def existing(self, name: TableName) -> Table | None:
+        """A table that is to be changed; None if it is none of ours."""
+        found = self.resolve(name)
+        if found is None:
+            return None
+        if found.at is not None:
+            raise InvalidArgument("A version of a table can only be read", table=name.shown, hint="RESTORE it first")
+        if not found.table.exists():
+            raise TableNotFound("There is no table here", table=name.shown)
+        return found.table
+
+    def moment(self, at: Moment | None) -> dict[str, Any]:
+        """As arguments of what reads a table."""
+        if at is None:
+            return {}
+        return {"version": at.version} if at.timestamp is None else {"timestamp": self.timestamp(at.timestamp)}
+
+    def timestamp(self, sql: str) -> Timestamp:
+        """The moment that an expression stands for, in the session's time zone; in UTC without one."""
+        if self.spark is None:
+            reader = Cutter(sql)
+            if reader.token.keyword in ("TIMESTAMP", "DATE"):
+                reader.skip(1)
+            try:
+                text = reader.string()
+                reader.expect_end()
+            except InvalidExpression:
+                raise InvalidExpression(
+                    f"What moment {sql[:100]!r} is can only be told by a session of Spark",
+                    hint="Give spark=…, or write the moment as a text in quotes",
+                ) from None
+            return text
+        from lakeseal.spark.failures import analysed, recovered  # pyspark is an extra
+
+        with recovered(), analysed("tell which moment is meant"):
+            query = f"SELECT unix_micros(CAST(({sql}\n) AS TIMESTAMP)) AS it"
+            micros = self.spark.sql(query).collect()[0].it
+        if micros is None:
+            raise InvalidExpression(f"{sql[:100]!r} is no moment: it is NULL")
+        return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
+
+    def read(self, name: TableName) -> FoundTable | None:
+        """A table that is to be read, of which there must be one."""
+        found = self.resolve(name)
+        if found is not None and not found.table.exists():
+            raise TableNotFound("There is no table here", table=name.shown)
+        return found
+
+
+def _split(path: str) -> tuple[str, Moment | None]:
+    """A path that ends as `@v3` or `@yyyyMMddHHmmssSSS`, without that."""
+    before, sign, behind = path.rpartition("@")
+    at = at_sign(behind) if sign and before else None
+    return (path, None) if at is None else (before, at)

@@ -1,0 +1,158 @@
+"""Queries: planned by Spark, or by DuckDB where there is no session, with our tables where they are named.
+
+The text goes to whoever plans it as it was written, but for the names of tables. A table that is not ours is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from lakeseal.errors import InvalidExpression, UnsupportedExpression
+from lakeseal.statements.references import Reference, references, replaced
+from lakeseal.statements.statement import Changes, TableName, View
+from lakeseal.table import Table
+from lakeseal.table_sql.context import SqlContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def rows_of(context: SqlContext, text: str) -> Any:
+    """What a query gives: a DataFrame, or a pyarrow Table without Spark."""
+    return frame_of(context, text) if context.spark is not None else arrow_of(context, text)
+
+
+def frame_of(context: SqlContext, text: str) -> DataFrame:
+    assert context.spark is not None
+    found = _references(context, text)
+    frames: dict[str, Any] = {}
+    names: dict[int, str] = {}
+    for one in found:
+        frame = _frame(context, one.named)
+        if frame is not None:
+            name = f"lakeseal_{len(frames)}"
+            frames[name] = frame
+            names[one.start] = f"{{{name}}}"
+    if not frames:
+        return context.spark.sql(text)
+    # Spark itself gives the frames names for the time that it needs them, in every kind of session.
+    return context.spark.sql(replaced(text, found, names, braces=True), **frames)
+
+
+@contextmanager
+def viewed(context: SqlContext, *texts: str | None) -> Iterator[list[str | None]]:
+    """Conditions and values with views for the tables that their subqueries name, for as long as this lasts."""
+    views: list[str] = []
+    changed: list[str | None] = []
+    try:
+        changed.extend(None if text is None else _with_views(context, text, views) for text in texts)
+        yield changed
+    finally:
+        for view in views:
+            assert context.spark is not None
+            context.spark.catalog.dropTempView(view)
+
+
+def create_view(context: SqlContext, view: View) -> Any:
+    if context.spark is None:
+        raise UnsupportedExpression("A view needs a session of Spark", hint="Give spark=…")
+    frame = frame_of(context, view.query)
+    if view.columns:
+        if len(view.columns) != len(frame.columns):
+            raise InvalidExpression(
+                f"The view has {len(view.columns)} names for {len(frame.columns)} columns", hint="Name all of them"
+            )
+        frame = frame.toDF(*view.columns)
+    make = (
+        (frame.createOrReplaceGlobalTempView if view.or_replace else frame.createGlobalTempView)
+        if view.is_global
+        else (frame.createOrReplaceTempView if view.or_replace else frame.createTempView)
+    )
+    make(view.name)
+    return context.spark.createDataFrame(pa.table({}))
+
+
+def _with_views(context: SqlContext, text: str, views: list[str]) -> str:
+    found = _references(context, text)
+    names: dict[int, str] = {}
+    for one in found:
+        if context.spark is None:
+            raise UnsupportedExpression("A subquery needs a session of Spark", hint="Give spark=…")
+        frame = _frame(context, one.named)
+        if frame is not None:
+            name = f"__lakeseal_{uuid4().hex}"
+            frame.createTempView(name)
+            views.append(name)
+            names[one.start] = name
+    return replaced(text, found, names)
+
+
+def _references(context: SqlContext, text: str) -> list[Reference]:
+    try:
+        return references(text, double_quoted_names=context.double_quoted_names, case_sensitive=context.case_sensitive)
+    except InvalidExpression:
+        if context.spark is None or "`" in text:
+            raise
+        return []  # no table by its path is in it, and Spark says better what is wrong
+
+
+def _frame(context: SqlContext, named: TableName | Changes) -> DataFrame | None:
+    assert context.spark is not None
+    found = context.read(named.table if isinstance(named, Changes) else named)
+    if found is None:
+        return None
+    if isinstance(named, Changes):
+        return found.table.changes_spark(context.spark, *_bounds(context, named))
+    return found.table.to_spark(context.spark, **context.moment(found.at))
+
+
+def _bounds(context: SqlContext, named: Changes) -> list[Any]:
+    bounds = [named.start] if named.end is None else [named.start, named.end]
+    return [bound if isinstance(bound, int) else context.timestamp(bound) for bound in bounds]
+
+
+def arrow_of(context: SqlContext, text: str) -> pa.Table:
+    """Planned by DuckDB, in its dialect, over our tables only."""
+    try:
+        import duckdb  # an extra
+    except ImportError:
+        raise UnsupportedExpression(
+            "A query needs an engine that plans it, and there is none here",
+            hint="Give spark=…, or install lakeseal[duckdb]",
+        ) from None
+    found = references(text, double_quoted_names=True)
+    names: dict[int, str] = {}
+    with duckdb.connect(config={"autoinstall_known_extensions": "false", "python_enable_replacements": "false"}) as own:
+        own.execute("SET TimeZone = 'UTC'")
+        for one in found:
+            rows = _arrow(context, one.named)
+            if rows is not None:
+                name = f"lakeseal_{len(names)}"
+                own.register(name, rows)
+                names[one.start] = name
+        try:
+            answer: pa.Table = own.execute(replaced(text, found, names, quote=_double_quoted)).to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidExpression(
+                f"DuckDB says: {error}", hint="Without Spark a query is in the dialect of DuckDB"
+            ) from error
+        return answer
+
+
+def _arrow(context: SqlContext, named: TableName | Changes) -> pa.Table | None:
+    found = context.read(named.table if isinstance(named, Changes) else named)
+    if found is None:
+        return None
+    table: Table = found.table
+    if isinstance(named, Changes):
+        return table.changes(*_bounds(context, named))
+    return table.to_arrow(**context.moment(found.at))
+
+
+def _double_quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,232 @@
+"""`lakeseal.sql` without Spark: every statement that needs no engine of its own, and queries by DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakeseal
+from lakeseal import errors
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> str:
+    """A table of three rows, as statements name it."""
+    name = f"delta.`{tmp_path / 'it'}`"
+    lakeseal.sql(
+        f"CREATE TABLE {name} (id BIGINT, name STRING, part INT) PARTITIONED BY (part)"
+        " TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    lakeseal.sql(f"INSERT INTO {name} VALUES (1, 'a', 0), (2, NULL, 1), (3, 'c', 1)")
+    return name
+
+
+def rows(text: str) -> list[tuple[Any, ...]]:
+    answer = lakeseal.sql(text)
+    return sorted((tuple(row.values()) for row in answer.to_pylist()), key=repr)
+
+
+def test_the_text_comes_first() -> None:
+    with pytest.raises(errors.InvalidArgument, match="comes first") as error:
+        lakeseal.sql(object(), "SELECT 1")  # type: ignore[arg-type]
+    assert "lakeseal.sql(" in error.value.hint
+
+
+def test_rows_are_changed_and_read(at: str) -> None:
+    (done,) = lakeseal.sql(
+        f"UPDATE {at} AS t SET t.name = concat(t.name, '!'), part = part WHERE t.id <> 2"
+    ).to_pylist()
+    assert (done["version"], done["committed"], done["numUpdatedRows"]) == (2, True, 2)
+    (done,) = lakeseal.sql(f"DELETE FROM {at} t WHERE t.id = 2").to_pylist()
+    assert (done["version"], done["numDeletedRows"]) == (3, 1)
+    assert rows(f"SELECT id, name FROM {at}") == [(1, "a!"), (3, "c!")]
+    assert lakeseal.sql(f"DELETE FROM {at} WHERE id = 99").to_pylist()[0]["committed"] is False
+
+
+def test_a_query_names_versions_moments_and_changes(at: str, tmp_path: Path) -> None:
+    lakeseal.sql(f"DELETE FROM {at} WHERE id = 1")
+    assert rows(f"SELECT count(*) FROM {at}") == [(2,)]
+    path = tmp_path / "it"
+    assert rows(f"SELECT count(*) FROM {at} VERSION AS OF 1") == [(3,)]
+    assert rows(f"SELECT count(*) FROM {at}@v1") == [(3,)]
+    assert rows(f"SELECT count(*) FROM delta.`{path}@v1`") == [(3,)]
+    newest = lakeseal.Table(path).history(1)[0]["timestamp"]
+    assert rows(f"SELECT count(*) FROM {at} TIMESTAMP AS OF '{newest}'") == [(2,)]
+    joined = f"SELECT new.id FROM {at} AS new JOIN {at} VERSION AS OF 1 AS old ON new.id = old.id WHERE old.part = 1"
+    assert rows(joined) == [(2,), (3,)]
+    assert rows(f"WITH x AS (SELECT max(id) AS m FROM {at}) SELECT m, '{{}}' FROM x") == [(3, "{}")]
+    feed = f"SELECT id, _change_type, _commit_version FROM table_changes('{at}', 1, 2) ORDER BY 1"
+    assert rows(feed)[0] == (1, "delete", 2)
+    assert len(rows(feed)) == 4
+
+
+def test_rows_are_inserted_by_position_by_name_and_with_defaults(tmp_path: Path) -> None:
+    name = f"lakeseal.`{tmp_path / 'x'}`"
+    lakeseal.sql(
+        f"CREATE TABLE {name} (id BIGINT NOT NULL, twice BIGINT GENERATED ALWAYS AS (id * 2), n INT COMMENT 'c')"
+        " USING lakeseal TBLPROPERTIES ('some.thing' = 'x')"
+    )
+    lakeseal.sql(f"INSERT INTO {name} (n, id) VALUES (1 + 1, 7), (NULL, 8)")
+    lakeseal.sql(f"INSERT INTO {name} VALUES (9, DEFAULT, CAST('3' AS INT))")
+    lakeseal.sql(f"INSERT INTO {name} BY NAME SELECT 10 AS id, 5 AS n")
+    lakeseal.sql(f"INSERT INTO {name} SELECT id + 10, (id + 10) * 2, n FROM {name} WHERE id = 7")
+    assert rows(f"SELECT * FROM {name}") == [(10, 20, 5), (17, 34, 2), (7, 14, 2), (8, 16, None), (9, 18, 3)]
+    version = lakeseal.Table(tmp_path / "x").version()
+    for wrong, why in (
+        ("VALUES (1, 2)", "2 columns, and there are 3"),
+        ("(id, nope) VALUES (1, 2)", "no such column"),
+        ("(id, ID) VALUES (1, 2)", "named twice"),
+        ("(id) VALUES (NULL)", "null"),
+        ("(id) VALUES ('x')", "'?x'?"),
+        ("(id) VALUES (id)", "id"),
+        ("(n) VALUES (1)", "must not be null"),
+        ("BY NAME SELECT 1 AS id, 2 AS other", "does not have"),
+    ):
+        with pytest.raises(errors.LakesealError, match=why):
+            lakeseal.sql(f"INSERT INTO {name} {wrong}")
+    assert lakeseal.Table(tmp_path / "x").version() == version
+
+
+def test_rows_are_replaced(at: str) -> None:
+    lakeseal.sql(f"INSERT OVERWRITE {at} PARTITION (part = 1) VALUES (4, 'd')")
+    assert rows(f"SELECT * FROM {at}") == [(1, "a", 0), (4, "d", 1)]
+    lakeseal.sql(f"INSERT INTO {at} REPLACE WHERE part = 0 SELECT 5, 'e', 0")
+    assert rows(f"SELECT * FROM {at}") == [(4, "d", 1), (5, "e", 0)]
+    with pytest.raises(errors.LakesealError, match="part = 0"):
+        lakeseal.sql(f"INSERT INTO {at} REPLACE WHERE part = 0 SELECT 5, 'e', 1")
+    lakeseal.sql(f"INSERT OVERWRITE TABLE {at} TABLE {at} VERSION AS OF 1")
+    assert len(rows(f"SELECT * FROM {at}")) == 3
+
+
+def test_rows_are_merged(at: str) -> None:
+    lakeseal.sql(
+        f"MERGE INTO {at} AS t USING (SELECT id + 2 AS id, 'm' AS name, part FROM {at}) AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT * "
+        "WHEN NOT MATCHED BY SOURCE AND t.id = 1 THEN DELETE"
+    )
+    assert rows(f"SELECT id, name FROM {at}") == [(2, None), (3, "m"), (4, "m"), (5, "m")]
+    lakeseal.sql(f"MERGE INTO {at} t USING {at} VERSION AS OF 1 s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *")
+    assert len(rows(f"SELECT * FROM {at}")) == 5
+
+
+def test_a_table_is_made_of_a_query(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path / 'x'}`"
+    (done,) = lakeseal.sql(f"CREATE TABLE {name} PARTITIONED BY (b) AS SELECT 1 AS a, 'x' AS b").to_pylist()
+    assert (done["version"], done["committed"]) == (0, True)
+    assert rows(f"SELECT a, b FROM {name}") == [(1, "x")]
+    (done,) = lakeseal.sql(f"CREATE TABLE IF NOT EXISTS {name} AS SELECT 2 AS a").to_pylist()
+    assert done == {"version": 0, "committed": False}
+    with pytest.raises(errors.AlreadyExists):
+        lakeseal.sql(f"CREATE TABLE {name} AS SELECT 2 AS a")
+
+
+def test_a_table_is_altered(at: str, tmp_path: Path) -> None:
+    table = lakeseal.Table(tmp_path / "it")
+    lakeseal.sql(f"ALTER TABLE {at} ADD COLUMNS (more DECIMAL(5, 2) COMMENT 'what', other STRUCT<a: INT>)")
+    lakeseal.sql(
+        f"ALTER TABLE {at} SET TBLPROPERTIES"
+        " ('delta.columnMapping.mode' = 'name', 'delta.logRetentionDuration' = '2 days')"
+    )
+    lakeseal.sql(f"ALTER TABLE {at} RENAME COLUMN more TO less")
+    lakeseal.sql(f"ALTER TABLE {at} DROP COLUMN other")
+    lakeseal.sql(f"ALTER TABLE {at} ADD CONSTRAINT positive CHECK (id > 0)")
+    assert rows(f"SHOW COLUMNS IN {at}") == [("id",), ("less",), ("name",), ("part",)]
+    with pytest.raises(errors.ConstraintViolation):
+        lakeseal.sql(f"INSERT INTO {at} (id, part) VALUES (0, 1)")
+    lakeseal.sql(f"ALTER TABLE {at} DROP CONSTRAINT positive")
+    assert lakeseal.sql(f"ALTER TABLE {at} DROP CONSTRAINT IF EXISTS positive").to_pylist()[0]["committed"] is False
+    lakeseal.sql(f"ALTER TABLE {at} UNSET TBLPROPERTIES ('delta.logRetentionDuration')")
+    with pytest.raises(errors.InvalidArgument, match="no property"):
+        lakeseal.sql(f"ALTER TABLE {at} UNSET TBLPROPERTIES ('delta.logRetentionDuration')")
+    assert "delta.logRetentionDuration" not in table.snapshot().metadata.configuration
+
+
+def test_what_a_table_is(at: str, tmp_path: Path) -> None:
+    lakeseal.sql(f"DELETE FROM {at} WHERE id = 1")
+    history = lakeseal.sql(f"DESCRIBE HISTORY {at} LIMIT 2").to_pylist(maps_as_pydicts="strict")
+    assert [entry["operation"] for entry in history] == ["DELETE", "WRITE"]
+    assert history[0]["operationMetrics"]["numDeletedRows"] == "1"
+    (detail,) = lakeseal.sql(f"DESCRIBE DETAIL {at}").to_pylist(maps_as_pydicts="strict")
+    assert (detail["format"], detail["numFiles"], detail["partitionColumns"]) == ("delta", 1, ["part"])
+    assert lakeseal.sql(f"DESCRIBE {at}").to_pylist()[:2] == [
+        {"col_name": "id", "data_type": "bigint", "comment": None},
+        {"col_name": "name", "data_type": "string", "comment": None},
+    ]
+    assert ("Provider", "delta", None) in rows(f"DESCRIBE EXTENDED {at}")
+    lakeseal.sql(f"ALTER TABLE {at} SET TBLPROPERTIES (a = 'b')")
+    assert rows(f"SHOW TBLPROPERTIES {at} ('a')") == [("a", "b")]
+    with pytest.raises(errors.InvalidArgument, match="no property"):
+        lakeseal.sql(f"SHOW TBLPROPERTIES {at} ('c')")
+
+
+def test_the_statement_that_is_shown_makes_the_same_table(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path / 'x'}`"
+    lakeseal.sql(
+        f"CREATE TABLE {name} (`a b` BIGINT NOT NULL COMMENT 'it''s', v VARCHAR(5),"
+        " s STRUCT<`x y`: INT, z: ARRAY<STRING>>,"
+        " g BIGINT GENERATED ALWAYS AS (`a b` + 1), p DATE) PARTITIONED BY (p) TBLPROPERTIES ('k' = 'l')"
+    )
+    (shown,) = lakeseal.sql(f"SHOW CREATE TABLE {name}")["createtab_stmt"].to_pylist()
+    lakeseal.sql(shown.replace(str(tmp_path / "x"), str(tmp_path / "y")))
+    one, two = lakeseal.Table(tmp_path / "x").snapshot(), lakeseal.Table(tmp_path / "y").snapshot()
+    assert one.schema.to_json() == two.schema.to_json()
+    assert one.metadata.configuration == two.metadata.configuration
+    assert one.partition_columns == two.partition_columns
+    assert one.protocol == two.protocol
+
+
+def test_upkeep(at: str, tmp_path: Path) -> None:
+    lakeseal.sql(f"INSERT INTO {at} VALUES (4, 'd', 1)")
+    (done,) = lakeseal.sql(f"OPTIMIZE {at} WHERE part = 1 ZORDER BY (id)").to_pylist()
+    assert (done["committed"], done["numRemovedFiles"], done["numAddedFiles"]) == (True, 2, 1)
+    assert lakeseal.sql(f"VACUUM {at} RETAIN 200 HOURS DRY RUN").to_pylist() == []
+    lakeseal.sql(f"RESTORE TABLE {at} TO VERSION AS OF 1")
+    assert len(rows(f"SELECT * FROM {at}")) == 3
+    lakeseal.sql(f"CREATE TABLE delta.`{tmp_path / 'clone'}` SHALLOW CLONE {at} VERSION AS OF 1")
+    assert rows(f"SELECT count(*) FROM delta.`{tmp_path / 'clone'}`") == [(3,)]
+
+
+def test_a_directory_is_converted(tmp_path: Path) -> None:
+    folder = tmp_path / "p" / "d=2024-01-01"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1, 2]}), folder / "x.parquet")
+    lakeseal.sql(f"CONVERT TO DELTA parquet.`{tmp_path / 'p'}` PARTITIONED BY (d DATE)")
+    assert rows(f"SELECT sum(a), min(d)::VARCHAR FROM delta.`{tmp_path / 'p'}`") == [(3, "2024-01-01")]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("SELECT 1; SELECT 2", errors.InvalidExpression),
+        ("", errors.InvalidExpression),
+        ("SELECT * FROM nothing", errors.InvalidExpression),
+        ("SELECT * FROM delta.`/nowhere/at/all`", errors.TableNotFound),
+        ("DELETE FROM delta.`/nowhere/at/all`", errors.TableNotFound),
+        ("DELETE FROM nothing", errors.TableNotFound),
+        ("CREATE TEMP VIEW x AS SELECT 1", errors.UnsupportedExpression),
+        ("SHOW TABLES", errors.UnsupportedExpression),
+    ],
+)
+def test_what_cannot_be_done_without_spark_says_so(text: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        lakeseal.sql(text)
+
+
+def test_a_version_is_only_read(at: str, tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidArgument, match="only be read"):
+        lakeseal.sql(f"DELETE FROM delta.`{tmp_path / 'it'}@v0`")
+
+
+def test_a_table_whose_path_looks_like_a_version_is_itself(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path / 'odd@v1'}`"
+    lakeseal.sql(f"CREATE TABLE {name} AS SELECT 1 AS a")
+    assert rows(f"SELECT * FROM {name}") == [(1,)]
+
+
+def test_a_subquery_of_a_change_needs_spark(at: str) -> None:
+    with pytest.raises(errors.UnsupportedExpression, match="session"):
+        lakeseal.sql(f"DELETE FROM {at} WHERE id IN (SELECT max(id) FROM {at})")
