@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakeseal.errors import LakesealError
     from lakeseal.ingest.pipeline import Pipeline
+    from lakeseal.protocol.identity import Identity
     from lakeseal.repository import Repository
     from lakeseal.spark.datasource import register
     from lakeseal.table import Table, convert, create
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lakeseal.trust import Trust
 
 _HOMES = {
+    "Identity": "lakeseal.protocol.identity",
     "LakesealError": "lakeseal.errors",
     "Pipeline": "lakeseal.ingest.pipeline",
     "Repository": "lakeseal.repository",
@@ -34,6 +36,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Identity",
     "LakesealError",
     "Pipeline",
     "Repository",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakeseal.commands.create import Judge
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
 
@@ -25,6 +26,15 @@ def engine_of(spark: SparkSession | None) -> Engine:
     from lakeseal.spark.engine import SparkEngine  # pyspark is an extra
 
     return SparkEngine(spark)
+
+
+def judge_of(spark: SparkSession | None) -> Judge | None:
+    """Who says what an expression means to Spark; None without a session."""
+    if spark is None:
+        return None
+    from lakeseal.spark.judge import SparkJudge  # pyspark is an extra
+
+    return SparkJudge(spark)
 
 
 def is_spark(value: Any) -> bool:

@@ -9,44 +9,44 @@ A location without a table is fine to open: the first write creates one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakeseal.clock import now_ms
-from lakeseal.commands import vacuum
+from lakeseal.commands import alter, vacuum
+from lakeseal.commands.alter import AlterCommand, FirstRow
 from lakeseal.commands.clone import CloneCommand
 from lakeseal.commands.command import Command, NothingToDo, run
 from lakeseal.commands.convert import ConvertCommand
+from lakeseal.commands.create import CreateCommand, InProcessJudge, TableDefinition
 from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.merge.builder import MergeBuilder
 from lakeseal.commands.merge.clauses import MergeCommand
 from lakeseal.commands.merge.command import ArrowMerge, read_source
 from lakeseal.commands.optimize import OptimizeCommand
-from lakeseal.commands.restore import RestoreCommand, difference
+from lakeseal.commands.restore import RestoreCommand
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.vacuum import VacuumCommand, VacuumReport
 from lakeseal.commands.write import Write, WriteCommand
-from lakeseal.commit import alter
 from lakeseal.commit.attempts import Patience, Retry
-from lakeseal.commit.clustering import refuse_lost_columns
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.post_commit import PostCommit
-from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
-from lakeseal.engines import engine_for, engine_of, is_spark
+from lakeseal.engines import engine_for, engine_of, is_spark, judge_of
 from lakeseal.errors import (
-    AlreadyExists,
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
-    ConstraintViolation,
+    ConcurrentModification,
     InvalidArgument,
+    MetadataChangedException,
     TableNotFound,
 )
+from lakeseal.expr.schema_text import parse_schema
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
 from lakeseal.log import changes as change_feed
@@ -63,16 +63,14 @@ from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.routing import Route, Router
-from lakeseal.protocol.actions import Metadata
-from lakeseal.protocol.arrow import from_arrow, to_arrow
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow
+from lakeseal.protocol.identity import Identity, differs_by_marks
+from lakeseal.protocol.schema import DataType, StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.trust import Trust
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-T = TypeVar("T")
 
 Owner = str | OwnerConfig | OwnerEndpoint
 """A commit owner: its URL (`sqlite:///…`, `postgresql://…`, `https://…`), its name in LAKESEAL_OWNERS, or itself."""
@@ -330,74 +328,52 @@ class Table:
 
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
         """Set table properties; None removes one."""
-        return self._alter(
-            "SET TBLPROPERTIES",
-            lambda metadata: alter.with_properties(metadata, properties),
-            {"properties": dict(properties)},
-        )
+        return self._alter(alter.set_properties(properties))
 
     def add_constraint(self, name: str, condition: str, *, spark: SparkSession | None = None) -> CommitResult:
         """A CHECK constraint, which the rows that are there must keep too: those of the version right before it. They
         are judged by Spark, if a session is given, and otherwise as with ANSI mode on, in UTC."""
-        looked_at: Snapshot | None = None
-
-        def check(txn: OptimisticTransaction) -> None:
-            nonlocal looked_at
-            snapshot = txn.snapshot
-            assert snapshot is not None
-            txn.read_whole_table()
-            files = snapshot.files
-            if looked_at is not None and looked_at.metadata == snapshot.metadata:
-                files = difference(files, looked_at.files)
-            broken = self._broken_row(snapshot, files, condition, spark)
-            if broken is not None:
-                raise ConstraintViolation(
-                    f"A row that is there breaks the constraint {name} ({condition}): {broken}",
-                    table=self.uri,
-                    hint="Mend or delete such rows first",
-                )
-            looked_at = snapshot
-
-        return self._alter(
-            "ADD CONSTRAINT",
-            lambda metadata: alter.with_constraint(metadata, name, condition),
-            {"name": name, "expr": condition},
-            check=check,
-        )
-
-    def _broken_row(
-        self, snapshot: Snapshot, files: pa.Table, condition: str, spark: SparkSession | None
-    ) -> dict[str, Any] | None:
-        """One of the files' rows for which the condition is not true; Spark looks at all that the snapshot has."""
-        where = f"NOT coalesce(({condition}), false)"
-        if spark is not None:
-            from lakeseal.spark.scan import first_row  # pyspark is an extra
-
-            return first_row(spark, snapshot, self.spec, where)
-        scan = Scan(snapshot, self._store, where=where, files=files, outside=self._outside)
-        return next((batch.slice(0, 1).to_pylist()[0] for batch in scan.batches() if batch.num_rows), None)
+        return self._alter(alter.add_constraint(name, condition, self._first_row(spark), judge_of(spark)))
 
     def drop_constraint(self, name: str) -> CommitResult:
-        return self._alter("DROP CONSTRAINT", lambda metadata: alter.without_constraint(metadata, name), {"name": name})
+        return self._alter(alter.drop_constraint(name))
 
     def add_columns(self, columns: Any) -> CommitResult:
         """New nullable columns, as a pyarrow or Spark schema."""
-        added = _schema(columns)
-        return self._alter(
-            "ADD COLUMNS", lambda metadata: alter.with_columns(metadata, added), {"columns": list(added.names)}
-        )
+        return self._alter(alter.add_columns(_schema(columns)))
 
     def drop_column(self, name: str) -> CommitResult:
-        """Needs column mapping (`delta.columnMapping.mode=name`)."""
-        return self._alter("DROP COLUMNS", lambda metadata: alter.without_column(metadata, name), {"columns": [name]})
+        """A column, or a field as `a.b`. Needs column mapping (`delta.columnMapping.mode=name`)."""
+        return self._alter(alter.drop_column(name))
 
     def rename_column(self, name: str, new_name: str) -> CommitResult:
-        """Needs column mapping (`delta.columnMapping.mode=name`)."""
-        return self._alter(
-            "RENAME COLUMN",
-            lambda metadata: alter.with_renamed_column(metadata, name, new_name),
-            {"oldColumnPath": name, "newColumnPath": new_name},
-        )
+        """A column, or a field as `a.b`; `new_name` is a plain name. Needs column mapping."""
+        return self._alter(alter.rename_column(name, new_name))
+
+    def change_type(self, name: str, data_type: Any) -> CommitResult:
+        """A wider type for a column, a field, or what an array (`a.element`) or a map (`a.value`) holds. Files stay as
+        they are. Needs type widening (`delta.enableTypeWidening=true`)."""
+        return self._alter(alter.change_type(name, _type(data_type)))
+
+    def set_default(self, name: str, value: Any, *, spark: SparkSession | None = None) -> CommitResult:
+        """What rows to come get that do not say a value: SQL text, or a constant."""
+        if value is None:
+            raise InvalidArgument("A default is a value", column=name, hint="drop_default(…), or 'NULL'")
+        return self._alter(alter.set_default(name, value, judge_of(spark)))
+
+    def drop_default(self, name: str) -> CommitResult:
+        return self._alter(alter.set_default(name, None))
+
+    def set_not_null(self, name: str, *, spark: SparkSession | None = None) -> CommitResult:
+        """No nulls in a column or field from now on; there must be none."""
+        return self._alter(alter.set_not_null(name, self.snapshot().schema, self._first_row(spark)))
+
+    def drop_not_null(self, name: str) -> CommitResult:
+        return self._alter(alter.drop_not_null(name))
+
+    def set_comment(self, name: str, comment: str | None) -> CommitResult:
+        """What is to be known about a column or field; None for nothing."""
+        return self._alter(alter.set_comment(name, comment))
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, which is returned."""
@@ -440,44 +416,39 @@ class Table:
     def _run(
         self, command: Command, engine: Engine, isolation_level: str | None = None, *, again: bool = True
     ) -> CommitResult | NothingToDo:
-        """`again`: whether the command may be run once more, should the table have another owner by then; one whose
-        data can be read only once may not."""
+        """`again`: whether the command may be run once more, on the table as it is by then, should the table have
+        another owner, or others have changed what it began with; one whose data can be read only once may not."""
 
         def do(route: Route) -> CommitResult | NothingToDo:
-            return run(command, _begin(route, isolation_level), engine=engine, store=self.spec)
-
-        return self._router.run(do) if again else do(self._router.route())
-
-    def _alter(
-        self,
-        operation: str,
-        change: Callable[[Metadata], Metadata],
-        parameters: Mapping[str, Any],
-        *,
-        check: Callable[[OptimisticTransaction], None] | None = None,
-    ) -> CommitResult:
-        """`check` raises if the table is not fit for the change, and notes what it has read of it. Whoever changes what
-        was read before the change is part of the table makes it begin anew, on what there is then."""
-        patience = Patience(Retry())
-
-        def run(route: Route) -> CommitResult:
+            patience = Patience(Retry())
             for tried in count(1):
-                txn = _begin(route)
-                if txn.snapshot is None:
-                    raise TableNotFound("There is no table here", table=self.uri)
-                changed = change(txn.metadata)
-                refuse_lost_columns(txn.snapshot, changed)
-                txn.update_metadata(changed)
-                if check is not None:
-                    check(txn)
+                txn = _begin(route, isolation_level)
                 try:
-                    return txn.commit([], Operation(name=operation, parameters=parameters))
-                except (ConcurrentAppendException, ConcurrentDeleteReadException):
-                    if not patience.wait(tried):
+                    return run(command, txn, engine=engine, store=self.spec)
+                except ConcurrentModification as error:
+                    if not (again and _begins_anew(command, txn, error) and patience.wait(tried)):
                         raise
             raise AssertionError("there is always another number")
 
-        return self._router.run(run)
+        return self._router.run(do) if again else do(self._router.route())
+
+    def _alter(self, command: AlterCommand) -> CommitResult:
+        result = self._run(command, InProcessEngine())
+        assert isinstance(result, CommitResult), "metadata is always committed"
+        return result
+
+    def _first_row(self, spark: SparkSession | None) -> FirstRow:
+        """Spark looks at all that the snapshot has."""
+
+        def found(snapshot: Snapshot, files: pa.Table, where: str) -> dict[str, Any] | None:
+            if spark is not None:
+                from lakeseal.spark.scan import first_row  # pyspark is an extra
+
+                return first_row(spark, snapshot, self.spec, where)
+            scan = Scan(snapshot, self._store, where=where, files=files, outside=self._outside)
+            return next((batch.slice(0, 1).to_pylist()[0] for batch in scan.batches() if batch.num_rows), None)
+
+        return found
 
 
 def create(
@@ -487,15 +458,34 @@ def create(
     properties: Mapping[str, Any] | None = None,
     owner: Owner | None = None,
     storage_options: Mapping[str, str] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    generated: Mapping[str, str] | None = None,
+    identity: Mapping[str, Identity] | str | None = None,
+    constraints: Mapping[str, str] | None = None,
+    comments: Mapping[str, str] | None = None,
+    comment: str | None = None,
+    spark: SparkSession | None = None,
 ) -> Table:
-    """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already."""
+    """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already.
+
+    `defaults` are SQL texts or constants by column, for rows that do not say it; `generated` are SQL texts over the
+    row; `identity` names a column that the table numbers, or several with what is asked of them. `constraints` are
+    conditions by name, `comments` texts by column. Expressions that only Spark knows need a session, `spark`.
+    """
     table = Table(uri, owner=owner, storage_options=storage_options)
-    txn = _begin(table._router.route())
-    if txn.snapshot is not None:
-        raise AlreadyExists("The table is there already", table=table.uri, hint="Open it with lakeseal.Table(uri)")
-    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    txn.update_metadata(alter.new_metadata(_schema(schema), names, properties or {}, created_ms=now_ms()))
-    txn.commit([], Operation(name="CREATE TABLE", parameters={"partitionBy": list(names)}))
+    definition = TableDefinition(
+        schema=_schema(schema),
+        partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
+        properties=properties or {},
+        defaults=defaults or {},
+        generated=generated or {},
+        identity={identity: Identity()} if isinstance(identity, str) else identity or {},
+        constraints=constraints or {},
+        comments=comments or {},
+        comment=comment,
+    )
+    table._run(CreateCommand(definition=definition, judge=judge_of(spark) or InProcessJudge()), InProcessEngine())
     return table
 
 
@@ -529,6 +519,18 @@ def _begin(route: Route, isolation_level: str | None = None) -> OptimisticTransa
     )
 
 
+def _begins_anew(command: Command, txn: OptimisticTransaction, error: ConcurrentModification) -> bool:
+    """Whether what came between is such that the same command, decided on anew, has the same meaning."""
+    if isinstance(command, AlterCommand):
+        # The rows that it looked at are others by now.
+        return isinstance(error, ConcurrentAppendException | ConcurrentDeleteReadException)
+    if not isinstance(error, MetadataChangedException) or txn.snapshot is None or error.version is None:
+        return False
+    # Others were given the numbers of identity columns that this was to get.
+    newest = txn.newest()
+    return newest is not None and differs_by_marks(txn.snapshot.metadata, newest.metadata)
+
+
 def _merge_with(source: Any, command: MergeCommand) -> Command:
     if not is_spark(source):
         return ArrowMerge(asked=command, source=read_source(source))
@@ -551,6 +553,18 @@ def _schema(schema: Any) -> StructType:
 
         return from_spark(schema)
     raise InvalidArgument(f"A {type(schema).__name__} is not a schema", hint="Give a pyarrow or a Spark schema")
+
+
+def _type(data_type: Any) -> DataType:
+    """Of pyarrow, of Spark, or as SQL has it."""
+    if isinstance(data_type, DataType):
+        return data_type
+    if isinstance(data_type, pa.DataType):
+        return from_arrow_type(data_type)
+    text = data_type.simpleString() if is_spark(data_type) else data_type
+    if not isinstance(text, str):
+        raise InvalidArgument(f"A {type(data_type).__name__} is not a type", hint="Give one of pyarrow, Spark or SQL")
+    return parse_schema(f"it {text}").fields[0].type
 
 
 def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:

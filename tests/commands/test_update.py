@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakeseal import Table, create, errors
+from lakeseal.commands.alter import add_constraint
 from lakeseal.commands.command import NothingToDo
 from lakeseal.commit.transaction import CommitResult
 from lakeseal.protocol.schema import LONG, StructField, StructType
@@ -103,9 +104,7 @@ def test_rows_that_break_a_constraint_can_be_mended(tables: Any, tmp_path: Path)
     table = tables(range(5), properties=FEED)
     table.update({"score": "-5"}, "id = 2")
     # Another client was careless: the constraint came without a look at the rows.
-    from lakeseal.commit import alter
-
-    table._alter("ADD CONSTRAINT", lambda metadata: alter.with_constraint(metadata, "positive", "score >= 0"), {})
+    table._alter(add_constraint("positive", "score >= 0", lambda *_: None))
     table.update({"score": "5"}, "id = 2")
     kinds = table.changes(3)["_change_type"].to_pylist()
     assert sorted(kinds) == ["update_postimage", "update_preimage"]

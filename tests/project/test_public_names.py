@@ -7,6 +7,7 @@ import sys
 import lakeseal
 
 NAMES = [
+    "Identity",
     "LakesealError",
     "Pipeline",
     "Repository",
@@ -22,6 +23,7 @@ NAMES = [
 TABLE = [
     "add_columns",
     "add_constraint",
+    "change_type",
     "changes",
     "changes_spark",
     "checkpoint",
@@ -31,6 +33,8 @@ TABLE = [
     "delete",
     "drop_column",
     "drop_constraint",
+    "drop_default",
+    "drop_not_null",
     "exists",
     "files",
     "history",
@@ -40,6 +44,9 @@ TABLE = [
     "rename_column",
     "restore",
     "schema",
+    "set_comment",
+    "set_default",
+    "set_not_null",
     "set_properties",
     "snapshot",
     "take_over",

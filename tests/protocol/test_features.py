@@ -196,8 +196,6 @@ IDENTITY = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity
 @pytest.mark.parametrize(
     ("demand", "uses"),
     [
-        (protocol(1, 6), metadata(StructField("a", LONG, True, IDENTITY))),
-        (listed("identityColumns"), metadata(StructField("a", LONG, True, IDENTITY))),
         (listed("icebergCompatV1"), metadata(enableIcebergCompatV1="true")),
         (listed("icebergCompatV2"), metadata(enableIcebergCompatV2="true")),
         (listed("icebergCompatV3"), metadata(enableIcebergCompatV3="true")),
@@ -373,8 +371,8 @@ def test_enabling_keeps_fields_of_the_protocol_that_are_not_known() -> None:
 
 
 def test_what_lakeseal_cannot_honour_cannot_be_enabled() -> None:
-    with pytest.raises(UnsupportedFeature, match="identityColumns"):
-        enable(DEFAULT_PROTOCOL, "identityColumns")
+    with pytest.raises(UnsupportedFeature, match="icebergCompatV1"):
+        enable(DEFAULT_PROTOCOL, "icebergCompatV1")
 
 
 def test_an_unknown_feature_cannot_be_enabled_and_close_matches_are_shown() -> None:

@@ -95,7 +95,15 @@ def _comes_to_be(look: Callable[[], bool]) -> bool:
 
 
 Check = Callable[[Made], Any]
+
+
+def _widens(made: Made) -> bool:
+    made.table.change_type("n", "decimal(20,0)")
+    return made.table.to_arrow()["n"].type == pa.decimal128(20, 0)
+
+
 CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
+    "enabletypewidening": ({"delta.enableTypeWidening": "true"}, _widens),
     "appendonly": ({"delta.appendOnly": "true"}, _refuses_removal),
     "checkpoint.writestatsasjson": (
         {"delta.checkpoint.writeStatsAsJson": "false"},

@@ -7,7 +7,7 @@ caller commits the actions; if anything fails, nothing ever is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.files.constraints import ConstraintPlan, RowCondition, plan_constraints
 from lakeseal.files.expressions import IN_TASK, Expressions
 from lakeseal.files.file_schema import FileSchema
+from lakeseal.files.identity_values import IdentityRange
 from lakeseal.files.normalize import ColumnPlan, plan_columns
 from lakeseal.files.parquet_file import Compression
 from lakeseal.files.schema_merge import merge_schema
@@ -32,6 +33,7 @@ from lakeseal.jobs.task_writer import BUFFER_BYTES
 from lakeseal.protocol.actions import AddCDCFile, AddFile
 from lakeseal.protocol.features import check_writable
 from lakeseal.protocol.feed_columns import check_feed_columns
+from lakeseal.protocol.identity import identity_columns
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import StoreSpec
@@ -75,11 +77,15 @@ class PlannedWrite(Struct, frozen=True, kw_only=True):
     spec: WriteJobSpec
     in_plan: InPlan
     committer: DelayedCommitProtocol
+    txn: OptimisticTransaction
     data_change: bool = True
 
-    def collect(self, messages: Iterable[TaskCommitMessage]) -> list[AddFile | AddCDCFile]:
-        """What the tasks added, once they have all ended."""
+    def collect(self, messages: Sequence[TaskCommitMessage]) -> list[AddFile | AddCDCFile]:
+        """What the tasks added, once they have all ended. What they gave out of identity columns, the transaction is
+        told."""
         actions = self.committer.commit_job(messages)
+        for message in messages:
+            self.txn.give_out(message.identity)
         return actions if self.data_change else [_without_change(action) for action in actions]
 
     def abort(self) -> None:
@@ -131,13 +137,23 @@ class TransactionalWrite:
         columns = plan_columns(data, self._schema, cdc=options.changes, expressions=expressions)
         is_own = is_optimize or options.own_rows
         constraints = ConstraintPlan() if is_own else self._constraints(columns, options.must_match, expressions)
-        spec = self._job_spec(options, constraints, cdc=options.insert_changes or options.changes)
+        identity = (
+            ()
+            if is_own
+            else tuple(
+                IdentityRange(name=column.name, first=column.next, step=column.step)
+                for column in identity_columns(self._schema)
+            )
+        )
+        cdc = options.insert_changes or options.changes
+        spec = msgspec.structs.replace(self._job_spec(options, constraints, cdc=cdc), identity=identity)
         committer = self.get_committer(spec)
         committer.setup_job()
         return PlannedWrite(
             spec=spec,
             in_plan=InPlan(columns=columns.in_plan, checks=constraints.in_plan),
             committer=committer,
+            txn=self._txn,
             data_change=options.data_change and not is_optimize,
         )
 

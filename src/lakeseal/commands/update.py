@@ -27,6 +27,7 @@ from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.rewrite import ChosenRows, Rewrite
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action
+from lakeseal.protocol.identity import refuse_changed
 from lakeseal.protocol.schema import DataType, StructType
 
 
@@ -43,6 +44,7 @@ class UpdateCommand(Struct, frozen=True, kw_only=True):
     def decide(self, context: CommandContext) -> PlannedChange:
         snapshot = changeable(context.txn)
         values = with_defaults(assignments(self.values), snapshot.schema)
+        refuse_changed(snapshot.schema, (value.column[0] for value in values))
         in_plan = _is_in_plan(values, snapshot, context.engine)
         if not in_plan:
             Assigner(snapshot.schema, [(value.column, expr.parse(value.sql)) for value in values])

@@ -32,6 +32,7 @@ from lakeseal.jobs.rewrite import ChosenRows, Rewrite
 from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action, AddFile, RemoveFile
+from lakeseal.protocol.identity import refuse_given
 from lakeseal.protocol.schema import StructType
 
 Mode = Literal["append", "overwrite", "error", "ignore"]
@@ -107,6 +108,7 @@ class Write(Struct, frozen=True, kw_only=True):
                 )
         source = context.engine.open(self.data)
         self._prepare(txn, source.schema)
+        refuse_given(txn.metadata.schema, source.schema.names)
         write = FilesToWrite(data=source, options=asked.options)
         if snapshot is None or asked.mode != "overwrite":
             return self._change(txn, (write,), lambda _: ADDS.empty_table())

@@ -1,4 +1,4 @@
-"""What may become of a table's metadata: new tables, properties, constraints, columns. Pure.
+"""What may become of a table's metadata: new tables, properties, constraints, new columns. Pure.
 
 Each function takes metadata and gives metadata; the transaction then works out which features it needs. Under column
 mapping every column keeps its id and physical name for ever, which is what lets a column be renamed or dropped without
@@ -85,11 +85,13 @@ def with_properties(metadata: Metadata, changes: Mapping[str, Any]) -> Metadata:
     return _mapped(changed, metadata.schema, lambda field: field.name)
 
 
-def with_constraint(metadata: Metadata, name: str, sql: str) -> Metadata:
-    """A CHECK constraint for rows to come; the caller makes sure of those that are there."""
+def with_constraint(metadata: Metadata, name: str, sql: str, *, is_checked: bool = False) -> Metadata:
+    """A CHECK constraint for rows to come; the caller makes sure of those that are there. `is_checked`: the condition
+    is known to mean something, if only to Spark."""
     if not name or name.lower() in {n.lower() for n in TableProperties.of(metadata).constraints}:
         raise InvalidArgument(f"There is a constraint {name!r} already" if name else "A constraint needs a name")
-    expr.bind(expr.parse(sql), metadata.schema)
+    if not is_checked:
+        expr.bind(expr.parse(sql), metadata.schema)
     return msgspec.structs.replace(
         metadata, configuration={**metadata.configuration, f"{CONSTRAINT_PREFIX}{name}": sql}
     )
@@ -126,33 +128,6 @@ def with_columns(metadata: Metadata, columns: StructType) -> Metadata:
     return _mapped(changed, whole, lambda field: f"col-{uuid4()}")
 
 
-def without_column(metadata: Metadata, name: str) -> Metadata:
-    schema = metadata.schema
-    field = _existing(schema, name)
-    _refuse_unmapped(metadata, "dropped", name)
-    _refuse_used(metadata, field.name, "dropped")
-    left = tuple(f for f in schema.fields if f is not field)
-    if not left:
-        raise InvalidArgument("A table needs a column", column=name)
-    return msgspec.structs.replace(metadata, schema_string=StructType(left).to_json())
-
-
-def with_renamed_column(metadata: Metadata, name: str, new_name: str) -> Metadata:
-    schema = metadata.schema
-    field = _existing(schema, name)
-    _refuse_unmapped(metadata, "renamed", name)
-    _refuse_used(metadata, field.name, "renamed", partitions=False)
-    other = schema.field(new_name)
-    if other is not None and other is not field:
-        raise InvalidArgument("The table has this column already", column=new_name)
-    renamed = StructField(new_name, field.type, field.nullable, field.metadata)
-    return msgspec.structs.replace(
-        metadata,
-        schema_string=StructType(tuple(renamed if f is field else f for f in schema.fields)).to_json(),
-        partition_columns=tuple(new_name if n == field.name else n for n in metadata.partition_columns),
-    )
-
-
 def _existing(schema: StructType, name: str) -> StructField:
     field = schema.field(name)
     if field is None:
@@ -160,31 +135,6 @@ def _existing(schema: StructType, name: str) -> StructField:
             f"The table has no column {name!r}", hint=f"It has {', '.join(schema.names)}", column=name
         )
     return field
-
-
-def _refuse_unmapped(metadata: Metadata, what: str, name: str) -> None:
-    if TableProperties.of(metadata).column_mapping_mode == "none":
-        raise InvalidArgument(
-            f"A column can be {what} only under column mapping",
-            column=name,
-            hint="Set the property delta.columnMapping.mode=name first",
-        )
-
-
-def _refuse_used(metadata: Metadata, name: str, what: str, *, partitions: bool = True) -> None:
-    if partitions and name in metadata.partition_columns:
-        raise InvalidArgument(f"A partition column cannot be {what}", column=name)
-    schema = metadata.schema
-    uses = dict(TableProperties.of(metadata).constraints)
-    for field in schema.fields:
-        generated = field.metadata.get("delta.generationExpression")
-        if isinstance(generated, str) and field.name != name:
-            uses[f"generated column {field.name}"] = generated
-    for user, sql in uses.items():
-        if any(column[0].lower() == name.lower() for column in expr.parse(sql).columns):
-            raise InvalidArgument(
-                f"The column cannot be {what}: {user} uses it", column=name, hint="Drop what uses it first"
-            )
 
 
 def _partition_columns(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:

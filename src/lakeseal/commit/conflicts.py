@@ -3,7 +3,7 @@
 | the winner | ours fails when | exception |
 | --- | --- | --- |
 | changed the protocol | we change it too, or cannot write what it asks for | `ProtocolChangedException` |
-| changed metadata | always, but for `metadata_changes.is_safe` | `MetadataChangedException` |
+| changed metadata | always, but for `is_safe` and identities, if we give out none | `MetadataChangedException` |
 | set a domain that we set, or a txn of an app we read | always, but for row ids | `ConcurrentTransactionException` |
 | set any domain | we change metadata, but for row ids | `ConcurrentTransactionException` |
 | added files | they may match what we read, or have the path of one that we add | `ConcurrentAppendException` |
@@ -43,6 +43,7 @@ from lakeseal.errors import (
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.data_paths import canonical_path, canonical_paths
 from lakeseal.protocol.features import check_writable
+from lakeseal.protocol.identity import differs_by_marks
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 VACUUM_START = "VACUUM START"
@@ -113,7 +114,7 @@ def _metadata(ours: Proposal, winner: WinningCommit, before: Metadata | None) ->
         return None
     if ours.metadata is None and before is not None:
         only_adds = not ours.removes and not ours.cdc
-        if is_safe(before, winner.metadata, only_adds=only_adds):
+        if differs_by_marks(before, winner.metadata) or is_safe(before, winner.metadata, only_adds=only_adds):
             return None
     return _clash(
         winner,

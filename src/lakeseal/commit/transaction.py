@@ -38,6 +38,7 @@ from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from lakeseal.protocol.features import DEFAULT_PROTOCOL, asked, check_writable, enable, required_features, supports
+from lakeseal.protocol.identity import with_marks
 from lakeseal.protocol.properties import TableProperties
 
 
@@ -114,6 +115,10 @@ class OptimisticTransaction:
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
+    def newest(self) -> Snapshot | None:
+        """The table as it is by now, which this transaction does not see."""
+        return self._log.update()
+
     @property
     def read_version(self) -> int:
         return -1 if self._snapshot is None else self._snapshot.version
@@ -159,6 +164,12 @@ class OptimisticTransaction:
     def update_protocol(self, protocol: Protocol) -> None:
         if self._snapshot is None or protocol != self._snapshot.protocol:
             self._protocol = protocol
+
+    def give_out(self, marks: Mapping[str, int]) -> None:
+        """Values of identity columns that files of this transaction have; their metadata says so from then on."""
+        marked = with_marks(self.metadata, marks)
+        if marked != self.metadata:
+            self._metadata = marked
 
     def mark_written(self) -> None:
         """Files are being written by the metadata as it is now."""

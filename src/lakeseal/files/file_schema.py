@@ -31,6 +31,9 @@ from lakeseal.protocol.schema import (
 CHANGE_TYPE = "_change_type"
 """The column that change files have beside the table's own."""
 
+INSERTED = "inserted"
+"""In that column, of a row that is the table's and goes to the change feed as an insert, too."""
+
 CDC_PARTITION_COL = "__is_cdc"
 """Parts the change rows of a job from the others, on their way to their files."""
 CDC_PARTITION_FALSE = f"{CDC_PARTITION_COL}=false"

@@ -1,7 +1,8 @@
 """Data as the table wants it: names, types, order, and what is missing.
 
 Names match in any case. A value goes into its column by store assignment. A column that the data lacks is computed if
-it is generated, gets its default if it has one, and is null otherwise, if it may be. Columns that the table does not
+it is generated, gets its default if it has one, and is null otherwise, if it may be; identity columns get their values
+behind that. Columns that the table does not
 have are refused (`merge_schema` adds them to the table first). Empty strings in partition columns become null, for the
 format cannot tell the two apart; `char(n)` and `varchar(n)` are made to fit. All of it comes before constraints.
 
@@ -26,6 +27,7 @@ from lakeseal.files.file_schema import CHANGE_TYPE
 from lakeseal.files.store_assignment import assign, canonical, check_assignable, check_omittable, stored_type
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.char_varchar import fit, limits
+from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.schema import BINARY, STRING, DataType, StructField, StructType
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
@@ -69,7 +71,7 @@ def plan_columns(
                 if sql:
                     expressions.check(sql, table)
                     _bind_to(sql, field, table)
-                else:
+                elif identity_of(field) is None:
                     check_omittable(field, (field.name,))
         except (UnsupportedExpression, InvalidExpression) as error:
             in_plan.append(PlannedColumn(name=field.name, sql=sql, reason=error.at(column=field.name)))

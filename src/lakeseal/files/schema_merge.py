@@ -1,19 +1,22 @@
 """`merge_schema`: the table's metadata with room for columns that so far only the data has.
 
 New columns come behind the others, nested ones behind those of their struct; all of them may be null, since rows that
-are there already have no value for them. A column of type void takes the type that the data brings. Types of other
-columns stay; their values go in by store assignment. Where the table maps columns, new ones get ids and physical names.
+are there already have no value for them. A column of type void takes the type that the data brings. Where the table has
+type widening on, a column takes the wider type of the same kind that the data brings. Types of other columns stay;
+their values go in by store assignment. Where the table maps columns, new ones get ids and physical names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import msgspec
 
+from lakeseal.commit.alter_columns import found, refuse_used, widened
 from lakeseal.errors import SchemaMismatch
 from lakeseal.protocol.actions import Metadata
+from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import (
     COLUMN_ID,
@@ -26,6 +29,7 @@ from lakeseal.protocol.schema import (
     StructType,
     dotted,
 )
+from lakeseal.protocol.type_widening import is_growth
 
 Path = tuple[str, ...]
 Labels = Callable[[], dict[str, object]]
@@ -45,12 +49,36 @@ def merge_schema(metadata: Metadata, data: StructType) -> Metadata:
         return {COLUMN_ID: last_id, PHYSICAL_NAME: f"col-{uuid4()}"}
 
     merged = _merge_struct(table, data, (), labels)
+    if properties.type_widening:
+        for path, wider in _wider(table, data, ()):
+            if identity_of(found(table, path[:1])[1]) is None:
+                refuse_used(metadata, path, "changed")
+                merged = widened(merged, path, wider)
     if merged == table:
         return metadata
     configuration = dict(metadata.configuration)
     if properties.column_mapping_mode != "none":
         configuration[TableProperties.column_mapping_max_id.key] = str(last_id)
     return msgspec.structs.replace(metadata, schema_string=merged.to_json(), configuration=configuration)
+
+
+def _wider(table: DataType, data: DataType, path: Path) -> Iterator[tuple[Path, DataType]]:
+    """Where the data has a wider type of the same kind."""
+    match table, data:
+        case StructType(), StructType():
+            for field in table.fields:
+                given = data.field(field.name)
+                if given is not None:
+                    yield from _wider(field.type, given.type, (*path, field.name))
+        case ArrayType(), ArrayType():
+            yield from _wider(table.element, data.element, (*path, "element"))
+        case MapType(), MapType():
+            yield from _wider(table.key, data.key, (*path, "key"))
+            yield from _wider(table.value, data.value, (*path, "value"))
+        case _ if is_growth(table, data):
+            yield path, data
+        case _:
+            return
 
 
 def _merge_struct(table: StructType, data: StructType, path: Path, labels: Labels) -> StructType:

@@ -23,7 +23,13 @@ from lakeseal.commands.transactional_write import TransactionalWrite, WriteOptio
 from lakeseal.commit.alter import new_metadata
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
-from lakeseal.errors import AlreadyExists, ConcurrentModification, MetadataChangedException, SchemaMismatch
+from lakeseal.errors import (
+    AlreadyExists,
+    ConcurrentModification,
+    MetadataChangedException,
+    SchemaMismatch,
+    UnsupportedFeature,
+)
 from lakeseal.files.file_format import FileFormat
 from lakeseal.ingest.config import Dataset, DirectoryTarget, PipelineConfig, TableTarget, Target
 from lakeseal.ingest.merging import Merging, Part, apply, deletes_schema, published_schema, rule_for
@@ -209,6 +215,13 @@ class Tables:
         txn = OptimisticTransaction.begin(route.log, route.owner)
         write = TransactionalWrite(txn, InProcessEngine(), store=store)
         planned = write.plan(schema, WriteOptions(merge_schema=target.merge_schema))
+        if planned.spec.identity:
+            raise UnsupportedFeature(
+                "A pipeline does not give out values of identity columns, which each run would have to wait for",
+                table=store.uri,
+                column=planned.spec.identity[0].name,
+                hint="Write to a table without one, and append from there",
+            )
         snapshot = txn.snapshot
         assert snapshot is not None
         operation = Operation(

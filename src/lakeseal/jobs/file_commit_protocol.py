@@ -67,6 +67,8 @@ class TaskCommitMessage(Struct, frozen=True, kw_only=True):
     protocol: str
     task: TaskContext
     entries: tuple[Json, ...] = ()
+    identity: dict[str, int] = {}
+    """What it gave out last of identity columns."""
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

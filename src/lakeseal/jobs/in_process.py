@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from lakeseal.errors import InvalidArgument
@@ -110,7 +111,8 @@ class _ArrowInput:
         tasks = [TaskContext(job_id=spec.job_id, split=n, task_attempt_id=n) for n in range(self._threads)]
         ahead = source.read_ahead(_SPLIT_BYTES)
         if source.is_over or self._threads == 1:
-            return [run_task(spec, tasks[0], chain(ahead, source))]
+            return [run_task(msgspec.structs.replace(spec, identity_lanes=1), tasks[0], chain(ahead, source))]
+        spec = msgspec.structs.replace(spec, identity_lanes=self._threads)
         starts = [ahead[n :: self._threads] for n in range(self._threads)]
         del ahead
         with ThreadPoolExecutor(self._threads, thread_name_prefix="lakeseal-task") as executor:

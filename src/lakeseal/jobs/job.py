@@ -19,13 +19,15 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from lakeseal import clock, typed_json
 from lakeseal.errors import InvalidArgument, InvalidInput, LakesealError, OutOfSpace, StorageError
 from lakeseal.files.constraints import Constraint, ConstraintCheck
 from lakeseal.files.file_format import PARQUET, FileFormat
-from lakeseal.files.file_schema import CHANGE_TYPE, FileSchema
+from lakeseal.files.file_schema import CHANGE_TYPE, INSERTED, FileSchema
+from lakeseal.files.identity_values import LANES, IdentityRange, IdentityValues
 from lakeseal.files.normalize import Normalizer
 from lakeseal.files.parquet_file import Compression
 from lakeseal.files.partition_split import PartitionSplit
@@ -78,6 +80,10 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True, dict=True):
     format: FileFormat = PARQUET
     """Its compression counts for other formats than Parquet."""
     constraints: tuple[Constraint, ...] = ()
+    identity: tuple[IdentityRange, ...] = ()
+    """Identity columns whose nulls get values."""
+    identity_lanes: int = LANES
+    """No fewer than the job has tasks."""
     now: datetime.datetime = field(default_factory=clock.now)
     """What `current_timestamp()` stands for in all tasks."""
     log_level: int | None = None
@@ -142,7 +148,7 @@ class TaskRun:
         self._writer: TaskWriter | None = None
         try:
             with _typed_errors(spec):
-                self._rows = TaskRows(spec)
+                self._rows = TaskRows(spec, task)
                 self._writer = _new_writer(spec, task, self._protocol)
         except BaseException:
             self.abort()
@@ -156,7 +162,8 @@ class TaskRun:
     def commit(self) -> TaskCommitMessage:
         assert self._writer is not None
         with _typed_errors(self._spec):
-            return self._protocol.commit_task(self._task, self._writer.finish())
+            message = self._protocol.commit_task(self._task, self._writer.finish())
+            return msgspec.structs.replace(message, identity=self._rows.identity.last)
 
     def abort(self) -> None:
         if self._writer is not None:
@@ -167,17 +174,20 @@ class TaskRun:
 
 
 class TaskRows:
-    """What happens to rows before they are written: normalised, then checked."""
+    """What happens to rows before they are written: normalised, given identities, then checked."""
 
-    def __init__(self, spec: WriteJobSpec) -> None:
+    def __init__(self, spec: WriteJobSpec, task: TaskContext) -> None:
         table = spec.table
+        self.identity = IdentityValues(spec.identity, lanes=spec.identity_lanes, lane=task.split)
         self._normalizer = Normalizer(table, spec.partition_columns, cdc=spec.cdc, now=spec.now)
         self._constraints = ConstraintCheck(spec.constraints, table, now=spec.now)
         self._insert_changes = spec.insert_changes
         self._cdc = spec.cdc
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        rows = self._normalizer.apply(batch)
+        rows = self.identity.fill(self._normalizer.apply(batch))
+        if self._cdc:
+            rows = _with_twins(rows)
         check_texts(rows)
         self._constraints.check(_of_table(rows) if self._cdc else rows)
         return _with_inserts(rows) if self._insert_changes else rows
@@ -187,6 +197,18 @@ def _of_table(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Without rows of the change feed, which tell how rows were before, right or not."""
     kinds = rows.column(CHANGE_TYPE)
     return rows if kinds.null_count == rows.num_rows else rows.filter(kinds.is_null())
+
+
+def _with_twins(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Each row that was `INSERTED` as a row of the table and as one of the change feed."""
+    kinds = rows.column(CHANGE_TYPE)
+    inserted = pc.equal(kinds, INSERTED)
+    if not pc.any(inserted).as_py():
+        return rows
+    place, field = rows.schema.get_field_index(CHANGE_TYPE), rows.schema.field(CHANGE_TYPE)
+    own = rows.set_column(place, field, pc.if_else(inserted, pa.scalar(None, pa.string()), kinds))
+    twins = rows.filter(inserted)
+    return pa.concat_batches([own, twins.set_column(place, field, pa.repeat(pa.scalar("insert"), twins.num_rows))])
 
 
 def _with_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -157,9 +157,9 @@ FEATURES: dict[str, Feature] = {
         Feature(
             name="identityColumns",
             kind=_W,
+            writable=True,
             legacy=(1, 6),
             in_use=_field_says("delta.identity.start"),
-            hint=_OTHER_CLIENT,
         ),
         Feature(name="allowColumnDefaults", kind=_W, writable=True, in_use=_field_says("CURRENT_DEFAULT")),
         Feature(

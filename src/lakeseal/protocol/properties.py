@@ -267,13 +267,7 @@ class TableProperties(Struct, frozen=True, kw_only=True):
     row_commit_version_column = Property[str | None](
         "delta.rowTracking.materializedRowCommitVersionColumnName", _text, None, settable=False
     )
-    type_widening = Property(
-        "delta.enableTypeWidening",
-        _boolean,
-        False,
-        instead="Columns that another client widened are read, and none is widened here: set it with the client that "
-        "is to widen, or write a new table with the wider types",
-    )
+    type_widening = Property("delta.enableTypeWidening", _boolean, False)
     variant_shredding = Property("delta.enableVariantShredding", _boolean, False, instead=_VARIANTS)
     iceberg_compat_v1 = Property("delta.enableIcebergCompatV1", _boolean, False, instead=_ICEBERG)
     iceberg_compat_v2 = Property("delta.enableIcebergCompatV2", _boolean, False, instead=_ICEBERG)

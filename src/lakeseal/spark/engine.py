@@ -151,6 +151,9 @@ class _FrameInput:
         names = frame.columns if any("." in column or "`" in column for column in frame.columns) else None
         if names is not None:
             frame = frame.toDF(*(f"c{number}" for number in range(len(names))))
+        if spec.identity:
+            # More tasks would have no lane of their own; those that are fewer stay as they are.
+            frame = frame.coalesce(spec.identity_lanes)
         task = WriteTask(name, spec, [refused.check for refused in in_plan.checks], names)
         with cut_by_rows(self._spark, self.schema):
             return _run(self._spark, frame, task, name)

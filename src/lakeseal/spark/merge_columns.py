@@ -17,15 +17,17 @@ from lakeseal import expr
 from lakeseal.commands.merge.clauses import Clause, MergeCommand
 from lakeseal.commands.merge.evolution import own_path
 from lakeseal.commands.merge.names import TARGET, Names, columns_of
+from lakeseal.commands.merge.plan import check_identity
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, SchemaMismatch
 from lakeseal.expr.bound import Path
 from lakeseal.expr.expression import Expression
 from lakeseal.expr.render import quote_name
 from lakeseal.files.assignments import check_fields, default_or, lacks_fields, value_sql
 from lakeseal.files.constraints import generation_expression
-from lakeseal.files.file_schema import CHANGE_TYPE
+from lakeseal.files.file_schema import CHANGE_TYPE, INSERTED
 from lakeseal.files.normalize import sql_when_missing
 from lakeseal.files.store_assignment import check_omittable
+from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.schema import DataType, StructField, StructType, dotted
 from lakeseal.spark import store_assignment
 from lakeseal.spark.predicates import Settings
@@ -117,11 +119,10 @@ class MergeColumns:
         return made.select(*(F.col(quote_name(n)) for n in self._table.names))
 
     def with_changes(self, rows: DataFrame, changes: bool) -> DataFrame:
-        """New rows, once more for the change feed."""
+        """New rows, marked for the change feed."""
         if not changes:
             return rows
-        kinds = F.explode(F.array(F.lit(None).cast("string"), F.lit("insert"))).alias(CHANGE_TYPE)
-        return rows.select("*", kinds)
+        return rows.select("*", F.lit(INSERTED).alias(CHANGE_TYPE))
 
     def with_feed(self, rows: DataFrame, clause: Column, updates: list[int], change_type: str) -> DataFrame:
         """What `updated` gave, with all that the change feed wants to know."""
@@ -219,6 +220,7 @@ class MergeColumns:
         if clause.action == "delete":
             return {}
         values = self._all_columns(clause) if clause.values is None else self._set(clause, clause.values)
+        check_identity(clause, self._table, [path[0] for path in values])
         return values | self._missing({p[0].lower() for p in values}) if clause.action == "insert" else values
 
     def _set(self, clause: Clause, given: Mapping[str, object]) -> dict[Path, _Value]:
@@ -243,7 +245,7 @@ class MergeColumns:
             if given is not None and not (self._settings.case_sensitive and given.name != field.name):
                 sql = f"{quote_name(self.source_alias)}.{quote_name(given.name)}"
                 values[(field.name,)] = _Value(sql=sql, keeps=clause.action == "update")
-            elif not self._command.merge_schema:
+            elif not self._command.merge_schema and identity_of(field) is None:
                 raise SchemaMismatch(
                     f'The source has no such column, and {clause.name}("*") sets all columns of the table',
                     column=field.name,
@@ -259,7 +261,7 @@ class MergeColumns:
             sql = sql_when_missing(field)
             if sql is not None:
                 values[(field.name,)] = _Value(sql=sql)
-            else:
+            elif identity_of(field) is None:
                 check_omittable(field, (field.name,))
         return values
 

@@ -32,7 +32,7 @@ from lakeseal.commands.touched_files import changeable
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import SchemaMismatch
-from lakeseal.files.file_schema import CHANGE_TYPE
+from lakeseal.files.file_schema import CHANGE_TYPE, INSERTED
 from lakeseal.files.store_assignment import canonical
 from lakeseal.jobs.in_process import arrow_reader
 from lakeseal.jobs.rewrite import change_rows
@@ -211,9 +211,7 @@ class _Merge:
                 empty = pa.RecordBatch.from_arrays([pa.nulls(given.num_rows, f.type) for f in schema], schema=schema)
                 rows = planned.assigner.apply(empty, given).cast(schema)
                 self._counts[planned.clause.name] += rows.num_rows
-                yield change_rows(rows, None) if changes else rows
-                if changes:
-                    yield change_rows(rows, "insert")
+                yield change_rows(rows, INSERTED) if changes else rows
 
     def _old_files(self, matches: Matches) -> list[Action]:
         if not matches.files:

@@ -24,6 +24,7 @@ from lakeseal.expr.values import truths
 from lakeseal.files.assignments import Assigner, Path, default_or, value_sql
 from lakeseal.files.normalize import sql_when_missing
 from lakeseal.files.store_assignment import check_omittable
+from lakeseal.protocol.identity import identity_of, refuse_changed, refuse_given
 from lakeseal.protocol.schema import DOUBLE, FLOAT, StructType
 
 _MAX_IN_LIST = 100
@@ -72,6 +73,7 @@ class MergePlan:
     def _assigner(self, clause: Clause, sees: tuple[str, ...]) -> Assigner:
         is_new = clause.action == "insert"
         values = self._all_columns(clause) if clause.values is None else self._set(clause.values, sees)
+        check_identity(clause, self.table, [path[0] for path, _ in values])
         if is_new:
             values += self._missing({path[0].lower() for path, _ in values})
         evolves = self.command.merge_schema
@@ -100,7 +102,7 @@ class MergePlan:
             given = self._source.field(field.name)
             if given is not None:
                 values.append(((field.name,), expr.column(SOURCE + given.name)))
-            elif not self.command.merge_schema:
+            elif not self.command.merge_schema and identity_of(field) is None:
                 raise SchemaMismatch(
                     f'The source has no such column, and {clause.name}("*") sets all columns of the table',
                     column=field.name,
@@ -118,9 +120,17 @@ class MergePlan:
             if sql is not None:
                 with located(column=field.name):
                     values.append(((field.name,), expr.parse(sql)))
-            else:
+            elif identity_of(field) is None:
                 check_omittable(field, (field.name,))
         return values
+
+
+def check_identity(clause: Clause, table: StructType, names: list[str]) -> None:
+    """Raises where a clause sets an identity column that it may not set."""
+    if clause.action == "insert":
+        refuse_given(table, names)
+    else:
+        refuse_changed(table, names)
 
 
 def choose(clauses: list[tuple[int, PlannedClause]], rows: int, evaluate: Any) -> Rows:

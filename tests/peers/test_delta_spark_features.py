@@ -1,0 +1,162 @@
+"""Table features that one of the two switches on and the other uses: the same rows, whoever reads and writes."""
+
+from __future__ import annotations
+
+import decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeseal
+
+pytestmark = pytest.mark.peers
+
+READ = """
+rows = spark.read.format("delta").load(uri).collect()
+result = [row.asDict(recursive=True) for row in rows]
+"""
+
+
+def test_delta_spark_writes_to_a_table_with_defaults_generated_and_identity_columns(
+    delta_spark: Any, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t")
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("s", pa.string()), ("twice", pa.int64())])
+    table = lakeseal.create(
+        uri,
+        schema,
+        identity={"id": lakeseal.Identity(start=10, step=5)},
+        defaults={"s": "'new'"},
+        generated={"twice": "CAST(n AS BIGINT) * 2"},
+        constraints={"positive": "n > 0"},
+        comments={"n": "how many"},
+    )
+    table.write(pa.table({"n": pa.array([1, 2], pa.int32())}))
+
+    delta_spark.run("spark.sql(f'INSERT INTO delta.`{uri}` (n) VALUES (3), (4)')\nresult = None", uri=uri)
+    table.write(pa.table({"n": pa.array([5], pa.int32())}))
+    refused = delta_spark.run(
+        """
+        result = []
+        for bad in ("(n) VALUES (0)", "(id, n) VALUES (1, 1)"):
+            try:
+                spark.sql(f"INSERT INTO delta.`{uri}` {bad}")
+                result.append("taken")
+            except Exception as error:
+                result.append("refused")
+        """,
+        uri=uri,
+    )
+
+    rows = sorted(delta_spark.run(READ, uri=uri), key=lambda row: row["n"])
+    assert rows == sorted(table.to_arrow().to_pylist(), key=lambda row: row["n"])
+    assert [(row["n"], row["s"], row["twice"]) for row in rows] == [(n, "new", 2 * n) for n in range(1, 6)]
+    ids = [row["id"] for row in rows]
+    assert ids[:2] == [10, 15]
+    assert len(set(ids)) == 5
+    assert all(i % 5 == 0 for i in ids)
+    assert refused == ["refused", "refused"]
+
+
+def test_lakeseal_writes_to_a_table_whose_columns_delta_spark_defined(delta_spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    delta_spark.run(
+        """
+        from delta.tables import DeltaTable, IdentityGenerator
+        (DeltaTable.create(spark).location(uri)
+            .addColumn("id", "BIGINT", generatedAlwaysAs=IdentityGenerator(start=100, step=-1))
+            .addColumn("n", "INT")
+            .addColumn("half", "DOUBLE", generatedAlwaysAs="n / 2")
+            .execute())
+        spark.sql(f"INSERT INTO delta.`{uri}` (n) VALUES (1), (2)")
+        result = None
+        """,
+        uri=uri,
+    )
+
+    table = lakeseal.Table(uri)
+    table.write(pa.table({"n": pa.array([3, 4], pa.int32())}))
+    delta_spark.run("spark.sql(f'INSERT INTO delta.`{uri}` (n) VALUES (5)')\nresult = None", uri=uri)
+
+    rows = table.to_arrow().to_pylist()
+    assert sorted((row["n"], row["half"]) for row in rows) == [(n, n / 2) for n in range(1, 6)]
+    ids = [row["id"] for row in rows]
+    assert len(set(ids)) == 5
+    assert max(ids) == 100
+    assert sorted(map(str, rows)) == sorted(map(str, delta_spark.run(READ, uri=uri)))
+
+
+def test_delta_spark_reads_and_widens_what_lakeseal_widened(delta_spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    schema = pa.schema([("n", pa.int8()), ("l", pa.list_(pa.int32())), ("s", pa.struct([("f", pa.float32())]))])
+    properties = {"delta.enableTypeWidening": "true", "delta.columnMapping.mode": "name"}
+    table = lakeseal.create(uri, schema, properties=properties)
+    table.write(pa.Table.from_pylist([{"n": 1, "l": [1], "s": {"f": 0.5}}], schema=schema))
+
+    table.change_type("n", "int")
+    table.change_type("l.element", "bigint")
+    table.change_type("s.f", "double")
+    table.rename_column("s.f", "g")
+    delta_spark.run(
+        """
+        spark.sql(f"ALTER TABLE delta.`{uri}` ALTER COLUMN n TYPE DECIMAL(12,2)")
+        spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2.25, array(5000000000L), named_struct('g', 0.1D))")
+        result = None
+        """,
+        uri=uri,
+    )
+    table.write(pa.table({"n": [decimal.Decimal("3.50")]}))
+
+    expected = [
+        {"n": "1.00", "l": [1], "s": {"g": 0.5}},
+        {"n": "2.25", "l": [5_000_000_000], "s": {"g": 0.1}},
+        {"n": "3.50", "l": None, "s": None},
+    ]
+    ours = [{**row, "n": str(row["n"])} for row in table.to_arrow().sort_by("n").to_pylist()]
+    assert ours == expected
+    read = delta_spark.run(
+        "rows = spark.read.format('delta').load(uri).orderBy('n').collect()\n"
+        "result = [dict(row.asDict(recursive=True), n=str(row.n)) for row in rows]",
+        uri=uri,
+    )
+    assert read == expected
+
+
+def test_delta_spark_keeps_to_what_lakeseal_altered(delta_spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table = lakeseal.create(
+        uri,
+        pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))]),
+        properties={"delta.columnMapping.mode": "name"},
+    )
+    table.write(pa.Table.from_pylist([{"id": 1, "s": {"a": 1, "b": "x"}}], schema=table.schema()))
+
+    table.drop_column("s.b")
+    table.add_columns(pa.schema([("state", pa.string())]))
+    table.set_default("state", "'open'")
+    table.set_not_null("id")
+    table.set_comment("s.a", "first")
+
+    found = delta_spark.run(
+        """
+        spark.sql(f"INSERT INTO delta.`{uri}` (id, s) VALUES (2, named_struct('a', 5))")
+        try:
+            spark.sql(f"INSERT INTO delta.`{uri}` (id) VALUES (NULL)")
+            refused = False
+        except Exception:
+            refused = True
+        rows = spark.read.format("delta").load(uri).orderBy("id").collect()
+        comment = spark.read.format("delta").load(uri).schema["s"].dataType["a"].metadata.get("comment")
+        result = [refused, comment, [row.asDict(recursive=True) for row in rows]]
+        """,
+        uri=uri,
+    )
+
+    assert found == [
+        True,
+        "first",
+        [{"id": 1, "s": {"a": 1}, "state": None}, {"id": 2, "s": {"a": 5}, "state": "open"}],
+    ]
+    assert table.to_arrow().sort_by("id").to_pylist() == found[2]
