@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oracles.rows import same_rows
-from oracles.seeds import case, cases
+from oracles.seeds import FIXED, case, cases
 from oracles.sessions import SESSIONS, with_settings
 
 
@@ -33,6 +33,19 @@ def test_a_failing_case_says_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError) as failure, case(77) as chance:
         assert chance.random() > 1
     assert any("LAKESEAL_SEED=77" in note for note in failure.value.__notes__)
+
+
+def test_a_gate_looks_at_the_same_cases_every_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAKESEAL_SEED", "LAKESEAL_HUNT", "LAKESEAL_HUNT_FROM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CI", "true")
+    assert list(cases(2, 1000)) == [FIXED, FIXED + 1]
+    monkeypatch.setenv("LAKESEAL_HUNT_FROM", "5")
+    assert list(cases(2, 1000)) == [5, 6]
+    monkeypatch.delenv("LAKESEAL_HUNT_FROM")
+    monkeypatch.delenv("CI")
+    today = 1000 * int(dt.date.today().strftime("%Y%m%d"))
+    assert list(cases(1, 1000)) in ([today], [1000 * int(dt.date.today().strftime("%Y%m%d"))])
 
 
 def test_as_many_cases_run_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

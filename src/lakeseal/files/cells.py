@@ -19,7 +19,6 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 
 from lakeseal.errors import UnsupportedType
 from lakeseal.protocol.arrow import to_arrow_type
+from lakeseal.protocol.decimal_text import parse_decimal, plain_pattern
 from lakeseal.protocol.schema import DataType, DecimalType, PrimitiveType
 from lakeseal.protocol.text_values import parse_day, parse_micros
 
@@ -73,7 +73,7 @@ def parse(
     arrow = to_arrow_type(data_type)
     if pa.types.is_string(arrow):
         return texts.cast(arrow)
-    found = _quickly(texts, arrow, zone)
+    found = _quickly(texts, data_type, arrow, zone)
     if found is not None:
         return found
     one = scalar(data_type, names, zone=zone)
@@ -94,7 +94,7 @@ def scalar(data_type: DataType, names: Mapping[str, float] = CSV_NAMES, *, zone:
         case PrimitiveType(name="float"):
             return lambda text: names.get(text, _float(text))
         case DecimalType():
-            return lambda text: decimal_of(text, data_type)
+            return lambda text: parse_decimal(text, data_type)
         case PrimitiveType(name="date"):
             return lambda text: parse_day(text) if _DAY.fullmatch(text) else None
         case PrimitiveType(name="timestamp"):
@@ -107,34 +107,13 @@ def scalar(data_type: DataType, names: Mapping[str, float] = CSV_NAMES, *, zone:
             raise UnsupportedType(f"Values of type {data_type} have no text")
 
 
-def decimal_of(text: str, data_type: DecimalType) -> Decimal | None:
-    """The number, if the type holds every digit of it."""
-    if len(text) > _MOST_DIGITS or _NUMBER.fullmatch(text) is None:
-        return None
-    return fitting(Decimal(text), data_type)
-
-
-def fitting(value: Decimal, data_type: DecimalType) -> Decimal | None:
-    if not value:
-        return Decimal(0)
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or value.adjusted() >= data_type.precision - data_type.scale:
-        return None
-    # Zeros at the end are no digits that could get lost.
-    end = len(digits)
-    while digits[end - 1] == 0:
-        end -= 1
-    exponent += len(digits) - end
-    return None if exponent < -data_type.scale else Decimal((sign, digits[:end], exponent))
-
-
 def unfit(text: Any, data_type: DataType) -> str:
     """What is wrong with a text that stands for no value."""
     shown = text if len(text) <= 100 else f"{text[:100]}…"
     return f"{shown!r} is no {data_type}"
 
 
-def _quickly(texts: pa.Array, arrow: pa.DataType, zone: str) -> pa.Array | None:
+def _quickly(texts: pa.Array, data_type: DataType, arrow: pa.DataType, zone: str) -> pa.Array | None:
     """By Arrow, where all texts are of a kind that it reads as Spark does; None where that is not so."""
     t = pa.types
     try:
@@ -143,10 +122,8 @@ def _quickly(texts: pa.Array, arrow: pa.DataType, zone: str) -> pa.Array | None:
         if t.is_floating(arrow):
             found = texts.cast(arrow) if _all_match(texts, _PLAIN_NUMBER) else None
             return found if found is not None and pc.all(pc.is_finite(found)).as_py() is not False else None
-        if t.is_decimal(arrow) and _all_match(texts, _PLAIN_NUMBER):
-            found = texts.cast(arrow)
-            found.validate(full=True)
-            return found
+        if isinstance(data_type, DecimalType):
+            return texts.cast(arrow) if _all_match(texts, plain_pattern(data_type)) else None
         if t.is_date(arrow):
             return texts.cast(arrow) if _all_match(texts, _PLAIN_DAY) else None
         if t.is_timestamp(arrow):

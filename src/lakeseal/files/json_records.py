@@ -26,6 +26,7 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.files import cells
 from lakeseal.files.records import Misfit, Parsed, joined
 from lakeseal.protocol.arrow import to_arrow, to_arrow_type
+from lakeseal.protocol.decimal_text import STRANGE_NUMBERS, narrow, wide
 from lakeseal.protocol.schema import (
     BOOLEAN,
     DOUBLE,
@@ -49,6 +50,7 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _LONG_NUMBER = re.compile(rb"[0-9.eE+-]{%d}" % (_MOST_DIGITS + 1))
 # Arrow takes these for infinity where Spark takes them for nothing.
 _ODD_NAMES = re.compile(rb"[\s:,\[][-+]?Inf(?!inity)")
+_STRANGE_NUMBERS = re.compile(STRANGE_NUMBERS.encode())
 _WHOLE = re.compile(r"-?[0-9]+")
 
 Convert = Callable[[Any], Any]
@@ -97,7 +99,9 @@ class JsonRecords:
         for field in schema.fields:
             _check(field.type, field.name)
         self._convert = _struct(schema.fields, zone)
-        self._is_quick = not any(_contains_map(field.type) for field in schema.fields)
+        # A struct without fields is none to Arrow.
+        self._is_quick = not any(_contains(MapType, f.type) or _is_hollow(f.type) for f in schema.fields)
+        self._has_decimals = any(_contains(DecimalType, field.type) for field in schema.fields)
         self._wire = pa.schema([pa.field(f.name, _wire(f.type)) for f in schema.fields])
         self._options = pj.ParseOptions(
             explicit_schema=self._wire, unexpected_field_behavior="ignore", newlines_in_values=True
@@ -154,6 +158,8 @@ class JsonRecords:
         if max(map(len, texts)) > _DEEPEST and any(map(_is_doubtful, texts)):
             return None
         if b"Inf" in together and _ODD_NAMES.search(together):
+            return None
+        if self._has_decimals and _STRANGE_NUMBERS.search(together):
             return None
         try:
             if not together.isascii():
@@ -256,16 +262,26 @@ def _check(data_type: DataType, column: str) -> None:
             raise InvalidArgument(f"JSON has no values of the type {data_type}", column=column, hint="Read a string")
 
 
-def _contains_map(data_type: DataType) -> bool:
+def _contains(kind: type[DataType], data_type: DataType) -> bool:
+    return isinstance(data_type, kind) or any(_contains(kind, part) for part in _parts_of(data_type))
+
+
+def _is_hollow(data_type: DataType) -> bool:
+    """Whether there is a struct without fields in it."""
+    parts = _parts_of(data_type)
+    return (isinstance(data_type, StructType) and not parts) or any(map(_is_hollow, parts))
+
+
+def _parts_of(data_type: DataType) -> Sequence[DataType]:
     match data_type:
-        case MapType():
-            return True
         case StructType(fields=fields):
-            return not fields or any(_contains_map(field.type) for field in fields)
+            return [field.type for field in fields]
         case ArrayType(element=element):
-            return _contains_map(element)
+            return [element]
+        case MapType(value=value):
+            return [value]
         case _:
-            return False
+            return []
 
 
 def _wire(data_type: DataType) -> pa.DataType:
@@ -279,6 +295,8 @@ def _wire(data_type: DataType) -> pa.DataType:
             return pa.map_(pa.string(), _wire(value))
         case PrimitiveType(name="date" | "timestamp" | "timestamp_ntz" | "binary"):
             return pa.string()
+        case DecimalType():
+            return wide(to_arrow_type(data_type))
         case _:
             return to_arrow_type(data_type)
 
@@ -299,11 +317,9 @@ def _typed(array: pa.Array, data_type: DataType, zone: str) -> pa.Array:
             if pc.all(pc.is_finite(array)).as_py() is False:
                 raise ValueError
             return array
-        case DecimalType():
-            array.validate(full=True)
-            return array
-        case PrimitiveType(name="date" | "timestamp" | "timestamp_ntz" | "binary"):
-            made = cells.parse(array, data_type, zone=zone)
+        case DecimalType() | PrimitiveType(name="date" | "timestamp" | "timestamp_ntz" | "binary"):
+            is_decimal = isinstance(data_type, DecimalType)
+            made = narrow(array, arrow) if is_decimal else cells.parse(array, data_type, zone=zone)
             if made.null_count > array.null_count:
                 raise ValueError
             return made

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from lakeseal.errors import InvalidMetadata
+from lakeseal.protocol import decimal_text
 from lakeseal.protocol.arrow import from_arrow_type, to_arrow_type
 from lakeseal.protocol.schema import DataType, DecimalType, PrimitiveType, StructField, StructType
 from lakeseal.protocol.text_values import parse_text
@@ -231,7 +232,13 @@ def _raw_type(arrow: pa.DataType) -> pa.DataType:
         return pa.int64()
     if pa.types.is_date(arrow) or pa.types.is_timestamp(arrow):
         return pa.string()
-    return arrow
+    return decimal_text.wide(arrow) if pa.types.is_decimal(arrow) else arrow
+
+
+def _has_decimals(arrow: pa.DataType) -> bool:
+    if pa.types.is_struct(arrow):
+        return any(_has_decimals(field.type) for field in arrow)
+    return bool(pa.types.is_decimal(arrow))
 
 
 def _read(rows: pa.Array, raw: pa.Schema, parts: list[pa.StructArray]) -> None:
@@ -252,6 +259,11 @@ def _read_fast(rows: pa.Array, raw: pa.Schema) -> pa.StructArray | None:
     texts = pc.if_else(known, rows, "{}")
     # A row is one object and nothing else: then as many objects as rows means that each row is its own.
     if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
+        return None
+    if (
+        _has_decimals(pa.struct(list(raw)))
+        and pc.any(pc.match_substring_regex(texts, decimal_text.STRANGE_NUMBERS)).as_py()
+    ):
         return None
     read = _read_lines(texts, raw)
     if read is None:
@@ -299,7 +311,7 @@ def _raw_array(values: list[Any], raw: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=list(raw), mask=pa.array(absent))
     if pa.types.is_decimal(raw):
         texts = [str(value) if isinstance(value, Decimal | int | str) else None for value in values]
-        return parse_text(pa.array(texts, pa.string()), from_arrow_type(raw))
+        return parse_text(pa.array(texts, pa.string()), from_arrow_type(raw)).cast(raw)
     return pa.array([_raw_value(value, raw) for value in values], raw)
 
 
@@ -325,6 +337,8 @@ def _typed(array: pa.Array, arrow: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=list(arrow), mask=array.is_null())
     if array.type == arrow:
         return array
+    if pa.types.is_decimal(arrow):
+        return decimal_text.narrow(array, arrow)
     if pa.types.is_integer(arrow):
         limit = 2 ** (arrow.bit_width - 1)
         fits = pc.and_(pc.greater_equal(array, -limit), pc.less(array, limit))

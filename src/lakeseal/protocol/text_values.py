@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from lakeseal.errors import UnsupportedType
 from lakeseal.protocol.arrow import to_arrow_type
+from lakeseal.protocol.decimal_text import parse_decimal, plain_pattern
 from lakeseal.protocol.schema import DataType, DecimalType, PrimitiveType
 
 _DAY_MICROS = 86_400_000_000
@@ -62,7 +63,9 @@ def parse_text(texts: pa.Array, data_type: DataType) -> pa.Array:
         case PrimitiveType(name="timestamp" | "timestamp_ntz" as name):
             return _parse_timestamps(texts, arrow, zoned=name == "timestamp")
         case DecimalType():
-            return _parse(texts, arrow, _decimal(arrow))
+            plain = pc.fill_null(pc.match_substring_regex(texts, plain_pattern(data_type)), True)
+            fast = bool(pc.all(plain).as_py())
+            return _parse(texts, arrow, lambda text: parse_decimal(text.strip(), data_type), fast=fast)
         case _:
             raise UnsupportedType(f"Values of type {data_type} have no text")
 
@@ -94,7 +97,8 @@ def format_text(values: pa.Array, data_type: DataType) -> pa.Array:
 def parse_day(text: str) -> int | None:
     """Days since 1970-01-01."""
     found = _DAY.fullmatch(text)
-    return None if found is None else _day(found[1], found[2], found[3])
+    day = None if found is None else _day(found[1], found[2], found[3])
+    return day if day is not None and -(2**31) <= day < 2**31 else None
 
 
 def parse_micros(text: str, *, zoned: bool) -> int | None:
@@ -167,16 +171,6 @@ def _integer(bits: int) -> Callable[[str], int | None]:
 def _float(text: str) -> float | None:
     found = _FLOAT.fullmatch(text)
     return None if found is None else float(found[1])
-
-
-def _decimal(arrow: pa.DataType) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        try:
-            return pa.scalar(text.strip()).cast(arrow).as_py()
-        except pa.ArrowInvalid:
-            return None
-
-    return parse
 
 
 def _bytes(text: str) -> bytes:

@@ -20,6 +20,7 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.files import cells
 from lakeseal.files.records import Misfit, Parsed
 from lakeseal.protocol.arrow import to_arrow
+from lakeseal.protocol.decimal_text import fitting, parse_decimal
 from lakeseal.protocol.schema import (
     ArrayType,
     DataType,
@@ -192,11 +193,11 @@ def _decimal(value: Any, data_type: DecimalType) -> Decimal | None:
         case bool():
             return None
         case str():
-            return cells.decimal_of(value, data_type)
+            return parse_decimal(value, data_type)
         case float():
-            return cells.fitting(Decimal(repr(value)), data_type) if math.isfinite(value) else None
+            return fitting(Decimal(repr(value)), data_type) if math.isfinite(value) else None
         case int() | Decimal():
-            return cells.fitting(Decimal(value), data_type)
+            return fitting(Decimal(value), data_type)
         case _:
             return None
 
