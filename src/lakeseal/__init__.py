@@ -52,6 +52,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("lakeseal")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'lakeseal' has no attribute {name!r}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -107,3 +108,7 @@ def test_a_table_does_not_import_pyspark_because_it_is_an_extra() -> None:
     code = "import sys, lakeseal; lakeseal.Table; print('pyspark' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "False"
+
+
+def test_the_package_knows_its_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", lakeseal.__version__)
