@@ -10,17 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakeseal.catalogs import Catalog, create
     from lakeseal.errors import LakesealError
     from lakeseal.ingest.pipeline import Pipeline
     from lakeseal.protocol.identity import Identity
     from lakeseal.repository import Repository
     from lakeseal.spark.datasource import register
-    from lakeseal.table import Table, convert, create
+    from lakeseal.table import Table, convert
     from lakeseal.table_sql.sql import sql
     from lakeseal.transactions import snapshots, transaction
     from lakeseal.trust import Trust
 
 _HOMES = {
+    "Catalog": "lakeseal.catalogs",
     "Identity": "lakeseal.protocol.identity",
     "LakesealError": "lakeseal.errors",
     "Pipeline": "lakeseal.ingest.pipeline",
@@ -28,7 +30,7 @@ _HOMES = {
     "Table": "lakeseal.table",
     "Trust": "lakeseal.trust",
     "convert": "lakeseal.table",
-    "create": "lakeseal.table",
+    "create": "lakeseal.catalogs",
     "register": "lakeseal.spark.datasource",
     "sql": "lakeseal.table_sql.sql",
     "snapshots": "lakeseal.transactions",
@@ -36,6 +38,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Catalog",
     "Identity",
     "LakesealError",
     "Pipeline",

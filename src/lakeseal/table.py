@@ -1,4 +1,4 @@
-"""`Table`: a Delta table by its URI. The face that users see; the work is done in the rooms below.
+"""`Table`: a Delta table by its URI or its name. The face that users see; the work is done in the rooms below.
 
 Every read looks at the newest version unless told otherwise, and an open table reads only what is new. Every change is
 one transaction: it is there whole after the call returns, or an error says why it is not.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakeseal.catalog.place import locate
 from lakeseal.clock import now_ms
 from lakeseal.commands import alter, vacuum
 from lakeseal.commands.alter import AlterCommand, FirstRow
@@ -72,6 +73,8 @@ from lakeseal.trust import Trust
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakeseal.catalog.connect import CatalogLike
+
 Owner = str | OwnerConfig | OwnerEndpoint
 """A commit owner: its URL (`sqlite:///…`, `postgresql://…`, `https://…`), its name in LAKESEAL_OWNERS, or itself."""
 
@@ -84,16 +87,20 @@ class Table:
         storage_options: Mapping[str, str] | None = None,
         *,
         trust: Trust | None = None,
+        catalog: CatalogLike | None = None,
     ) -> None:
         """`owner` manages the commits of a table that is created here, and of one that names it. A table that names an
         owner which is not configured can be read, as far as it is backfilled, and not written. `trust` says how far to
-        believe what others wrote there."""
-        self.spec = StoreSpec(uri=os.fspath(uri), storage_options=storage_options or {})
+        believe what others wrote there. A name instead of the URI (`sales.orders`) is looked up in the `catalog`, or in
+        the one that is configured."""
+        self._place = locate(uri, catalog)
+        self.spec = StoreSpec(uri=self._place.uri, storage_options=storage_options or {})
         self._store = self.spec.open()
         endpoint = None if owner is None else connect(owner)
-        owners = Owners() if endpoint is None else Owners(endpoint)
+        known = [one for one in (self._place.owner, endpoint) if one is not None]
         self.trust = trust or Trust()
-        self._router = Router(self._store, owners, creator=endpoint, trust=self.trust)
+        creator = endpoint or (self._place.owner if self._place.is_owned else None)
+        self._router = Router(self._store, Owners(*known), creator=creator, trust=self.trust)
 
     @property
     def _log(self) -> DeltaLog:
@@ -103,8 +110,13 @@ class Table:
     def uri(self) -> str:
         return self.spec.uri
 
+    @property
+    def name(self) -> str | None:
+        """What it is called in the catalog, if it was opened by its name."""
+        return None if self._place.table is None else str(self._place.table.name)
+
     def __repr__(self) -> str:
-        return f"Table({self.uri!r})"
+        return f"Table({self.name or self.uri!r})"
 
     def exists(self) -> bool:
         return self._router.snapshot() is not None
@@ -394,6 +406,7 @@ class Table:
         endpoint = connect(owner)
         version = handover.take_over(endpoint, self._store)
         self._router = Router(self._store, Owners(endpoint), creator=endpoint, trust=self.trust)
+        self._place.note_kind("managed")
         return version
 
     def release(self) -> int:
@@ -403,6 +416,7 @@ class Table:
             raise InvalidArgument("The table has no owner", table=self.uri)
         version = handover.release(self._router.owner(name), self._store)
         self._router.reopen()
+        self._place.note_kind("filesystem")
         return version
 
     def _scan(

@@ -22,6 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeseal.catalog.connect import CatalogLike, open_catalog
+from lakeseal.catalog.place import locate
 from lakeseal.commands.command import NothingToDo, run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.write import Write, WriteCommand
@@ -32,6 +34,7 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.connect import connect
+from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.snapshots import snapshots as snapshots_of
 from lakeseal.owner.transaction import JoinedTransaction, Transaction, TransactionResult
@@ -90,9 +93,17 @@ class TablePart:
 
 
 class TablesTransaction:
-    def __init__(self, owner: Owner, isolation_level: str | None = None, tables: Sequence[Location] = ()) -> None:
+    def __init__(
+        self,
+        owner: Owner | None = None,
+        isolation_level: str | None = None,
+        tables: Sequence[Location] = (),
+        *,
+        catalog: CatalogLike | None = None,
+    ) -> None:
         level = None if isolation_level is None else IsolationLevel.parse(isolation_level)
-        self._transaction = Transaction(connect(owner), isolation_level=level, hooks=HOOKS)
+        self._catalog = catalog
+        self._transaction = Transaction(_endpoint(owner, catalog), isolation_level=level, hooks=HOOKS)
         self._records: list[LedgerRecord] = []
         self.result: TransactionResult | None = None
         """What each table got, after the block."""
@@ -101,7 +112,7 @@ class TablesTransaction:
 
     def table(self, table: Location, storage_options: Mapping[str, str] | None = None) -> TablePart:
         """One of the tables, which joins if it has not."""
-        spec = _spec(table, storage_options)
+        spec = _spec(table, storage_options, self._catalog)
         return TablePart(self._transaction.table(spec.open()), spec)
 
     def record(self, record: LedgerRecord) -> None:
@@ -120,25 +131,46 @@ class TablesTransaction:
             self.commit()
 
 
-def transaction(owner: Owner, isolation_level: str | None = None, tables: Sequence[Location] = ()) -> TablesTransaction:
+def transaction(
+    owner: Owner | None = None,
+    isolation_level: str | None = None,
+    tables: Sequence[Location] = (),
+    *,
+    catalog: CatalogLike | None = None,
+) -> TablesTransaction:
     """One commit over several tables of `owner`, made at the end of the `with` block. `tables` join at its beginning;
-    others, and those that need storage options, when they are first asked for."""
-    return TablesTransaction(owner, isolation_level, tables)
+    others, and those that need storage options, when they are first asked for. Tables that have names are looked up in
+    the `catalog`, or in the one that is configured; without an `owner`, that catalog's decides."""
+    return TablesTransaction(owner, isolation_level, tables, catalog=catalog)
 
 
 def snapshots(
-    owner: Owner, tables: Sequence[Location], storage_options: Mapping[str, str] | None = None
+    owner: Owner | None,
+    tables: Sequence[Location],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    catalog: CatalogLike | None = None,
 ) -> tuple[Snapshot, ...]:
     """The tables as they were at one moment: no transaction over them is in only some of the snapshots."""
     if not tables:
         raise InvalidArgument("No tables were named")
-    return snapshots_of(connect(owner), [_spec(table, storage_options).open() for table in tables])
+    specs = [_spec(table, storage_options, catalog) for table in tables]
+    return snapshots_of(_endpoint(owner, catalog), [spec.open() for spec in specs])
 
 
-def _spec(table: Location, storage_options: Mapping[str, str] | None) -> StoreSpec:
+def _endpoint(owner: Owner | None, catalog: CatalogLike | None) -> OwnerEndpoint:
+    if owner is not None:
+        return connect(owner)
+    found = open_catalog(catalog).owner
+    if found is None:
+        raise InvalidArgument("The catalog decides on no commits", hint="Name the owner of the tables")
+    return found
+
+
+def _spec(table: Location, storage_options: Mapping[str, str] | None, catalog: CatalogLike | None = None) -> StoreSpec:
     if isinstance(table, Table):
         return table.spec
-    return StoreSpec(uri=os.fspath(table), storage_options=storage_options or {})
+    return StoreSpec(uri=locate(table, catalog).uri, storage_options=storage_options or {})
 
 
 __all__ = ["TablePart", "TablesTransaction", "snapshots", "transaction"]

@@ -8,6 +8,7 @@ import sys
 import lakeseal
 
 NAMES = [
+    "Catalog",
     "Identity",
     "LakesealError",
     "Pipeline",
@@ -40,6 +41,7 @@ TABLE = [
     "files",
     "history",
     "merge",
+    "name",
     "optimize",
     "release",
     "rename_column",

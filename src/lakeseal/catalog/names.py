@@ -18,8 +18,9 @@ UUID ends that. What a crash leaves between the two is told by `staged`.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -29,6 +30,8 @@ from lakeseal.clock import now_ms
 from lakeseal.errors import AlreadyExists, BrokenLedger, InvalidArgument, Refused, SchemaNotFound, TableNotFound
 from lakeseal.ledger import Ledger, Row, Tx
 from lakeseal.ledger.schema import schemas, staged_tables, table_names
+
+T = TypeVar("T")
 
 MOST_OF_A_PAGE = 1000
 
@@ -105,25 +108,27 @@ _CATALOGS = sa.select(schemas.c.catalog_folded, sa.func.min(schemas.c.catalog).l
 class NameBook:
     """Those in a ledger. May be shared by threads."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, root: str | None = None) -> None:
+        """`root` is where tables go that are staged without a place."""
         self._ledger = ledger
+        self._root = root
 
     def catalogs(self) -> list[str]:
         """Those that have a schema, sorted."""
         rows = self._ledger.read(lambda tx: tx.rows(_CATALOGS, lock=False))
         return [row.catalog for row in sorted(rows, key=lambda row: str(row.catalog_folded))]
 
-    def create_schema(self, name: SchemaName) -> NamedSchema:
+    def create_schema(self, name: SchemaName, *, schema_id: str | None = None) -> NamedSchema:
         """`AlreadyExists` if it is there."""
-        schema_id = str(uuid.uuid4())
+        given = _given(schema_id)
 
         def do(tx: Tx) -> NamedSchema:
-            found = _make_schema(tx, name, schema_id)
-            if found.schema_id != schema_id:
+            found = _make_schema(tx, name, given)
+            if found.schema_id != given:
                 raise AlreadyExists(f"The schema {name} is there already")
             return found
 
-        return self._ledger.write(do, idempotent=True)
+        return self._write(do)
 
     def schema(self, name: SchemaName) -> NamedSchema:
         return self._ledger.read(lambda tx: _schema(tx, name))
@@ -135,27 +140,31 @@ class NameBook:
         found = tuple(_schema_from_row(row) for row in rows[:limit])
         return SchemaPage(schemas=found, next_token=rows[limit - 1].schema_folded if more else None)
 
-    def drop_schema(self, name: SchemaName) -> None:
-        """`Refused` while there are names in it."""
+    def drop_schema(self, name: SchemaName, *, schema_id: str | None = None) -> bool:
+        """`Refused` while there are names in it. False if the one that is meant was dropped before."""
+        meant = self.schema(name).schema_id if schema_id is None else schema_id
 
-        def do(tx: Tx) -> None:
-            found = _schema(tx, name)
-            in_it = tx.rows(_PAGE, {"schema_id": found.schema_id, "after": "", "most": 1}, lock=False)
-            if in_it:
+        def do(tx: Tx) -> bool:
+            if tx.get(schemas, schema_id=meant) is None:
+                return False
+            if tx.rows(_PAGE, {"schema_id": meant, "after": "", "most": 1}, lock=False):
                 raise Refused(f"The schema {name} has tables in it", hint="Drop or rename them first")
-            tx.delete(schemas, schema_id=found.schema_id)
+            return tx.delete(schemas, schema_id=meant) > 0
 
-        self._ledger.write(do)
+        return self._write(do)
 
     def register(
         self, name: TableName, uri: str, kind: Kind, *, table_id: str | None = None, make_schema: bool = True
     ) -> NamedTable:
         """Gives a table its name, and ends the staging of `table_id`. `uri` is in its normal form. The schema is made
         if it is not there, unless it is not to be (`SchemaNotFound`)."""
-        given = _checked_id(table_id) if table_id is not None else str(uuid.uuid4())
+        given = _given(table_id)
         now = now_ms()
 
         def do(tx: Tx) -> NamedTable:
+            staged = tx.get(staged_tables, table_uuid=given)
+            if staged is not None and staged.uri != uri:
+                raise InvalidArgument(f"The table {given} is being made at another place: {staged.uri}", table=uri)
             schema = _make_schema(tx, name.in_schema, str(uuid.uuid4())) if make_schema else _schema(tx, name.in_schema)
             values = {"table_uuid": given, "schema_id": schema.schema_id, "name": name.table}
             values |= {"name_folded": fold(name.table), "uri": uri, "kind": kind.value}
@@ -164,7 +173,7 @@ class NameBook:
             tx.delete(staged_tables, table_uuid=given)
             return _by_id(tx, given)
 
-        return self._ledger.write(do, idempotent=True)
+        return self._write(do)
 
     def resolve(self, name: TableName) -> NamedTable:
         """`TableNotFound` if it has no such name."""
@@ -220,7 +229,7 @@ class NameBook:
             tx.update(table_names, {"table_uuid": meant}, values)
             return _by_id(tx, meant)
 
-        return self._ledger.write(do, idempotent=True)
+        return self._write(do)
 
     def set_kind(self, name: TableName, kind: Kind, *, table_id: str | None = None) -> NamedTable:
         meant = self.resolve(name).table_id if table_id is None else table_id
@@ -230,7 +239,7 @@ class NameBook:
             tx.update(table_names, {"table_uuid": meant}, values)
             return _by_id(tx, meant)
 
-        return self._ledger.write(do, idempotent=True)
+        return self._write(do)
 
     def drop(self, name: TableName, *, table_id: str | None = None) -> bool:
         """Forgets the name; the files stay. False if the table that is meant was dropped before. A table that has
@@ -245,23 +254,26 @@ class NameBook:
                 raise _no_table(name)
             return tx.delete(table_names, table_uuid=meant) > 0
 
-        return self._ledger.write(do, idempotent=True)
+        return self._write(do)
 
-    def stage(self, name: TableName, uri: str, kind: Kind, *, table_id: str) -> StagedTable:
-        """Notes that a table is about to be made at `uri`, under this name; `AlreadyExists` if the name is taken."""
-        given = _checked_id(table_id)
+    def stage(self, name: TableName, uri: str | None, kind: Kind, *, table_id: str | None = None) -> StagedTable:
+        """Notes that a table is about to be made at `uri`, or at a place of its own below the root, and is to get this
+        name; `AlreadyExists` if the name is taken. Several may be on their way to one name: the first to be registered
+        gets it."""
+        given = _given(table_id)
+        place = self.place_for(given) if uri is None else uri
         now = now_ms()
         parts = {"catalog": name.catalog, "schema": name.schema, "name": name.table}
 
         def do(tx: Tx) -> StagedTable:
             if tx.rows(_BY_NAME, _parts(name), lock=False):
                 raise _taken(name)
-            tx.insert(staged_tables, table_uuid=given, **parts, uri=uri, kind=kind.value, created=now)
+            tx.insert(staged_tables, table_uuid=given, **parts, uri=place, kind=kind.value, created=now)
             row = tx.get(staged_tables, table_uuid=given)
             assert row is not None, "it was inserted, or was there"
             return _staged_from_row(row)
 
-        return self._ledger.write(do, idempotent=True)
+        return self._write(do)
 
     def staged(self, table_id: str | None = None) -> list[StagedTable]:
         """Those that were begun and have no name yet, the oldest first; or one of them."""
@@ -272,7 +284,20 @@ class NameBook:
 
     def unstage(self, table_id: str) -> bool:
         """Whether there was such a table."""
-        return self._ledger.write(lambda tx: tx.delete(staged_tables, table_uuid=table_id) > 0, idempotent=True)
+        return self._write(lambda tx: tx.delete(staged_tables, table_uuid=table_id) > 0)
+
+    def place_for(self, table_id: str) -> str:
+        """Where a table goes that is created without a location."""
+        if self._root is None:
+            raise InvalidArgument(
+                "The catalog has no root for tables without a location",
+                hint="Give the table a location, or the catalog a root: lakeseal.Catalog(url, root=…), or --root of "
+                "lakeseal serve",
+            )
+        return f"{self._root.rstrip('/')}/{table_id}"
+
+    def _write(self, do: Callable[[Tx], T]) -> T:
+        return self._ledger.write(do, idempotent=True)
 
 
 def _make_schema(tx: Tx, name: SchemaName, schema_id: str) -> NamedSchema:
@@ -346,13 +371,16 @@ def _most(limit: int) -> int:
     return limit
 
 
-def _checked_id(table_id: str) -> str:
+def _given(uuid_text: str | None) -> str:
+    """A new one, if none was given."""
+    if uuid_text is None:
+        return str(uuid.uuid4())
     try:
-        if str(uuid.UUID(table_id)) == table_id.lower():
-            return table_id.lower()
+        if str(uuid.UUID(uuid_text)) == uuid_text.lower():
+            return uuid_text.lower()
     except (ValueError, AttributeError, TypeError):
         pass
-    raise InvalidArgument(f"{str(table_id)[:100]!r} is no UUID")
+    raise InvalidArgument(f"{str(uuid_text)[:100]!r} is no UUID")
 
 
 def _no_table(name: TableName) -> TableNotFound:

@@ -45,6 +45,7 @@ from lakeseal.owner.naming import name_of
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
 from lakeseal.service.call import ServiceCall
+from lakeseal.service.name_client import HttpNames
 from lakeseal.service.owner_calls import (
     Backfill,
     BeginRelease,
@@ -190,6 +191,10 @@ class HttpOwner:
     def books(self) -> HttpBooks:
         """What steps and pipelines keep in the service's ledger."""
         return HttpBooks(self)
+
+    def names(self, *, root: str | None = None) -> HttpNames:
+        """The names in the service's ledger. Tables without a location go below `root`, or where the service says."""
+        return HttpNames(self, root=root)
 
     def repeat(self, call: ServiceCall[T]) -> T:
         """For calls that may change something, and are the same when made twice: made again where no answer came."""

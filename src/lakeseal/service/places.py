@@ -24,7 +24,7 @@ _LONGEST_KNOWN = 512
 class ServedPlaces:
     def __init__(self, roots: Sequence[str] = (), storage_options: Mapping[str, str] | None = None) -> None:
         """`storage_options` are for object stores."""
-        self._roots = tuple(_real_root(root) for root in roots)
+        self.roots = tuple(_real_root(root) for root in roots)
         self._options = dict(storage_options or {})
         self._known: dict[str, Location] = {}
 
@@ -69,7 +69,7 @@ class ServedPlaces:
             raise InvalidUri("The table is not named by the normal form of its URI", table=table, hint=hint)
         if location.path in ("", "/"):
             raise InvalidUri("A whole disk or bucket is not a table", table=table, hint="Name a directory in it")
-        if self._roots and not any(is_below(table, root) for root in self._roots):
+        if self.roots and not any(is_below(table, root) for root in self.roots):
             raise NotAllowed(
                 "The service does not work on tables in this place", table=table, hint="See --root of lakeseal serve"
             )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeseal import ledger
+from lakeseal.catalog.names import NameBook
 from lakeseal.clock import now_ms
 from lakeseal.errors import LakesealError
 from lakeseal.ledger import Ledger
@@ -25,6 +26,7 @@ from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.call import Reply, ServiceCall
 from lakeseal.service.limits import Buckets
 from lakeseal.service.metrics import Metrics
+from lakeseal.service.name_calls import NAME_CALLS
 from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.service.places import ServedPlaces
 from lakeseal.service.proxies import TrustedProxies
@@ -83,7 +85,7 @@ _log = logging.getLogger(__name__)
 OTHER_CALLS = ("owner", "tables", "page", "health", "ready", "metrics", "other")
 _PUBLISHER = "lakeseal-publisher"
 _READY = "last ready"
-CALLS = (*OWNER_CALLS, *BOOK_CALLS)
+CALLS = (*OWNER_CALLS, *BOOK_CALLS, *NAME_CALLS)
 """All that can be asked for. Commits come most often, and are looked for first."""
 
 OpenOwner = Callable[[Ledger, ServiceSettings, ServedPlaces], LedgerOwner]
@@ -117,6 +119,7 @@ class Service:
         self.uploads = UploadRoom(settings.max_body, settings.max_upload)
         self.metrics = Metrics((*(call.name for call in CALLS), *OTHER_CALLS))
         self.books = LedgerBooks(self.ledger)
+        self.names = NameBook(self.ledger, root=next(iter(self.places.roots), None))
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
         self.turns = Turns()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)

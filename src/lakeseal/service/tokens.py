@@ -21,10 +21,12 @@ from lakeseal import typed_json
 from lakeseal.errors import BrokenLedger, InvalidArgument, NotFound
 from lakeseal.ledger import Ledger, Row, Tx
 from lakeseal.ledger.schema import tokens
-from lakeseal.service.access import Grant
+from lakeseal.service.access import Grant, Role
 
 TEXT = re.compile(r"lks_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+# Each request goes through all of them.
+MOST_GRANTS = 1000
 # Databases bound how many values a statement may name.
 _AT_ONCE = 500
 _NOBODY = hashlib.sha256(b"").hexdigest()
@@ -114,6 +116,28 @@ def revoke(ledger: Ledger, token_id: str, *, now: int) -> AccessToken:
             if row.revoked is not None
             else msgspec.structs.replace(AccessToken.from_row(row), revoked=now)
         )
+
+    return ledger.write(do, idempotent=True)
+
+
+def grant(ledger: Ledger, token_id: str, role: str, prefix: str) -> tuple[Grant, ...]:
+    """Adds a role for a place to a token; all that it has then. One that it has already is not added again."""
+    try:
+        wanted = Grant(role=Role(role), prefix=prefix)
+    except ValueError:
+        raise InvalidArgument(f"There is no role {role!r}", hint=f"There are {', '.join(Role)}") from None
+
+    def do(tx: Tx) -> tuple[Grant, ...]:
+        row = tx.get(tokens, token_id=token_id)
+        if row is None or row.revoked is not None:
+            raise NotFound(f"There is no token {token_id!r}", hint="lakeseal owner token list shows their ids")
+        grants = AccessToken.from_row(row).grants
+        if wanted not in grants:
+            if len(grants) >= MOST_GRANTS:
+                raise InvalidArgument(f"A token has at most {MOST_GRANTS:,} roles", hint="Grant one for a whole folder")
+            grants = (*grants, wanted)
+            tx.update(tokens, {"token_id": token_id}, {"roles": msgspec.to_builtins(grants)})
+        return grants
 
     return ledger.write(do, idempotent=True)
 

@@ -1,0 +1,72 @@
+"""The seam of catalogs: what anything that knows tables by names can be asked, wherever it is.
+
+`NameBook` says what each of these promises. `Names` is what every catalog answers, ours and those of others; a catalog
+that also renames, and tells what was left half made, is one that `KeepsNames`. Arguments and results are values that
+travel as JSON. `OpenCatalog` puts the names together with whoever decides on commits.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from lakeseal.catalog.names import Kind, NamedSchema, NamedTable, SchemaPage, StagedTable, TablePage
+from lakeseal.catalog.table_name import SchemaName, TableName
+from lakeseal.owner.endpoint import OwnerEndpoint
+
+
+class Names(Protocol):
+    """May be shared by threads."""
+
+    def resolve(self, name: TableName) -> NamedTable: ...
+
+    def schemas(self, catalog: str, *, token: str | None = None, limit: int = 1000) -> SchemaPage: ...
+
+    def tables(self, schema: SchemaName, *, token: str | None = None, limit: int = 1000) -> TablePage: ...
+
+    def create_schema(self, name: SchemaName) -> NamedSchema: ...
+
+    def stage(self, name: TableName, uri: str | None, kind: Kind) -> StagedTable:
+        """Before a table is made. What it answers with says where to make it, and of which kind."""
+
+    def register(
+        self, name: TableName, uri: str, kind: Kind, *, table_id: str | None = None, make_schema: bool = True
+    ) -> NamedTable:
+        """After it is made, with the UUID that it was staged with; or of a table that was there before."""
+
+    def drop(self, name: TableName, *, table_id: str | None = None) -> bool: ...
+
+
+@runtime_checkable
+class KeepsNames(Names, Protocol):
+    def catalogs(self) -> list[str]: ...
+
+    def drop_schema(self, name: SchemaName) -> bool: ...
+
+    def rename(self, name: TableName, new_name: TableName, *, table_id: str | None = None) -> NamedTable: ...
+
+    def set_kind(self, name: TableName, kind: Kind, *, table_id: str | None = None) -> NamedTable: ...
+
+    def staged(self, table_id: str | None = None) -> list[StagedTable]: ...
+
+    def unstage(self, table_id: str) -> bool: ...
+
+
+class OpenCatalog(Struct, frozen=True, kw_only=True):
+    url: str
+    """By which it can be opened again, in another process too; without a token."""
+    names: Names
+    owner: OwnerEndpoint | None
+    """Who decides on commits to its tables, but those of the kind `filesystem`."""
+
+    def __repr__(self) -> str:
+        return f"OpenCatalog({self.names!r})"
+
+
+@runtime_checkable
+class HasCatalog(Protocol):
+    """What a user holds: `lakeseal.Catalog`."""
+
+    @property
+    def opened(self) -> OpenCatalog: ...

@@ -1,0 +1,21 @@
+"""What kind of table a log says that it is: who decides on its commits."""
+
+from __future__ import annotations
+
+from lakeseal.catalog.names import Kind
+from lakeseal.owner import enablement
+from lakeseal.protocol.actions import Metadata, Protocol
+
+CATALOG_MANAGED = "catalogManaged"
+TABLE_ID = "io.unitycatalog.tableId"
+
+
+def kind_of(protocol: Protocol, metadata: Metadata) -> Kind:
+    if CATALOG_MANAGED in (protocol.writer_features or ()):
+        return Kind.CATALOG
+    return Kind.MANAGED if enablement.is_managed(protocol, metadata) else Kind.FILESYSTEM
+
+
+def table_id_of(metadata: Metadata) -> str | None:
+    """The UUID that a catalog gave the table, which it has to keep."""
+    return metadata.configuration.get(TABLE_ID)

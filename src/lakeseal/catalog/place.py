@@ -1,0 +1,92 @@
+"""`locate`: from what a user calls a table, by a name or by its URI, to the place where it is.
+
+A text is a name if it has two or three parts with dots between them, each a plain word or between backticks
+(`sales.orders`, ``lake.`größe`.t``), and everything else is a path or a URI: it has a slash, a scheme, other characters
+or no dot. Where a directory of this working directory has such a text for its name, and the catalog has such a table
+too, nobody can tell which is meant, and that is an error. `./sales.orders` is always the directory, and
+`` `sales`.`orders` `` always the name; so is every name that is asked for together with a catalog.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from lakeseal.catalog.table_name import TableName, may_be_name
+from lakeseal.errors import InvalidArgument, LakesealError, TableNotFound
+
+if TYPE_CHECKING:
+    from lakeseal.catalog.connect import CatalogLike
+    from lakeseal.catalog.endpoint import OpenCatalog
+    from lakeseal.catalog.names import NamedTable
+    from lakeseal.owner.endpoint import OwnerEndpoint
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    uri: str
+    """As it was given, if it is no name."""
+    table: NamedTable | None = None
+    """What the catalog knows, if it is one."""
+    catalog: OpenCatalog | None = None
+
+    @property
+    def owner(self) -> OwnerEndpoint | None:
+        """Whoever decides on commits to the catalog's tables, to be known to whoever opens this one: the table itself
+        says whether it has an owner."""
+        return None if self.catalog is None else self.catalog.owner
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether that owner is also to decide if the table has to be made anew."""
+        return self.table is not None and self.table.kind != "filesystem"
+
+    def note_kind(self, kind: str) -> None:
+        """Tells the catalog who decides on the table's commits now. The table's log says it too, and counts."""
+        if self.table is None or self.catalog is None:
+            return
+        from lakeseal.catalog.endpoint import KeepsNames  # as below
+        from lakeseal.catalog.names import Kind
+
+        if isinstance(self.catalog.names, KeepsNames):
+            self.catalog.names.set_kind(self.table.name, Kind(kind), table_id=self.table.table_id)
+
+
+def locate(table: str | os.PathLike[str], catalog: CatalogLike | None = None) -> Place:
+    """Where a table is that somebody names, or gives the URI of. `TableNotFound` if the catalog has no such name;
+    without a `catalog`, the one that is configured is asked."""
+    text = os.fspath(table)
+    if not isinstance(table, str) or not may_be_name(text):
+        if catalog is not None and isinstance(table, str) and text.isidentifier():
+            TableName.parse(text)  # says what is missing
+        return Place(uri=text)
+    name = TableName.parse(text)
+    is_directory = catalog is None and "`" not in text and os.path.isdir(text)
+    try:
+        found = named(name, catalog)
+    except LakesealError as error:
+        if is_directory and isinstance(error, TableNotFound):
+            return Place(uri=text)
+        if isinstance(error, TableNotFound):
+            error.hint = f"lakeseal catalog list shows what there is. If a directory is meant, write ./{text}"
+        raise
+    if is_directory:
+        raise InvalidArgument(
+            f"{text} is a directory here and a table of the catalog, at {found.uri}",
+            hint=f"Write ./{text} for the directory, or {_quoted(name)} for the table",
+        )
+    return found
+
+
+def named(name: TableName, catalog: CatalogLike | None = None) -> Place:
+    """Where a catalog's table is."""
+    from lakeseal.catalog.connect import open_catalog  # whoever gives URIs needs no database's libraries
+
+    opened = open_catalog(catalog)
+    table = opened.names.resolve(name)
+    return Place(uri=table.uri, table=table, catalog=opened)
+
+
+def _quoted(name: TableName) -> str:
+    return ".".join(f"`{part}`" for part in (name.catalog, name.schema, name.table))

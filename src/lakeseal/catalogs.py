@@ -1,0 +1,305 @@
+"""`Catalog`: tables by their names. The face that users see of `catalog/`.
+
+    catalog = lakeseal.Catalog()                      # embedded, or where LAKESEAL_CATALOG points
+    catalog.create("sales.orders", schema)
+    lakeseal.Table("sales.orders").write(rows)
+
+A table is made first and gets its name then, so that a name always means a table that was there. Where a table is being
+made stands in the catalog from before its first byte on: `unfinished` tells of those that a crash left without a name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from lakeseal import table as tables
+from lakeseal.catalog.connect import CatalogLike, open_catalog
+from lakeseal.catalog.endpoint import KeepsNames
+from lakeseal.catalog.kinds import kind_of, table_id_of
+from lakeseal.catalog.names import Kind, NamedTable, StagedTable
+from lakeseal.catalog.table_name import DEFAULT_CATALOG, SchemaName, TableName, may_be_name
+from lakeseal.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    InvalidInput,
+    LakesealError,
+    Refused,
+    Unsupported,
+    UnsupportedFeature,
+)
+from lakeseal.ledger import Ledger
+from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.protocol.paths import LOG_DIR
+from lakeseal.storage import HasDirectories, Store, identity, open_store
+from lakeseal.table import Owner, Table
+
+# Rooms above this one.
+_TOKENS = "lakeseal.service.tokens"
+
+
+class Catalog:
+    def __init__(
+        self,
+        url: CatalogLike | None = None,
+        token: str | None = None,
+        *,
+        kind: str | None = None,
+        root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """`url` is that of a ledger (`sqlite:///…`, `postgresql://…`) or of a service (`https://…`, with a `token`), or
+        a name in LAKESEAL_OWNERS; without one it is that of LAKESEAL_CATALOG, or else the embedded catalog in the
+        user's folder. `kind` is for catalogs of others. `root` is where tables go that are created without a location.
+        """
+        self.opened = open_catalog(url, token=token, kind=kind, root=None if root is None else os.fspath(root))
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.opened.names!r})"
+
+    def create(
+        self,
+        name: str,
+        schema: Any,
+        location: str | os.PathLike[str] | None = None,
+        kind: str = Kind.FILESYSTEM,
+        partition_by: Sequence[str] | str = (),
+        properties: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Table:
+        """A new, empty table with a name; its schema in the catalog is made if it is not there. `kind` says who decides
+        on its commits: the file system, or with `managed` this catalog. Fails if the name is taken, or if there is a
+        table at the location."""
+        parsed, wanted = TableName.parse(name), _kind(kind)
+        owner = self._owner_for(wanted)
+        uri = None if location is None else _place(location, storage_options)
+        staged = self.opened.names.stage(parsed, uri, wanted)
+        try:
+            made = tables.create(staged.uri, schema, partition_by, properties, owner, storage_options)
+        except (InvalidInput, AlreadyExists, Refused, Unsupported) as error:
+            # It was not made, for certain. Of everything else nobody knows, and the staged table tells where to look.
+            self._unstage(staged)
+            if isinstance(error, AlreadyExists):
+                error.hint = f"Give it the name: Catalog.register({name!r}, {staged.uri!r})"
+            raise
+        try:
+            self.opened.names.register(parsed, staged.uri, wanted, table_id=staged.table_id)
+        except AlreadyExists:
+            if location is None:
+                # Nobody else knows of it. What can't be deleted stays among the unfinished.
+                with suppress(LakesealError):
+                    self._delete(made, owner)
+                    self._unstage(staged)
+            raise
+        return self.table(name, storage_options)
+
+    def register(
+        self, name: str, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+    ) -> Table:
+        """A name for a table that is there. It stays as it is, and whoever decides on its commits goes on doing so."""
+        parsed = TableName.parse(name)
+        place = _place(uri, storage_options)
+        snapshot = Table(place, owner=self.opened.owner, storage_options=storage_options).snapshot()
+        kind = kind_of(snapshot.protocol, snapshot.metadata)
+        table_id = table_id_of(snapshot.metadata) if kind is Kind.CATALOG else self._begun_at(parsed, place)
+        self.opened.names.register(parsed, place, kind, table_id=table_id)
+        return self.table(name, storage_options)
+
+    def table(self, name: str, storage_options: Mapping[str, str] | None = None) -> Table:
+        """The table with this name; `TableNotFound` if there is none."""
+        return Table(str(TableName.parse(name)), storage_options=storage_options, catalog=self.opened)
+
+    def show(self, name: str) -> NamedTable:
+        """What the catalog knows of a table: where it is, its UUID, who decides on its commits."""
+        return self.opened.names.resolve(TableName.parse(name))
+
+    def tables(self, schema: str | None = None) -> list[NamedTable]:
+        """Those of a schema (`sales`, `lake.sales`), or all, by name."""
+        names = self.opened.names
+        wanted = [SchemaName.parse(schema)] if schema is not None else self._all_schemas()
+        found: list[NamedTable] = []
+        for one in wanted:
+            page = names.tables(one)
+            found += page.tables
+            while page.next_token is not None:
+                page = names.tables(one, token=page.next_token)
+                found += page.tables
+        return found
+
+    def schemas(self, catalog: str = DEFAULT_CATALOG) -> list[str]:
+        return [one.schema for one in self._schemas_of(catalog)]
+
+    def catalogs(self) -> list[str]:
+        """Those that have a schema."""
+        names = self.opened.names
+        return names.catalogs() if isinstance(names, KeepsNames) else [DEFAULT_CATALOG]
+
+    def create_schema(self, name: str) -> None:
+        self.opened.names.create_schema(SchemaName.parse(name))
+
+    def drop_schema(self, name: str) -> None:
+        """Only if there are no tables in it."""
+        self._keeper("drop schemas").drop_schema(SchemaName.parse(name))
+
+    def rename(self, name: str, new_name: str) -> Table:
+        """Files stay where they are, and the table its UUID."""
+        parsed = TableName.parse(name)
+        found = self.opened.names.resolve(parsed)
+        self._keeper("rename tables").rename(parsed, TableName.parse(new_name), table_id=found.table_id)
+        return self.table(new_name)
+
+    def drop(
+        self, name: str, delete_files: bool = False, storage_options: Mapping[str, str] | None = None
+    ) -> NamedTable:
+        """Forget a name, and with `delete_files` the table itself; what it was. Files go first: after a crash on the
+        way the name is still there, to drop it again."""
+        parsed = TableName.parse(name)
+        found = self.opened.names.resolve(parsed)
+        if delete_files:
+            owner = None if found.kind is Kind.FILESYSTEM else self.opened.owner
+            self._delete(self.table(name, storage_options), owner)
+        self.opened.names.drop(parsed, table_id=found.table_id)
+        return found
+
+    def grant(self, name: str, role: str, to: str) -> list[str]:
+        """Give a token, by its id, a role (reader, writer, admin) for this table; all that it may do then. Needs the
+        ledger itself, or the role admin for the table."""
+        uri = self.opened.names.resolve(TableName.parse(name)).uri
+        names = self.opened.names
+        if hasattr(names, "grant"):
+            granted: Sequence[str] = names.grant(TableName.parse(name), role, to)
+            return list(granted)
+        ledger = getattr(self.opened.owner, "ledger", None)
+        if not isinstance(ledger, Ledger):
+            raise UnsupportedFeature("This catalog has no tokens of Lakeseal's", hint="Use its own way of granting")
+        return [str(one) for one in import_module(_TOKENS).grant(ledger, to, role, uri)]
+
+    def unfinished(self) -> list[StagedTable]:
+        """Tables whose creation was begun and has not ended, the oldest first: somebody is at it, or has died at it.
+        One that is there gets its name by `register`; `abandon` forgets it."""
+        return self._keeper("tell of them").staged()
+
+    def abandon(
+        self, table_id: str, delete_files: bool = False, storage_options: Mapping[str, str] | None = None
+    ) -> bool:
+        """Forget a table that was begun, and with `delete_files` what there is of it; whether there was one."""
+        keeper = self._keeper("tell of them")
+        staged = keeper.staged(table_id)
+        if staged and delete_files:
+            owner = self._owner_for(staged[0].kind)
+            table = Table(staged[0].uri, owner=owner, storage_options=storage_options)
+            self._delete(table, owner)
+        return keeper.unstage(table_id)
+
+    def _all_schemas(self) -> Iterator[SchemaName]:
+        for catalog in self.catalogs():
+            yield from self._schemas_of(catalog)
+
+    def _schemas_of(self, catalog: str) -> Iterator[SchemaName]:
+        page = self.opened.names.schemas(catalog)
+        yield from (one.name for one in page.schemas)
+        while page.next_token is not None:
+            page = self.opened.names.schemas(catalog, token=page.next_token)
+            yield from (one.name for one in page.schemas)
+
+    def _begun_at(self, name: TableName, uri: str) -> str | None:
+        """The UUID that a table was to get when its creation was broken off."""
+        names = self.opened.names
+        staged = names.staged() if isinstance(names, KeepsNames) else []
+        return next((one.table_id for one in staged if one.uri == uri and one.name.folded == name.folded), None)
+
+    def _owner_for(self, kind: Kind) -> OwnerEndpoint | None:
+        if kind is Kind.CATALOG:
+            raise UnsupportedFeature("A table of the kind 'catalog' can't be made here yet", hint="Use managed")
+        if kind is Kind.MANAGED and self.opened.owner is None:
+            raise InvalidArgument("This catalog decides on no commits", hint="Use the kind filesystem")
+        return self.opened.owner if kind is Kind.MANAGED else None
+
+    def _keeper(self, what: str) -> KeepsNames:
+        if isinstance(self.opened.names, KeepsNames):
+            return self.opened.names
+        raise UnsupportedFeature(f"This catalog does not {what}")
+
+    def _unstage(self, staged: StagedTable) -> None:
+        if isinstance(self.opened.names, KeepsNames):
+            self.opened.names.unstage(staged.table_id)
+
+    @staticmethod
+    def _delete(table: Table, owner: OwnerEndpoint | None) -> None:
+        store = table.spec.open()
+        if owner is None:
+            delete_all(store)
+        else:
+            known = owner.attach(store)
+            told = owner.get_commits(known)
+            if told.backfilled < told.latest:
+                owner.backfill(known)  # what was never in a log is never forgotten
+            delete_all(store)
+            owner.drop(known)
+        if isinstance(store, HasDirectories):
+            store.prune("")
+
+
+def create(
+    uri: str | os.PathLike[str],
+    schema: Any,
+    partition_by: Sequence[str] | str = (),
+    properties: Mapping[str, Any] | None = None,
+    owner: Owner | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    catalog: CatalogLike | None = None,
+) -> Table:
+    """A new, empty table, at a URI or with a name (`sales.orders`). `schema` is pyarrow's or Spark's. Fails if there is
+    a table already."""
+    text = os.fspath(uri)
+    if not isinstance(uri, str) or not may_be_name(text):
+        if catalog is not None:
+            TableName.parse(text)  # says what is wrong with it
+        return tables.create(uri, schema, partition_by, properties, owner, storage_options)
+    if catalog is None and "`" not in text and os.path.isdir(text):
+        raise InvalidArgument(
+            f"{text} has the form of a table's name, and is a directory here",
+            hint=f"Write ./{text} for the directory, or give the name together with its catalog",
+        )
+    if owner is not None:
+        raise InvalidArgument(
+            f"{text} is a name, and its catalog decides on the commits of its tables",
+            hint=f"Leave the owner out: Catalog.create({text!r}, …, kind='managed'); or write ./{text} for a directory",
+        )
+    return Catalog(catalog).create(
+        text, schema, partition_by=partition_by, properties=properties, storage_options=storage_options
+    )
+
+
+def delete_all(store: Store) -> None:
+    """All files of a table, its log first: nobody then reads a table of which only a part is there."""
+    keys = [one.key for one in store.list(recursive=True)]
+    other = next((key for key in keys if f"/{LOG_DIR}" in f"/{key}" and not key.startswith(LOG_DIR)), None)
+    if other is not None:
+        raise Refused(
+            "There is another table below this one, whose files are not deleted with it",
+            table=store.uri,
+            file=other,
+            hint="Move the table below away first, or drop the name only",
+        )
+    store.delete(sorted(keys, key=lambda key: not key.startswith(LOG_DIR)))
+
+
+def _place(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> str:
+    """The one name of a table's place."""
+    return identity(open_store(uri, storage_options))
+
+
+def _kind(text: str) -> Kind:
+    try:
+        return Kind(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"There is no kind of table {text!r}", hint=f"There are {', '.join(sorted(Kind))}"
+        ) from None
+
+
+__all__ = ["Catalog", "create"]
