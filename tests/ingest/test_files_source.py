@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import decimal
 import gzip
 import os
 from pathlib import Path
@@ -285,6 +286,14 @@ def test_a_parquet_value_that_does_not_fit_is_set_aside(tmp_path: Path) -> None:
     rows, bad = read(FilesSource(path=str(tmp_path), format="parquet", schema="id long, v int"))
     assert rows == [{"id": 2, "v": 5}]
     assert [one.position for one in bad] == ["row 1"]
+
+
+def test_a_parquet_decimal_is_the_same_number_in_a_wider_scale_or_set_aside(tmp_path: Path) -> None:
+    values = [decimal.Decimal(number) for number in ("1e30", "7e20", "99999999999999999999", "-5")]
+    pq.write_table(pa.table({"v": pa.array(values, pa.decimal128(38, 0))}), tmp_path / "a.parquet")
+    rows, bad = read(FilesSource(path=str(tmp_path), format="parquet", schema="v decimal(38,18)"))
+    assert [row["v"] for row in rows] == values[2:]
+    assert [one.position for one in bad] == ["row 1", "row 2"]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -19,6 +19,7 @@ from lakeseal.expr.bound import Bound, Path
 from lakeseal.expr.casts import cast
 from lakeseal.expr.row_functions import ROW, ROW_WITH_NULLS, run_rows
 from lakeseal.expr.values import Bools, Datum, as_array, has_nulls, is_scalar, scatter, truths, valid
+from lakeseal.protocol.decimal_text import recast
 from lakeseal.protocol.schema import BOOLEAN, dotted
 
 _NOT_STRICT = ("<=>", "greatest", "least", "concat", ROW_WITH_NULLS)
@@ -75,7 +76,7 @@ def conform(array: pa.Array, arrow: pa.DataType, path: Path) -> pa.Array:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         # Finer units of time than a table has are cut off, as Spark does.
-        return array.cast(arrow, safe=not pa.types.is_timestamp(arrow))
+        return array.cast(arrow, safe=False) if pa.types.is_timestamp(arrow) else recast(array, arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         if pa.types.is_nested(arrow) and array.type.id == arrow.id:
             # Some of its fields may not have been read; what is asked of it needs none of them, or fails by itself.

@@ -37,6 +37,7 @@ from lakeseal.protocol.actions import (
     SetTransaction,
     SidecarFile,
 )
+from lakeseal.protocol.decimal_text import recast
 from lakeseal.protocol.parquet_footer import Footer
 from lakeseal.protocol.paths import SIDECARS_DIR, LogFile
 from lakeseal.storage.base import Store
@@ -310,7 +311,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
             for f in wanted
         ]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
-    return array.cast(wanted)
+    return recast(array, wanted)
 
 
 def _without_nulls(value: Any) -> Any:

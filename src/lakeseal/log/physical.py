@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from lakeseal.errors import BrokenDataFile, UnsupportedType
 from lakeseal.protocol.arrow import PARQUET_FIELD_ID, to_arrow_type
+from lakeseal.protocol.decimal_text import recast
 from lakeseal.protocol.schema import (
     ArrayType,
     DataType,
@@ -245,7 +246,7 @@ def _plan_simple(source: pa.DataType, target: DataType, path: Path) -> Convert:
         raise _mismatch(source, target, path)
     if pa.types.is_timestamp(source):
         return lambda array: _to_micros(array).cast(pa.int64()).cast(arrow)
-    return lambda array: array.cast(arrow)
+    return lambda array: recast(array, arrow)
 
 
 def _convertible(source: pa.DataType, target: DataType) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeseal.protocol.decimal_text import recast
 from lakeseal.protocol.stats import MAX_VALUES, stated_stats
 from lakeseal.protocol.text_values import FIRST_DAY, FIRST_MICROS, LAST_DAY, LAST_MICROS
 
@@ -58,7 +59,7 @@ def shaped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if array.type == wanted:
         return array
     try:
-        return array.cast(wanted)
+        return recast(array, wanted)
     except pa.ArrowException:
         return pa.nulls(len(array), wanted)
 

@@ -1,6 +1,6 @@
-"""Numbers of text as decimals: exactly the number that the text says, or none.
+"""Decimals out of text, and out of other decimals: exactly the number that was there, or none.
 
-Arrow's own reading is not taken at its word. It multiplies and divides by powers of ten in 128 bits without a look at
+Arrow's own way is not taken at its word. It multiplies and divides by powers of ten in 128 bits without a look at
 what no longer fits: 1e30 becomes 18960114910927365649.47… of decimal(38,18), thirty-nine nines become negative, and
 1e-999999999 ends the process. Texts of a `plain_pattern` it reads right. JSON it reads right in twice the bits
 (`wide`), as long as no number is among it that `STRANGE_NUMBERS` finds.
@@ -22,6 +22,7 @@ STRANGE_NUMBERS = r"[0-9.][eE]-[0-9]{2}|[0-9.]{40}"
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _MOST_DIGITS = 1000
 _WIDEST = 38
+_TWICE = 2 * _WIDEST
 
 
 def parse_decimal(text: str, data_type: DecimalType) -> Decimal | None:
@@ -61,3 +62,10 @@ def narrow(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     """Null where a number does not fit."""
     limit = pa.scalar(Decimal(10) ** (arrow.precision - arrow.scale), pa.decimal256(_WIDEST + 1, arrow.scale))
     return pc.if_else(pc.less(pc.abs(array), limit), array, None).cast(arrow)
+
+
+def recast(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """`array.cast(arrow)`, which of decimals gives the same numbers; `ArrowInvalid` where one does not fit."""
+    if pa.types.is_decimal(array.type) and pa.types.is_decimal(arrow):
+        return array.cast(pa.decimal256(_TWICE, arrow.scale)).cast(arrow)
+    return array.cast(arrow)
