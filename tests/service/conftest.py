@@ -27,6 +27,7 @@ from lakeseal.testing.postgres import fresh_database
 from lakeseal.testing.service import service_inside
 
 FAULTY = Path(__file__).parent / "faulty_server.py"
+WATCHED = Path(__file__).parent / "watched_server.py"
 
 
 class Running:
@@ -105,11 +106,14 @@ def running(
     listen: str = "127.0.0.1:0",
     fault: str | None = None,
     certificate: Path | None = None,
+    is_watched: bool = False,
 ) -> Iterator[Running]:
     """With `fault`, a service that dies at a certain point (see faulty_server.py)."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"service-{time.monotonic_ns()}.log"
     start = ["-m", "lakeseal", "serve"] if fault is None else [str(FAULTY), fault, "serve"]
+    if is_watched:
+        start = [str(WATCHED), "serve"]
     command = [sys.executable, *start, "--ledger", ledger_url, "--listen", listen, "--json", *options]
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -126,6 +130,36 @@ def running(
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+class Watched:
+    """A service that says itself how long others had to wait (see watched_server.py)."""
+
+    def __init__(self, service: Running) -> None:
+        self.service = service
+        self.longest: dict[str, tuple[float, str]] = {}
+        self.look("before anything")
+        self.longest.clear()
+
+    def look(self, what: str) -> None:
+        """Since the last time others waited for `what`."""
+        for name, took in self.service.get("/watched").json().items():
+            self.longest[name] = max(self.longest.get(name, (0.0, "")), (took, what))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name} {1000 * took:.1f} ms by {what}" for name, (took, what) in self.longest.items())
+
+    def check(self, **most: float) -> None:
+        for name, seconds in most.items():
+            assert self.longest[name][0] < seconds, str(self)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    folder = tmp_path / "watched-service"
+    options = ("--insecure", "--rate", "0", "--log-level", "warning")
+    with running(f"sqlite:///{folder}/ledger.db", folder, *options, is_watched=True) as service:
+        yield Watched(service)
 
 
 Start = Callable[..., Running]

@@ -72,14 +72,14 @@ def test_one_that_is_refused_one_that_conflicts_and_one_that_is_malformed_leave_
         def ask(one: tuple[bytes, Caller, type]) -> object:
             start.wait()
             try:
-                return service.perform(decoded(one[0], Ratify), one[1]).commits[0]
+                return service.perform(decoded([one[0]], Ratify), one[1]).commits[0]
             except Exception as error:
                 return error
 
         with ThreadPoolExecutor(len(asked)) as pool:
             found = list(pool.map(ask, asked))
         assert [type(one) for one in found] == [kind for _, _, kind in asked], found
-        again = service.perform(decoded(body(owner, a, 1, "loser"), Ratify), ANONYMOUS).commits[0]
+        again = service.perform(decoded([body(owner, a, 1, "loser")], Ratify), ANONYMOUS).commits[0]
         assert isinstance(again, Taken)
         assert [paths(managed_log(owner, store)[0]) for store in stores] == [["a1"], ["b1"], []]
         for store in stores:

@@ -3,9 +3,7 @@ loop from others."""
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import gc
 import json
 import threading
 import time
@@ -24,7 +22,8 @@ from lakeseal.service.bodies import MOST_AT_ONCE, decoded
 from lakeseal.service.book_calls import PutSequence, ResetWatermarks
 from lakeseal.service.logs import masked
 from lakeseal.service.owner_calls import GetCommitsOf, Ratify
-from lakeseal.service.service import CALLS, Service
+from lakeseal.service.service import CALLS
+from service.conftest import Watched
 from service.test_books import ASKED as BOOKS_ASKED
 
 TABLE = "file:///nowhere/t"
@@ -109,102 +108,51 @@ def with_fragment(message: Any, path: tuple[Any, ...], fragment: bytes) -> bytes
     return json.dumps(message).encode().replace(f'"{MARK}"'.encode(), fragment)
 
 
-class Watched:
-    """How long the event loop was busy between two moments in which others had their turn: by the time that its own
-    thread ran, as other processes take turns too."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self.gap = 0.0
-        """By the clock, whoever had its turn instead."""
-
-    def reset(self) -> float:
-        longest, self.longest = self.longest, 0.0
-        return longest
-
-    async def watch(self) -> None:
-        while True:
-            start, clock = time.thread_time(), time.perf_counter()
-            await asyncio.sleep(0.001)
-            self.longest = max(self.longest, time.thread_time() - start)
-            self.gap = max(self.gap, time.perf_counter() - clock)
-
-
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    found, start, tasks = Watched(), Service.start, []
-
-    def start_watched(self: Service) -> None:
-        tasks.append(asyncio.get_running_loop().create_task(found.watch()))
-        start(self)
-
-    monkeypatch.setattr(Service, "start", start_watched)
-    return found
-
-
 def test_every_call_has_a_message_to_spoil() -> None:
     assert {call.name for call in CALLS} == ASKED.keys()
 
 
-def hunt(inside: Any, watched: Watched, tmp_path: Any, every: int) -> tuple[int, float]:
+def hunt(watched: Watched, every: int) -> int:
     """Every fragment in every place of every message, or each `every`th of them."""
-    asked, longest, where = 0, 0.0, ""
-    with inside(insecure=True, rate=0, ledger=f"sqlite:///{tmp_path}/ledger.db") as client:
-        client.get("/v1/owner")
-        # As a worker of a service does: to look through all that was imported takes the loop longer than any message.
-        gc.collect()
-        gc.freeze()
-        watched.reset()
-        number = 0
-        for call in CALLS:
-            for path in places(ASKED[call.name]):
-                for name, fragment in FRAGMENTS.items():
-                    number += 1
-                    if number % every:
-                        continue
-                    body = with_fragment(ASKED[call.name], path, fragment)
-                    answer = client.post(call.path, content=body, headers={"Content-Type": "application/json"})
-                    asked += 1
-                    assert answer.status_code in (200, 400, 403, 404, 409, 413, 422, 429), (
-                        call.name,
-                        path,
-                        name,
-                        answer.text[:500],
-                    )
-                    if answer.status_code != 200:
-                        error = answer.json()["error"]
-                        assert error["kind"] not in ("lakeseal", "unknown-outcome"), (call.name, path, name)
-                        assert len(answer.content) < 100_000, (call.name, path, name)
-                    took = watched.reset()
-                    if took > longest:
-                        longest, where = took, f"{call.name} {path} {name}"
-        assert client.get("/health").status_code == 200
-    gc.unfreeze()
-    gap = f"its longest gap by the clock was {watched.gap * 1000:.1f} ms"
-    print(f"{asked} messages; the event loop was busy for {longest * 1000:.1f} ms at most, by {where}; {gap}")
-    return asked, longest
+    asked = number = 0
+    for call in CALLS:
+        for path in places(ASKED[call.name]):
+            for name, fragment in FRAGMENTS.items():
+                number += 1
+                if number % every:
+                    continue
+                body = with_fragment(ASKED[call.name], path, fragment)
+                answer = watched.service.post(call.path.removeprefix("/v1/"), body)
+                asked += 1
+                where = f"{call.name} {path} {name}"
+                assert answer.status_code in (200, 400, 403, 404, 409, 413, 422, 429), (where, answer.text[:500])
+                if answer.status_code != 200:
+                    error = answer.json()["error"]
+                    assert error["kind"] not in ("lakeseal", "unknown-outcome"), where
+                    assert len(answer.content) < 100_000, where
+                watched.look(where)
+    assert watched.service.get("/health").status_code == 200
+    print(f"{asked} messages: {watched}")
+    return asked
 
 
-def test_hostile_messages_are_refused_and_the_event_loop_goes_on(inside, watched: Watched, tmp_path) -> None:
-    asked, longest = hunt(inside, watched, tmp_path, every=43)
-    assert asked > 80
-    # 50 ms on a machine that has nothing else to do.
-    assert longest < 0.25
+def test_hostile_messages_are_refused_and_the_event_loop_goes_on(watched) -> None:
+    assert hunt(watched, every=43) > 80
+    # 50 ms on a machine that has nothing else to do: see below.
+    watched.check(busy=0.25)
 
 
 @pytest.mark.stress
-def test_every_hostile_message_to_every_call(inside, watched: Watched, tmp_path) -> None:
-    _, longest = hunt(inside, watched, tmp_path, every=1)
-    assert longest < 0.05
+def test_every_hostile_message_to_every_call(watched) -> None:
+    hunt(watched, every=1)
+    watched.check(busy=0.05, held=0.05)
 
 
-def test_a_name_of_48_kb_is_refused_at_once(inside, watched: Watched) -> None:
-    with inside(insecure=True) as client:
-        for text in ("a" * 48_000, "a+" * 24_000, "file:///" + "a" * 48_000, "x://" * 12_000):
-            watched.reset()
-            answer = client.post("/v1/get-commits", json={"table": text})
-            assert answer.status_code == 400
-            assert watched.reset() < 0.25
+def test_a_name_of_48_kb_is_refused_at_once(watched) -> None:
+    for text in ("a" * 48_000, "a+" * 24_000, "file:///" + "a" * 48_000, "x://" * 12_000):
+        assert watched.service.post("get-commits", {"table": text}).status_code == 400
+        watched.look(text[:20])
+    watched.check(busy=0.25)
 
 
 @pytest.mark.parametrize("piece", ["a", "a+", "://", "a://", "bearer ", "lks_", "token=", "sig", "basic\t", "password"])
@@ -300,11 +248,11 @@ def test_messages_of_many_values_are_read_in_steps_and_mean_the_same(
         for text in (data, b" \n" + data + b"\t", data + b"}"):
             said = outcome(text, kind, from_json)
             monkeypatch.setattr("lakeseal.service.bodies.MOST_AT_ONCE", 0)
-            assert outcome(text, kind, decoded) == said, (path, fragment)
+            assert outcome([text], kind, decoded) == said, (path, fragment)
             monkeypatch.undo()
 
 
-def outcome(data: bytes, kind: Any, decode: Any) -> Any:
+def outcome(data: Any, kind: Any, decode: Any) -> Any:
     try:
         return msgspec.json.encode(decode(data, kind))
     except InvalidArgument:
@@ -323,7 +271,7 @@ def test_reading_a_message_of_many_values_leaves_others_their_turn() -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    found = decoded(body, ResetWatermarks)
+    found = decoded([body], ResetWatermarks)
     over.set()
     thread.join()
     assert len(found.values["0"]) == 70_000

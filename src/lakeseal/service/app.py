@@ -6,7 +6,7 @@ becomes an `ErrorReply`.
 
 from __future__ import annotations
 
-import gc
+import asyncio
 import multiprocessing
 import os
 import re
@@ -28,6 +28,7 @@ from lakeseal.service import logs, pages
 from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, bearer_or_password, caller_of
 from lakeseal.service.call_routes import call_routes, install_description
+from lakeseal.service.garbage import collect_when_quiet, collected_by_hand
 from lakeseal.service.metrics import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
 from lakeseal.service.replies import error_reply, json_reply, refused
@@ -52,11 +53,7 @@ class AppFactory:
         parent = multiprocessing.parent_process()
         if parent is not None:
             threading.Thread(target=_follow, args=(parent,), name="lakeseal-parent", daemon=True).start()
-        made = create_app(self._settings, self._make_owner)
-        # What was imported stays for ever; to look through it for garbage would hold up requests again and again.
-        gc.collect()
-        gc.freeze()
-        return made
+        return create_app(self._settings, self._make_owner, only_serves=True)
 
 
 def _follow(parent: BaseProcess) -> None:
@@ -65,13 +62,21 @@ def _follow(parent: BaseProcess) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner) -> FastAPI:
+def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner, *, only_serves: bool = False) -> FastAPI:
+    """`only_serves`: this process does nothing else, so that its garbage is the service's to collect."""
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = app.state.service = await to_thread.run_sync(Service, settings, make_owner)
         service.start()
         try:
-            yield
+            if only_serves:
+                with collected_by_hand():
+                    collects = asyncio.create_task(collect_when_quiet(service.large))
+                    yield
+                    collects.cancel()
+            else:
+                yield
         finally:
             await to_thread.run_sync(service.stop)
 

@@ -2,7 +2,7 @@
 
 msgspec decodes a message in one go, during which no other thread of the process runs, the event loop neither. For
 almost all messages that is no time. One of very many values would take long, so it is read in steps, and one of more
-than `MOST_VALUES` is refused.
+than `MOST_VALUES` is refused. Whatever else looks at all bytes of a message does it piece by piece, or lets others run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from json.decoder import JSONArray, JSONObject, scanstring  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
@@ -28,6 +28,7 @@ _BYTES_PER_SECOND = 2**20
 """Large bodies may take longer by so much."""
 MOST_VALUES = 150_000
 MOST_AT_ONCE = 30_000
+_COUNTED_AT_ONCE = 2**20
 
 T = TypeVar("T")
 
@@ -58,11 +59,12 @@ class UploadRoom:
             self._taken -= size
 
 
-async def read_body(receive: Receive, said: str | None, limit: int) -> bytes:
-    """`said` is the length that the request names. Of what is too large, the rest is not read."""
+async def read_body(receive: Receive, said: str | None, limit: int) -> list[bytes]:
+    """In the pieces in which it comes. `said` is the length that the request names. Of what is too large, the rest is
+    not read."""
     if said is not None and said.isascii() and said.isdecimal() and (len(said) > 18 or int(said) > limit):
         raise _too_large(limit)
-    chunks: list[bytes] = []
+    pieces: list[bytes] = []
     size = 0
     seconds = _BODY_SECONDS + limit // _BYTES_PER_SECOND
     try:
@@ -71,40 +73,48 @@ async def read_body(receive: Receive, said: str | None, limit: int) -> bytes:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise InvalidArgument("The request ended before its body")
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
                 if size > limit:
                     raise _too_large(limit)
                 if not message.get("more_body", False):
-                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+                    return pieces
     except TimeoutError:
         raise InvalidArgument(f"The request's body did not arrive within {seconds} s") from None
 
 
 def _too_large(limit: int) -> RequestTooLarge:
     return RequestTooLarge(
-        f"A request may have {limit:,} bytes", hint="Large commits are written to _commits and ratified by name"
+        f"A request may have {limit:,} bytes",
+        hint="Large commits are written to _commits and ratified by name; "
+        "for what pipelines record the service has --max-upload",
     )
 
 
-def decoded(data: bytes, kind: type[T]) -> T:
-    """`InvalidArgument` unless it is one."""
-    count = _values(data)
-    if count <= MOST_AT_ONCE:
+def count_values(pieces: Iterable[bytes]) -> int:
+    """At most so many values are in a message; `InvalidArgument` if those are too many. What stands in texts is counted
+    too."""
+    count = 1
+    for piece in pieces:
+        for start in range(0, len(piece), _COUNTED_AT_ONCE):
+            count += sum(piece.count(mark, start, start + _COUNTED_AT_ONCE) for mark in (b",", b"[", b"{"))
+            if count > MOST_VALUES:
+                raise InvalidArgument(
+                    f"A request may have {MOST_VALUES:,} values", hint="Give the pipeline less to do in one run"
+                )
+    return count
+
+
+def decoded(pieces: Sequence[bytes], kind: type[T], count: int | None = None) -> T:
+    """`InvalidArgument` unless it is one. `count` is what `count_values` says, where that is known."""
+    # Where it is long, others run meanwhile.
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if (count_values(pieces) if count is None else count) <= MOST_AT_ONCE:
         return from_json(data, kind)
-    if count > MOST_VALUES:
-        raise InvalidArgument(
-            f"A request may have {MOST_VALUES:,} values", hint="Give the pipeline less to do in one run"
-        )
     try:
         return typed_json.convert(_decode_in_steps(data), kind)
     except (ValueError, RecursionError, StopIteration) as error:
         raise InvalidArgument(f"This is no {kind.__name__}: {error}") from None
-
-
-def _values(data: bytes) -> int:
-    """At most so many. What stands in texts is counted too."""
-    return 1 + sum(data.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def _decode_in_steps(data: bytes) -> Any:

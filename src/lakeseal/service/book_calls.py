@@ -52,6 +52,9 @@ class ReadWatermarks(BookQuestion[tuple[Watermark, ...]], frozen=True, kw_only=T
     pipeline: Name
     dataset: Name | None = None
 
+    def is_much_work(self) -> bool:
+        return True
+
     def perform(self, service: Service, caller: Caller) -> tuple[Watermark, ...]:
         return tuple(service.books.watermarks.of_pipeline(self.pipeline, self.dataset))
 
@@ -165,6 +168,9 @@ class ListRuns(BookQuestion[tuple[RunRecord, ...]], frozen=True, kw_only=True):
     pipeline: Name
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
 
+    def is_much_work(self) -> bool:
+        return True
+
     def perform(self, service: Service, caller: Caller) -> tuple[RunRecord, ...]:
         return tuple(service.books.runs.history(self.pipeline, self.limit))
 
@@ -209,6 +215,9 @@ class ListSequences(BookQuestion[tuple[SequenceStatus, ...]], frozen=True, kw_on
     store: Name
     dataset: Name | None = None
 
+    def is_much_work(self) -> bool:
+        return True
+
     def perform(self, service: Service, caller: Caller) -> tuple[SequenceStatus, ...]:
         if self.dataset is None:
             return tuple(service.books.sequences.statuses(self.store))
@@ -225,6 +234,9 @@ class GetSequence(BookQuestion[FoundSequence], frozen=True, kw_only=True):
 
     store: Name
     dataset: Name
+
+    def is_much_work(self) -> bool:
+        return True
 
     def perform(self, service: Service, caller: Caller) -> FoundSequence:
         return FoundSequence(record=service.books.sequences.get_record(self.store, self.dataset))
@@ -300,6 +312,9 @@ class ListTaskStates(BookQuestion[tuple[TaskState, ...]], frozen=True, kw_only=T
     store: Name
     dataset: Name
     run: RunId
+
+    def is_much_work(self) -> bool:
+        return True
 
     def perform(self, service: Service, caller: Caller) -> tuple[TaskState, ...]:
         return service.books.task_states.states(self.store, self.dataset, self.run)

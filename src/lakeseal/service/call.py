@@ -49,6 +49,10 @@ class ServiceCall(Struct, Generic[Reply], frozen=True, kw_only=True):
         if "perform" in cls.__dict__:
             _declared.append(cls)
 
+    def is_much_work(self) -> bool:
+        """Whether what is done for it, or its answer, may be large, however short the message is: see `large`."""
+        return False
+
     @abstractmethod
     def check(self, service: Service, caller: Caller) -> None:
         """Before anything is done: whether the caller may ask for this here."""

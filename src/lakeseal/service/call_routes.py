@@ -8,7 +8,7 @@ call itself, in a thread. Whatever is raised becomes an `ErrorReply`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,23 +17,23 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.owner.messages import BatchAnswer, TableCommits, Taken
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.authentication import bearer, caller_of
-from lakeseal.service.bodies import decoded, read_body
+from lakeseal.service.bodies import count_values, decoded, read_body
 from lakeseal.service.call import ServiceCall
+from lakeseal.service.large import FEW_BYTES, FEW_VALUES
 from lakeseal.service.observed import Note
 from lakeseal.service.owner_calls import Ratify
 from lakeseal.service.replies import refused
 from lakeseal.service.service import CALLS, Service
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList
 
-_SOON_READ = 65_536
-"""Requests of so many bytes are read at once; to hand them to a thread would take longer."""
+_SENT_AT_ONCE = 2**20
 # In the log.
 _MOST_NAMED = 10
 
@@ -47,11 +47,24 @@ def _endpoint(call: type[ServiceCall[Any]]) -> Callable[[Request], Awaitable[Res
         note = Note.of(request.scope)
         note.call = call.name
         try:
-            return Response(await _perform(call, request, note), media_type="application/json")
+            return _response(await _perform(call, request, note))
         except Exception as error:
             return refused(error, note, request.app.state.service.ledger.url, decides=call.decides)
 
     return endpoint
+
+
+def _response(text: bytes) -> Response:
+    if len(text) <= _SENT_AT_ONCE:
+        return Response(text, media_type="application/json")
+    # To send takes a copy of it.
+    pieces = _pieces(text)
+    return StreamingResponse(pieces, media_type="application/json", headers={"Content-Length": str(len(text))})
+
+
+async def _pieces(text: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(text), _SENT_AT_ONCE):
+        yield text[start : start + _SENT_AT_ONCE]
 
 
 async def _perform(call: type[ServiceCall[Any]], request: Request, note: Note) -> bytes:
@@ -63,35 +76,61 @@ async def _perform(call: type[ServiceCall[Any]], request: Request, note: Note) -
         raise InvalidArgument("The request's content type is not application/json")
     said = headers.get("content-length")
     with service.uploads.room_for(said, may_be_large=call.may_be_large) as limit:
-        body = await read_body(request.receive, said, limit)
+        pieces = await read_body(request.receive, said, limit)
         asked: ServiceCall[Any]
-        if len(body) <= _SOON_READ:
-            asked = decoded(body, call)
+        if sum(map(len, pieces)) > FEW_BYTES or (count := count_values(pieces)) > FEW_VALUES:
+            reply, text = await service.large.run(_read_and_performed, service, pieces, call, caller)
         else:
-            asked = await to_thread.run_sync(decoded, body, call)
-        del body
-        if isinstance(asked, Ratify) and len(asked.commits) == 1 and caller.may(Role.WRITER, asked.commits[0].table):
-            reply = await _in_turn(service, asked, caller)
-            encoded = msgspec.json.encode(reply)
-        else:
-            reply, encoded = await to_thread.run_sync(_performed, service, asked, caller)
+            asked = decoded(pieces, call, count)
+            if (
+                isinstance(asked, Ratify)
+                and len(asked.commits) == 1
+                and caller.may(Role.WRITER, asked.commits[0].table)
+            ):
+                reply = await _in_turn(service, asked, caller)
+                text = msgspec.json.encode(reply)
+            elif asked.is_much_work():
+                reply, text = await service.large.run(_performed, service, asked, caller)
+            else:
+                reply, text = await to_thread.run_sync(_performed, service, asked, caller)
     service.count(reply)
     note.table = _table_of(reply)
-    return encoded
+    return text
+
+
+def _read_and_performed(
+    service: Service, pieces: Sequence[bytes], call: type[ServiceCall[Any]], caller: Caller
+) -> tuple[Any, bytes]:
+    return _performed(service, decoded(pieces, call), caller)
 
 
 def _performed(service: Service, asked: ServiceCall[Any], caller: Caller) -> tuple[Any, bytes]:
+    """The reply, unless it is one of many parts, and how it is sent."""
     reply = service.perform(asked, caller)
-    return reply, msgspec.json.encode(reply)
+    if not isinstance(reply, tuple):
+        return reply, msgspec.json.encode(reply)
+    # One by one, in this thread: to encode all of them at once, and to let go of them, may take so long that others
+    # would wait for it.
+    parts = list(reversed(reply))
+    del reply
+    encoded = []
+    while parts:
+        encoded.append(msgspec.json.encode(parts.pop()))
+    return None, b"".join((b"[", b",".join(encoded), b"]"))
+
+
+def _takes_turns(batch: Ratify, caller: Caller) -> bool:
+    return len(batch.commits) == 1 and caller.may(Role.WRITER, batch.commits[0].table)
 
 
 async def _in_turn(service: Service, batch: Ratify, caller: Caller) -> BatchAnswer:
-    """See `turns`."""
+    """See `turns`. Whoever waits for a turn is in nobody's way."""
     table, txn_id = batch.commits[0].table, batch.commits[0].txn_id
     await service.turns.enter(table, txn_id)
     lost = False
     try:
-        answer: BatchAnswer = await to_thread.run_sync(service.perform, batch, caller)
+        run = service.large.run if batch.is_much_work() else to_thread.run_sync
+        answer: BatchAnswer = await run(service.perform, batch, caller)
         lost = isinstance(answer.commits[0], Taken)
     finally:
         is_kept = service.turns.leave(table, txn_id, lost=lost)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from lakeseal.service.service import Service
 
 Version = Annotated[int, Meta(ge=0, le=MAX_INT)]
+_FEW_TABLES = 10
+_MUCH_BYTES = 2**20
+"""Of commits, whose actions are all looked at. What a file has must be the size that is told of it."""
 ChangeId = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
@@ -53,6 +56,9 @@ class GetCommitsOf(OwnerCall[tuple[TableCommits, ...]], frozen=True, kw_only=Tru
     def about(self) -> Sequence[str]:
         return self.tables
 
+    def is_much_work(self) -> bool:
+        return len(self.tables) > _FEW_TABLES
+
     def perform(self, service: Service, caller: Caller) -> tuple[TableCommits, ...]:
         owner = service.owner
         return owner.get_commits_of(self.tables) if self.takes_data else owner.get_files_of(self.tables)
@@ -67,6 +73,9 @@ class Ratify(Batch, OwnerCall[BatchAnswer], frozen=True, kw_only=True):
 
     def about(self) -> Sequence[str]:
         return [request.table for request in self.commits] + [guard.table for guard in self.guards]
+
+    def is_much_work(self) -> bool:
+        return sum(request.size for request in self.commits) > _MUCH_BYTES
 
     def check(self, service: Service, caller: Caller) -> None:
         super().check(service, caller)

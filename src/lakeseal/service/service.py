@@ -24,6 +24,7 @@ from lakeseal.service.authentication import Authenticator
 from lakeseal.service.bodies import UploadRoom
 from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.call import Reply, ServiceCall
+from lakeseal.service.large import LargeWork
 from lakeseal.service.limits import Buckets
 from lakeseal.service.metrics import Metrics
 from lakeseal.service.name_calls import NAME_CALLS
@@ -117,6 +118,7 @@ class Service:
         self.readiness = Readiness(self._look)
         self.buckets = Buckets(settings.rate, 2 * settings.rate)
         self.uploads = UploadRoom(settings.max_body, settings.max_upload)
+        self.large = LargeWork()
         self.metrics = Metrics((*(call.name for call in CALLS), *OTHER_CALLS))
         self.books = LedgerBooks(self.ledger)
         self.names = NameBook(self.ledger, root=next(iter(self.places.roots), None))

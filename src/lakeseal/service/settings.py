@@ -14,7 +14,7 @@ from lakeseal.service.proxies import TrustedProxies
 
 DEFAULT_LISTEN = "127.0.0.1:8700"
 MAX_BODY = 4 * 2**20
-MAX_UPLOAD = 256 * 2**20
+MAX_UPLOAD = 8 * 2**20
 RATE = 500.0
 MAX_CONNECTIONS = 10_000
 MAX_CONNECTIONS_PER_ADDRESS = 512
@@ -35,7 +35,8 @@ class ServiceSettings(Struct, frozen=True, kw_only=True):
     storage_options: dict[str, str] = {}
     max_body: int = MAX_BODY
     max_upload: int = MAX_UPLOAD
-    """Bytes that larger requests may have, one or several at a time, in each worker: what pipelines record."""
+    """Bytes that larger requests may have, one or several at a time, in each worker: what pipelines record. To read
+    or to store more than the default at once takes longer than 50 ms, during which nobody else is answered."""
     rate: float = RATE
     """Requests a second for each token, in each worker; 0 is no limit."""
     max_connections: int = MAX_CONNECTIONS
