@@ -13,11 +13,12 @@ HTTP, by the service's publisher meanwhile. The database's side is one row, dura
   Direct and over HTTP.
 
 p50 and p99 are per commit, retries included. CPU is what writers, service and database spend on a commit, each with all
-of its processes, from the start of the first to the last answer: what other work on the machine does not change much. `get_commits`: the latest state of one table of 10,000 in the ledger, half
-of them with commits that are not backfilled.
+of its processes, from the start of the first to the last answer: what other work on the machine does not change much.
 
-To reach: `100 tables` over HTTP on PostgreSQL at 25 % of the one-row inserts of as many writers, and 2.0 ms of CPU for a
-commit of 8 writers; on one table a p99 below 1 s with 32 writers; `get_commits` p99 under 10 ms.
+`get_commits`: the latest state of one table of 10,000 in the ledger, half of them with commits that are not backfilled.
+
+To reach: `100 tables` over HTTP on PostgreSQL at 25 % of the one-row inserts of as many writers, and 2.0 ms of CPU for
+a commit of 8 writers; on one table a p99 below 1 s with 32 writers; `get_commits` p99 under 10 ms.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _compare(report: Report, folder: Path, case: str, shape: dict[str, Any]) -> 
         return
     inserted = next(shape["total"] / one.median_seconds for one in measured if one.subject == INSERTS)
     table = Table(title=case, header_style="bold")
-    for heading in ("", "per second", f"of {INSERTS}", "p50 ms", "p99 ms", "CPU ms", *(f"of {who}" for who in SPENDERS)):
+    shown = ("", "per second", f"of {INSERTS}", "p50 ms", "p99 ms", "CPU ms", *(f"of {who}" for who in SPENDERS))
+    for heading in shown:
         table.add_column(heading, justify="right" if heading else "left")
     for one in measured:
         rate = shape["total"] / one.median_seconds
