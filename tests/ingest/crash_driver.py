@@ -27,7 +27,17 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, KafkaSource, Pipeline, TableTarget, delegation
+from lakeseal import Repository
+from lakeseal.ingest import (
+    BranchTarget,
+    Dataset,
+    DirectoryTarget,
+    FilesSource,
+    KafkaSource,
+    Pipeline,
+    TableTarget,
+    delegation,
+)
 from lakeseal.ledger import Ledger, open
 from lakeseal.ledger.schema import leases
 from lakeseal.storage import LocalStore
@@ -107,8 +117,10 @@ class ChangesCase(Case):
                 Dataset(name=f"{mode} {owner}", source=files, target=self.target(mode, owner, **by_n))
                 for mode in ("upsert", "scd2")
                 for owner in ("ledger", "none")
-            ],
+            ]
+            + [Dataset(name="branch", source=files, target=BranchTarget(repository=str(place / "repo"), path="p"))],
         )
+        Repository.create(place / "repo")
         self.files, self.landed = 0, list[Row]()
         self.rng = random.Random(str(place.name))
 
@@ -127,9 +139,15 @@ class ChangesCase(Case):
             for mode, judge in (("upsert", upserted), ("scd2", historized)):
                 found = Table(self.place / f"{mode}-{owner}", owner=self.url).to_arrow().to_pylist()
                 assert in_order(found) == judge(self.landed), f"{mode}-{owner}"
+        on_branch = Repository.open(self.place / "repo").to_arrow("main", "p").to_pylist()
+        assert Counter(map(_text, on_branch)) == Counter(map(_text, self.landed)), "branch"
         seen = Counter(mark.dataset for mark in self.pipeline.watermarks())
         assert set(seen.values()) == {self.files}, seen
         assert not self.pipeline.open_sequences()
+
+
+def _text(row: Row) -> str:
+    return json.dumps(row, sort_keys=True)
 
 
 def _directory(path: Path) -> Counter[int]:

@@ -135,6 +135,13 @@ class BranchJob:
             self._end()
         return self._result
 
+    def stage(self, links: Sequence[Link]) -> Commit:
+        """All files in one commit on the job's branch, for whoever merges it; the branch keeps it until then."""
+        with located(table=self._store.uri):
+            metadata = {**self._plan.metadata, **_Totals.of(links).metadata}
+            message = self._plan.message or f"{self._plan.mode} {len(links)} files: {self.job.path}"
+            return self._commit(links, message, metadata)[0]
+
     def abort(self) -> None:
         """Never raises for what is gone already."""
         if self._job is None or self._result is not None:

@@ -19,7 +19,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from lakeseal.branches.store import BranchStore, Check
+from lakeseal.branches.store import BranchStore, Check, Commit
 from lakeseal.commands.branch_job import MODES, BranchJob, JobPlan, Mode
 from lakeseal.commands.planned_job import PlannedJob
 from lakeseal.errors import InvalidArgument
@@ -153,6 +153,11 @@ class PlannedBranchWrite(PlannedJob[BranchWrite]):
 
     def commit(self, messages: Sequence[TaskCommitMessage]) -> BranchWrite:
         return self._protocol.commit_job(messages)
+
+    def stage(self, messages: Sequence[TaskCommitMessage]) -> Commit | None:
+        """What `commit` would merge, on the job's branch; None if that is nothing."""
+        links = self._protocol.links(messages)
+        return self._job.stage(links) if links or self._command.mode != "append" else None
 
     def abort(self) -> None:
         self._protocol.abort_job()

@@ -1,6 +1,7 @@
 """Pipelines: sources, work units, quality, policies, runs. See `Pipeline`."""
 
 from lakeseal.ingest.config import (
+    BranchTarget,
     Check,
     Dataset,
     DirectoryTarget,
@@ -13,10 +14,11 @@ from lakeseal.ingest.config import (
 )
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.runs import DatasetResult, RunResult
-from lakeseal.ingest.sources import FilesSource, KafkaSource, SqlSource, TableSource
+from lakeseal.ingest.sources import FilesSource, KafkaSource, PostgresSource, SqlSource, TableSource
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, WorkUnit, register_source
 
 __all__ = [
+    "BranchTarget",
     "Check",
     "Chunk",
     "Dataset",
@@ -29,6 +31,7 @@ __all__ = [
     "Pipeline",
     "PipelineConfig",
     "Plan",
+    "PostgresSource",
     "RejectedRecord",
     "Retries",
     "RowCount",

@@ -159,7 +159,32 @@ class DirectoryTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     storage_options: dict[str, str] = {}
 
 
-Target = TableTarget | DirectoryTarget
+class BranchTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="branch", tag_field="type"):
+    """Files on a branch of a repository: written and judged on a branch of their own, then merged."""
+
+    repository: str
+    """Its heads are in its own ledger, on disk, or in the pipeline's."""
+    path: str
+    """The directory on the branch."""
+    branch: str = "main"
+    mode: Literal["append", "replace"] = "append"
+    format: Literal["parquet", "json", "csv", "orc"] = "parquet"
+    compression: str | None = None
+    partition_by: tuple[str, ...] = ()
+    storage_options: dict[str, str] = {}
+
+
+Target = TableTarget | DirectoryTarget | BranchTarget
+
+
+def place_of(target: Target) -> str:
+    """Where the target is, or the repository that it is in."""
+    match target:
+        case TableTarget():
+            return target.uri
+        case DirectoryTarget():
+            return target.path
+    return target.repository
 
 
 class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -216,17 +241,19 @@ class Dataset(Struct, frozen=True, kw_only=True):
     def errors_uri(self) -> str:
         if self.error_table is not None:
             return self.error_table
-        target = self.target.uri if isinstance(self.target, TableTarget) else self.target.path
-        return f"{target.rstrip('/')}_errors"
+        return f"{place_of(self.target).rstrip('/')}_errors"
 
     def by_absolute_uris(self) -> Dataset:
         """The same, for processes that work in other directories."""
         target = self.target
         placed: Target
-        if isinstance(target, TableTarget):
-            placed = replace(target, uri=parse_location(target.uri).uri)
-        else:
-            placed = replace(target, path=parse_location(target.path).uri)
+        match target:
+            case TableTarget():
+                placed = replace(target, uri=parse_location(target.uri).uri)
+            case DirectoryTarget():
+                placed = replace(target, path=parse_location(target.path).uri)
+            case BranchTarget():
+                placed = target  # tasks know it by the job that was begun there
         return replace(self, target=placed, error_table=parse_location(self.errors_uri).uri)
 
 
@@ -280,4 +307,6 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
 
 
 def _place(target: Target) -> str:
-    return (target.uri if isinstance(target, TableTarget) else target.path).rstrip("/")
+    if isinstance(target, BranchTarget):
+        return f"{target.path.strip('/')} on {target.branch} of {target.repository.rstrip('/')}"
+    return place_of(target).rstrip("/")

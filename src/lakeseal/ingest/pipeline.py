@@ -21,13 +21,13 @@ from msgspec.structs import replace
 
 from lakeseal.clock import now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed
-from lakeseal.ingest.config import Dataset, PipelineConfig
+from lakeseal.ingest.config import Dataset, PipelineConfig, place_of
 from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.pipeline_books import PipelineBooks, owner_of
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
-from lakeseal.ingest.targets import place_of, places_of, tables_of
+from lakeseal.ingest.targets import places_of, tables_of
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
 from lakeseal.owner.connect import Owners

@@ -91,9 +91,7 @@ class Publishing:
     def decide(self, work: DatasetWork, settled: Settled) -> Decision:
         """Raises if the dataset must not be published. An error table is made if there is something for it."""
         warnings = judged(work.dataset, settled.summary.measured)
-        staged = [work.destination.staged(settled.messages)]
-        for step in staged[0].waiting():
-            step.execute(self._context)
+        staged = [self._tables.staged(work.destination, settled.messages)]
         if settled.error_messages:
             errors = self._tables.errors(work.dataset, work.provenance)
             staged.insert(0, errors.staged(settled.error_messages))
@@ -145,7 +143,9 @@ class Publishing:
     def published(self, work: DatasetWork, summary: Summary) -> DatasetOutcome:
         version = None
         with suppress(LakesealError):  # the rows are published all the same
-            version = self._tables.maintain(work.dataset, has_errors=summary.measured.to_error_table > 0)
+            version = self._tables.maintain(
+                work.dataset, work.destination, has_errors=summary.measured.to_error_table > 0
+            )
         return DatasetOutcome(dataset=work.name, state="published", summary=summary, version=version)
 
     @property

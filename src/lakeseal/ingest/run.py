@@ -65,7 +65,7 @@ class Run:
         self._books = context.books
         self._progress, self._sleep = progress, sleep
         self._is_after_death = is_after_death
-        self._tables = Tables(owner)
+        self._tables = Tables(owner, context)
         self._publishing = Publishing(config.name, context, self._tables, delivery=config.delivery)
         self._settings = settings_of(config, held.turn)
         self._delegations = 0
@@ -224,7 +224,7 @@ class Run:
         left = {
             n: work
             for n, work in enumerate(works)
-            if not (work.is_for_spark or work.destination.is_joint or work.destination.merge is not None)
+            if not (work.is_for_spark or work.destination.is_joint or work.destination.is_drivers)
         }
         if len(left) < delegating.FROM or not self._tasks_reach_the_ledger():
             return None

@@ -31,7 +31,16 @@ from lakeseal.errors import (
     UnsupportedFeature,
 )
 from lakeseal.files.file_format import FileFormat
-from lakeseal.ingest.config import Dataset, DirectoryTarget, PipelineConfig, TableTarget, Target
+from lakeseal.ingest.branch_job import PlannedBranch
+from lakeseal.ingest.config import (
+    BranchTarget,
+    Dataset,
+    DirectoryTarget,
+    PipelineConfig,
+    TableTarget,
+    Target,
+    place_of,
+)
 from lakeseal.ingest.merging import Merging, Part, apply, deletes_schema, published_schema, rule_for
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.ingest.row_changes import ARRIVAL
@@ -52,6 +61,7 @@ from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata
 from lakeseal.protocol.actions import Protocol as TableProtocol
 from lakeseal.protocol.schema import LONG, StructField, StructType
+from lakeseal.steps.context import StepContext
 from lakeseal.steps.places import JOBS, STAGING, StepPlaces, staging_below
 from lakeseal.steps.sequence import Leftover
 from lakeseal.steps.step import CommitStep
@@ -117,11 +127,15 @@ class Destination(Struct, frozen=True, kw_only=True):
     """None: a plain directory."""
     merge: PlannedMerge | None = None
     """Where rows do not only come beside others: `table` is the one in which they wait for it."""
+    branch: PlannedBranch | None = None
+    """Where the target is a directory on a branch."""
 
     @property
     def uri(self) -> str:
         if self.merge is not None:
             return self.merge.step.merging.target
+        if self.branch is not None:
+            return self.branch.target.repository
         return self.spec.store.uri if self.table is None else self.table.step.table
 
     @property
@@ -131,6 +145,11 @@ class Destination(Struct, frozen=True, kw_only=True):
         return self.table is not None and self.table.is_joint
 
     @property
+    def is_drivers(self) -> bool:
+        """Whether only the driver can publish it."""
+        return self.merge is not None or self.branch is not None
+
+    @property
     def schema(self) -> StructType | None:
         """Of the table that there is."""
         if self.merge is not None:
@@ -138,7 +157,7 @@ class Destination(Struct, frozen=True, kw_only=True):
         return None if self.table is None else StructType.from_json(self.table.metadata.schema_string or "")
 
     def staged(self, messages: Iterable[TaskCommitMessage]) -> Staged:
-        """The files that tasks report."""
+        """The files that tasks report; of a branch, see `branch_job`."""
         protocol = new_protocol(self.spec)
         if self.table is None:
             assert isinstance(protocol, StagedCommitProtocol)
@@ -188,9 +207,9 @@ class Staged(Struct, frozen=True, kw_only=True):
 class Tables:
     """The tables that a pipeline writes to. May be shared by threads."""
 
-    def __init__(self, owner: OwnerEndpoint) -> None:
-        """`owner` is the pipeline's ledger."""
-        self.owner = owner
+    def __init__(self, owner: OwnerEndpoint, context: StepContext | None = None) -> None:
+        """`owner` is the pipeline's ledger; branches are opened by the context."""
+        self.owner, self._context = owner, context
         self._routes: dict[str, Route] = {}
 
     def plan(
@@ -208,6 +227,10 @@ class Tables:
         what orders them."""
         if isinstance(target, DirectoryTarget):
             return _directory(target, schema), InPlan()
+        if isinstance(target, BranchTarget):
+            assert self._context is not None, "the driver plans"
+            branch, spec = PlannedBranch.begun(target, schema, self._context, provenance.note)
+            return Destination(spec=spec, branch=branch), InPlan()
         if target.mode != "append":
             return self._plan_merge(target, schema, provenance, arrival=arrival, order_by=order_by)
         store = _store(target)
@@ -277,6 +300,18 @@ class Tables:
     def _is_ours(self, route: Route) -> bool:
         return isinstance(route.owner, ManagedOwner) and route.owner.endpoint is self.owner
 
+    def staged(self, destination: Destination, messages: Sequence[TaskCommitMessage]) -> Staged:
+        """The files that tasks report, ready to become visible; nobody sees anything of them yet."""
+        if destination.branch is not None:
+            assert self._context is not None, "the driver publishes what goes to branches"
+            step = destination.branch.staged(messages, self._context)
+            return Staged(destination=destination, renames=() if step is None else (step,))
+        staged = destination.staged(messages)
+        for waiting in staged.waiting():
+            assert self._context is not None, "the driver publishes what is merged"
+            waiting.execute(self._context)
+        return staged
+
     def errors(self, dataset: Dataset, provenance: Provenance) -> Destination:
         """The dataset's error table, which is made now if it is not there."""
         destination, _ = self.plan(_errors(dataset), ERROR_SCHEMA, provenance, what=", errors")
@@ -327,11 +362,13 @@ class Tables:
         assert isinstance(route.owner, ManagedOwner)
         return Part(txn=transaction.join(route.log, route.owner), store=store)
 
-    def maintain(self, dataset: Dataset, *, has_errors: bool) -> int | None:
-        """After the steps: checkpoints where they are due, also of the error table if it has got rows. The version of
-        the target, if that is a table."""
+    def maintain(self, dataset: Dataset, destination: Destination, *, has_errors: bool) -> int | None:
+        """After the steps: checkpoints where they are due, also of the error table if it has got rows; a job's branch
+        goes. The version of the target, if that is a table."""
         if has_errors:
             self._maintain(_errors(dataset))
+        if destination.branch is not None and self._context is not None:
+            destination.branch.end(self._context)
         return self._maintain(dataset.target) if isinstance(dataset.target, TableTarget) else None
 
     def _maintain(self, target: TableTarget) -> int | None:
@@ -379,13 +416,19 @@ def _changed(table: str) -> MetadataChangedException:
 
 def waiting_room(target: Target, run_id: str) -> TableTarget:
     """Below the target: a table in which rows wait for Spark to transform them. Gone after the run."""
-    uri = f"{place_of(target).rstrip('/')}/{STAGING}/{run_id}-{uuid.uuid4().hex[:8]}"
+    uri = f"{_room(target)}/{STAGING}/{run_id}-{uuid.uuid4().hex[:8]}"
     return TableTarget(uri=uri, owner="none", storage_options=target.storage_options)
+
+
+def _room(target: Target) -> str:
+    """Below which tasks may leave what nobody is to see: the target itself, or what is beside a repository."""
+    place = place_of(target).rstrip("/")
+    return f"{place}_staging" if isinstance(target, BranchTarget) else place
 
 
 def clean_up(target: Target) -> None:
     """What runs have left in the staging areas below the target."""
-    store = _store(target).open()
+    store = replace(_store(target), uri=_room(target)).open()
     keys = [meta.key for prefix in _LEFT_BEHIND for meta in store.list(prefix, recursive=True)]
     if keys:
         store.delete(keys)
@@ -395,12 +438,20 @@ def places_of(config: PipelineConfig) -> StepPlaces:
     """What the steps of a pipeline may reach: its targets, its tables of errors, and the staging below them."""
     tables: list[str] = []
     directories: list[str] = []
+    repositories: list[str] = []
     for dataset in config.datasets:
         tables += tables_of(dataset)
-        if not isinstance(dataset.target, TableTarget):
+        if isinstance(dataset.target, DirectoryTarget):
             directories.append(place_of(dataset.target))
+        if isinstance(dataset.target, BranchTarget):
+            repositories.append(dataset.target.repository)
     staging = [place for target in (*tables, *directories) for place in staging_below(target)]
-    return StepPlaces(tables=tuple(tables), directories=tuple(directories), staging=tuple(staging))
+    return StepPlaces(
+        tables=tuple(tables),
+        directories=tuple(directories),
+        repositories=tuple(repositories),
+        staging=tuple(staging),
+    )
 
 
 def tables_of(dataset: Dataset) -> tuple[str, ...]:
@@ -433,10 +484,6 @@ def _deletes(target: TableTarget) -> TableTarget | None:
     if not target.remembers_deletes:
         return None
     return TableTarget(uri=target.deletes_uri, owner=target.owner, storage_options=target.storage_options)
-
-
-def place_of(target: Target) -> str:
-    return target.uri if isinstance(target, TableTarget) else target.path
 
 
 def _store(target: Target) -> StoreSpec:

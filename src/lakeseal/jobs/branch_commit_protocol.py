@@ -106,8 +106,11 @@ class BranchCommitProtocol(NamesByAttempt):
         return TaskCommitMessage(protocol=self.kind, task=task, entries=entries(links))
 
     def commit_job(self, messages: Iterable[TaskCommitMessage]) -> BranchWrite:
-        links = [from_entry(entry, Link) for message in one_per_split(messages, self.kind) for entry in message.entries]
-        return self._driver.commit(links)
+        return self._driver.commit(self.links(messages))
+
+    def links(self, messages: Iterable[TaskCommitMessage]) -> list[Link]:
+        """The files that count."""
+        return [from_entry(entry, Link) for message in one_per_split(messages, self.kind) for entry in message.entries]
 
     def abort_task(self, task: TaskContext) -> None:
         """Forgets the attempt's files: objects that no commit refers to are collected with the job."""

@@ -47,11 +47,11 @@ class BranchMergeStep(CommitStep, frozen=True, kw_only=True, tag="branch-merge")
         return cls(repository=store.uri, commit=store.head(source), dest=dest, expected_head=head)
 
     def verify(self, context: StepContext) -> bool:
-        with self._opened(context) as store:
+        with opened(self.repository, context) as store:
             return self._is_merged(store, store.head(self.dest))
 
     def execute(self, context: StepContext) -> None:
-        with self._opened(context) as store:
+        with opened(self.repository, context) as store:
             while True:
                 head = store.head(self.dest)
                 if self._is_merged(store, head):
@@ -82,19 +82,21 @@ class BranchMergeStep(CommitStep, frozen=True, kw_only=True, tag="branch-merge")
     def _is_merged(self, store: BranchStore, head: str) -> bool:
         return store.merge_base(self.commit, head) == self.commit
 
-    @contextmanager
-    def _opened(self, context: StepContext) -> Iterator[BranchStore]:
-        store: BranchStore
-        if self.repository.startswith(_LAKEFS):
-            # Its packages are an extra.
-            store = import_module("lakeseal.branches.lakefs.store").open(
-                self.repository, storage_options=context.storage_options
-            )
-        else:
-            files = context.store(self.repository)
-            is_ours = context.has_ledger and config.read(files).ledger == context.ledger.url.public
-            store = embedded.open(self.repository, ledger=context.ledger if is_ours else None, store=files)
-        try:
-            yield store
-        finally:
-            store.close()
+
+@contextmanager
+def opened(repository: str, context: StepContext) -> Iterator[BranchStore]:
+    """The repository, with its heads in the context's ledger or in its own."""
+    store: BranchStore
+    if repository.startswith(_LAKEFS):
+        # Its packages are an extra.
+        store = import_module("lakeseal.branches.lakefs.store").open(
+            repository, storage_options=context.spec(repository).storage_options
+        )
+    else:
+        files = context.store(repository)
+        is_ours = context.has_ledger and config.read(files).ledger == context.ledger.url.public
+        store = embedded.open(repository, ledger=context.ledger if is_ours else None, store=files)
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,145 @@
+"""PostgreSQL's `pgoutput`, protocol version 1: bytes of a replication slot to changes. Pure, and bounded by what it is
+given: a message that is cut off, or longer than it says, is `SourceChanged` with its kind.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from lakeseal.errors import SourceChanged
+from lakeseal.ingest.row_changes import TRUNCATE
+
+UNCHANGED = object()
+"""A large value that an update left as it was, and that the server does not send."""
+Values = dict[str, object]
+"""By column: text, None, or `UNCHANGED`."""
+
+_EPOCH_MICROS = 946_684_800_000_000  # 2000-01-01, from which PostgreSQL counts
+
+
+class Relation(Struct, frozen=True):
+    schema: str
+    name: str
+    columns: tuple[str, ...]
+
+
+class RowChange(Struct, frozen=True, kw_only=True):
+    kind: str
+    """As in `_change_type`."""
+    relation: Relation
+    values: Values
+    lsn: int
+    """Of the transaction's commit."""
+    micros: int
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        found = self._data[self._at : self._at + count]
+        if len(found) < count or count < 0:
+            raise SourceChanged(f"A message of the kind {self._data[:1]!r} ends too early")
+        self._at += count
+        return found
+
+    def number(self, form: str) -> int:
+        return int(struct.unpack(f">{form}", self.take(struct.calcsize(form)))[0])
+
+    def text(self) -> str:
+        end = self._data.find(b"\0", self._at)
+        found = self.take(end - self._at)
+        self._at += 1
+        return found.decode()
+
+    def row(self, columns: tuple[str, ...]) -> Values:
+        count = self.number("H")
+        if count != len(columns):
+            raise SourceChanged(f"A row has {count} values, and its table {len(columns)} columns")
+        return {name: self._value() for name in columns}
+
+    def _value(self) -> object:
+        match self.take(1):
+            case b"n":
+                return None
+            case b"u":
+                return UNCHANGED
+            case b"t":
+                return self.take(self.number("I")).decode()
+            case other:
+                raise SourceChanged(f"A value of the kind {other!r} is not known")
+
+
+class Decoder:
+    """Messages of one slot, in order."""
+
+    def __init__(self) -> None:
+        self._relations: dict[int, Relation] = {}
+        self._lsn = self._micros = 0
+
+    def changes(self, messages: Iterable[bytes]) -> Iterator[RowChange]:
+        for message in messages:
+            yield from self._decoded(_Reader(message))
+
+    def _decoded(self, data: _Reader) -> Iterator[RowChange]:
+        match data.take(1):
+            case b"B":
+                self._lsn = data.number("Q")
+                self._micros = data.number("q") + _EPOCH_MICROS
+            case b"R":
+                number = data.number("I")
+                self._relations[number] = _relation(data)
+            case b"I":
+                relation = self._relation(data)
+                data.take(1)
+                yield self._change("insert", relation, data.row(relation.columns))
+            case b"U":
+                relation = self._relation(data)
+                kind, before = data.take(1), Values()
+                if kind in (b"K", b"O"):
+                    before = data.row(relation.columns)
+                    data.take(1)
+                after = data.row(relation.columns)
+                if before:
+                    yield self._change("update_preimage", relation, before)
+                if kind == b"O":  # all of the old row, also what did not change
+                    after = {name: before[name] if one is UNCHANGED else one for name, one in after.items()}
+                yield self._change("update_postimage", relation, after)
+            case b"D":
+                relation = self._relation(data)
+                data.take(1)
+                yield self._change("delete", relation, data.row(relation.columns))
+            case b"T":
+                count = data.number("I")
+                data.take(1)
+                for _ in range(count):
+                    relation = self._relation(data)
+                    yield self._change(TRUNCATE, relation, dict.fromkeys(relation.columns))
+            case b"C" | b"O" | b"Y" | b"M":
+                return
+            case other:
+                raise SourceChanged(f"A message of the kind {other!r} is not known")
+
+    def _relation(self, data: _Reader) -> Relation:
+        number = data.number("I")
+        if number not in self._relations:
+            raise SourceChanged(f"A change is of the table {number}, which was not described")
+        return self._relations[number]
+
+    def _change(self, kind: str, relation: Relation, values: Values) -> RowChange:
+        return RowChange(kind=kind, relation=relation, values=values, lsn=self._lsn, micros=self._micros)
+
+
+def _relation(data: _Reader) -> Relation:
+    schema, name = data.text(), data.text()
+    data.take(1)
+    columns = []
+    for _ in range(data.number("H")):
+        data.take(1)
+        columns.append(data.text())
+        data.take(8)
+    return Relation(schema, name, tuple(columns))

@@ -1,0 +1,326 @@
+"""`postgres`: a table of PostgreSQL, first as it is, then every change of it, by logical replication.
+
+The server keeps what happened since the slot's confirmed position. That position moves only when what is before it is
+published: `plan` moves it to the watermark, which was committed with the rows. So a run that dies loses nothing, and
+the slot does not grow for ever as long as there are runs. Slot and publication are made where they are missing.
+
+- Without a watermark the table is read as it is, in one statement, after its slot is there. What happens between the
+  two comes again as a change, all of it in the next run; rows are told apart by their keys, so that is the same.
+- With one, a unit is all transactions that were committed from one place in the server's log up to another; in commit
+  order, never a part of one. So a target in the mode `cdc` only ever shows states that the table had.
+
+Rows have `_change_type`, `_commit_version` (the place of the commit) and `_commit_timestamp` behind their columns.
+A watermark is `{"lsn", "slot", "system"}`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from lakeseal import clock
+from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, SourceUnavailable, Unsupported
+from lakeseal.ingest.sources.pgoutput import UNCHANGED, Decoder, RowChange
+from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.sources.sql_values import SqlRows
+from lakeseal.protocol import schema as types
+from lakeseal.protocol.arrow import to_arrow
+from lakeseal.protocol.feed_columns import CHANGE_FIELDS
+from lakeseal.protocol.schema import DataType, DecimalType, StructField, StructType
+
+_CHUNK = 5_000
+_KEEP_UP = 16 * 2**20
+"""So much of the server's log without a change of the table, and the slot moves all the same."""
+_TYPES: dict[str, DataType] = {
+    "int2": types.SHORT,
+    "int4": types.INTEGER,
+    "int8": types.LONG,
+    "float4": types.FLOAT,
+    "float8": types.DOUBLE,
+    "bool": types.BOOLEAN,
+    "bytea": types.BINARY,
+    "date": types.DATE,
+    "timestamp": types.TIMESTAMP_NTZ,
+    "timestamptz": types.TIMESTAMP,
+}
+_SETTINGS = "-c datestyle=ISO -c timezone=UTC -c bytea_output=hex -c extra_float_digits=3 -c intervalstyle=iso_8601"
+_SHORT_ZONE = re.compile(r"[+-]\d\d$")
+_NAME = re.compile(r"[a-z0-9_]{1,63}")
+
+
+@register_source
+class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=True):
+    url: str
+    table: str
+    """`orders`, or `shop.orders`."""
+    slot: str
+    """The slot's name; each dataset needs its own."""
+    publication: str | None = None
+    """As the slot, if it is not given."""
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.slot) is None:
+            raise InvalidArgument(f"A slot can't be called {self.slot!r}", hint="Use a-z, 0-9 and _, at most 63")
+
+    def describe(self) -> str:
+        return f"PostgreSQL table {self.table}"
+
+    def row_schema(self) -> StructType:
+        return StructType((*self._columns.fields, *CHANGE_FIELDS))
+
+    @property
+    def _named(self) -> tuple[str, str]:
+        schema, _, name = self.table.rpartition(".")
+        return schema or "public", name
+
+    @cached_property
+    def _columns(self) -> StructType:
+        with self._connected() as connection:
+            found = connection.execute(
+                "SELECT a.attname, t.typname, a.atttypmod FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+                " JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid"
+                " WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+                self._named,
+            ).fetchall()
+        if not found:
+            raise SourceNotFound(f"There is no table {self.table} in the database")
+        return StructType(tuple(StructField(name, _type(kind, modifier)) for name, kind, modifier in found))
+
+    def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        mark = watermarks.get("")
+        with self._connected() as connection:
+            system = self._system(connection)
+            confirmed = self._slot(connection, is_new=mark is None)
+            if mark is None:
+                high = {"lsn": confirmed, "slot": self.slot, "system": system}
+                return Plan(units=(WorkUnit(partition="", high=high, payload={"whole": True}),))
+            self._check(mark, system, confirmed)
+            if confirmed < mark["lsn"]:
+                # What is before it is published, and so is what the watermark says.
+                connection.execute(
+                    "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (self.slot, _text(mark["lsn"]))
+                )
+            upto = _number(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
+            found = connection.execute(*self._peek(upto, first=True)).fetchone()
+            if found is None and upto - mark["lsn"] < _KEEP_UP:
+                return Plan()
+        high = {**mark, "lsn": upto}
+        payload = {"from": mark["lsn"], "upto": upto}
+        return Plan(units=(WorkUnit(partition="", low=mark, high=high, size=upto - mark["lsn"], payload=payload),))
+
+    def read(self, unit: WorkUnit) -> Iterator[Chunk]:
+        rows = _Rows(self._columns)
+        if unit.payload.get("whole"):
+            yield from self._whole(rows, unit.high["lsn"])
+            return
+        with self._connected(autocommit=False) as connection, connection.cursor(name="lakeseal", binary=True) as cursor:
+            cursor.itersize = _CHUNK
+            cursor.execute(*self._peek(unit.payload["upto"]))
+            found: list[RowChange] = []
+            wanted = self._named
+            for change in Decoder().changes(bytes(row[0]) for row in cursor):
+                is_ours = (change.relation.schema, change.relation.name) == wanted
+                if is_ours and unit.payload["from"] <= change.lsn < unit.payload["upto"]:
+                    found.append(change)
+                if len(found) >= _CHUNK:
+                    yield rows.chunk(found)
+                    found = []
+            if found:
+                yield rows.chunk(found)
+
+    def _whole(self, rows: _Rows, lsn: int) -> Iterator[Chunk]:
+        sql = _sql()
+        columns = sql.SQL(", ").join(
+            sql.SQL("{}::text").format(sql.Identifier(field.name)) for field in self._columns.fields
+        )
+        query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(*self._named))
+        moment = clock.now()
+        with self._connected(autocommit=False) as connection, connection.cursor(name="lakeseal") as cursor:
+            cursor.itersize = _CHUNK
+            cursor.execute(query)
+            while part := cursor.fetchmany(_CHUNK):
+                yield rows.whole(part, lsn, moment)
+
+    def _peek(self, upto: int, *, first: bool = False) -> tuple[Any, tuple[Any, ...]]:
+        query = (
+            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL,"
+            " 'proto_version', '1', 'publication_names', %s)"
+        )
+        # Begin and commit of transactions that changed other tables are there too, in old servers.
+        keeping = " WHERE get_byte(data, 0) IN (73, 85, 68, 84) LIMIT 1" if first else ""
+        return query + keeping, (self.slot, _text(upto), self.publication or self.slot)
+
+    def _system(self, connection: Any) -> str:
+        row = connection.execute(
+            "SELECT system_identifier::text, current_database() FROM pg_control_system()"
+        ).fetchone()
+        return "/".join(row)
+
+    def _slot(self, connection: Any, *, is_new: bool) -> int:
+        """The confirmed position of the slot, which is made if nothing was read from it yet."""
+        errors = _psycopg().errors
+        asked = "SELECT confirmed_flush_lsn::text, plugin, wal_status FROM pg_replication_slots WHERE slot_name = %s"
+        found = connection.execute(asked, (self.slot,)).fetchone()
+        if found is None and not is_new:
+            raise SourceChanged(
+                f"The replication slot {self.slot!r} is gone, and with it the changes since the last run",
+                hint="Load the table again: lakeseal ingest reset, and a new target or mode: replace",
+            )
+        if found is None:
+            name = self.publication or self.slot
+            known = connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone()
+            if known is None:
+                sql = _sql()
+                made = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}")
+                connection.execute(made.format(sql.Identifier(name), sql.Identifier(*self._named)))
+            try:
+                connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot,))
+            except errors.ObjectNotInPrerequisiteState as error:
+                raise InvalidArgument(
+                    f"The server keeps no changes: {_line(error)}", hint="Set wal_level = logical and restart it"
+                ) from error
+            found = connection.execute(asked, (self.slot,)).fetchone()
+        if found[1] != "pgoutput":
+            raise InvalidArgument(f"The slot {self.slot!r} is of {found[1]}, not of pgoutput", hint="Name another")
+        if found[2] == "lost":
+            raise SourceChanged(
+                f"The server has dropped changes that the slot {self.slot!r} had not confirmed",
+                hint="Load the table again, run more often, and raise max_slot_wal_keep_size",
+            )
+        return _number(found[0])
+
+    def _check(self, mark: Mapping[str, Any], system: str, confirmed: int) -> None:
+        if (mark["system"], mark["slot"]) != (system, self.slot):
+            raise SourceChanged(
+                f"{self.table} was read from another server or slot before ({mark['slot']})",
+                hint="Set its watermark by lakeseal ingest reset, to load it again",
+            )
+        if confirmed > mark["lsn"]:
+            raise SourceChanged(
+                f"Somebody else has read the slot {self.slot!r}: it is at {_text(confirmed)}, and published is what is "
+                f"before {_text(mark['lsn'])}",
+                hint="Give each dataset a slot of its own, and load the table again",
+            )
+
+    @contextmanager
+    def _connected(self, *, autocommit: bool = True) -> Iterator[Any]:
+        psycopg = _psycopg()
+        try:
+            with psycopg.connect(self.url, autocommit=autocommit, options=_SETTINGS, connect_timeout=30) as connection:
+                yield connection
+        except psycopg.errors.ObjectInUse as error:
+            raise SourceUnavailable(f"The slot {self.slot!r} is being read by another: {_line(error)}") from error
+        except psycopg.OperationalError as error:
+            raise SourceUnavailable(f"The database of {self.table} does not answer: {_line(error)}") from error
+        except psycopg.Error as error:
+            raise SourceUnavailable(f"{self.table} can't be read: {_line(error)}") from error
+
+
+class _Rows:
+    """Texts of the server to rows."""
+
+    def __init__(self, columns: StructType) -> None:
+        self._columns = columns
+        self._arrow = to_arrow(StructType((*columns.fields, *CHANGE_FIELDS)))
+        self._parser = SqlRows(columns)
+
+    def chunk(self, changes: Sequence[RowChange]) -> Chunk:
+        rows = [[self._value(change, field) for field in self._columns.fields] for change in changes]
+        return self._made(
+            rows, [change.kind for change in changes], [c.lsn for c in changes], [c.micros for c in changes]
+        )
+
+    def whole(self, rows: Sequence[Sequence[str | None]], lsn: int, moment: dt.datetime) -> Chunk:
+        micros = int(moment.timestamp() * 1_000_000)
+        values = [
+            [
+                None if one is None else _python(one, field.type)
+                for one, field in zip(row, self._columns.fields, strict=True)
+            ]
+            for row in rows
+        ]
+        return self._made(values, ["insert"] * len(rows), [lsn] * len(rows), [micros] * len(rows))
+
+    def _value(self, change: RowChange, field: StructField) -> Any:
+        found = change.values.get(field.name)
+        if found is UNCHANGED:
+            raise SourceChanged(
+                f"An update of {change.relation.name} leaves out the large value of {field.name!r}, as it stays",
+                column=field.name,
+                hint=f"ALTER TABLE {change.relation.name} REPLICA IDENTITY FULL, then load the table again",
+            )
+        return found if found is None else _python(str(found), field.type)
+
+    def _made(self, rows: list[list[Any]], kinds: list[str], lsns: list[int], micros: list[int]) -> Chunk:
+        parsed = self._parser.parse(rows)
+        kept: Iterable[int] = range(len(rows)) if parsed.kept is None else parsed.kept
+        places = list(kept)
+        stamps = pa.array([micros[n] for n in places], pa.int64()).cast(pa.timestamp("us", "UTC"))
+        feed = [
+            pa.array([kinds[n] for n in places], pa.string()),
+            pa.array([lsns[n] for n in places], pa.int64()),
+            stamps,
+        ]
+        batch = pa.RecordBatch.from_arrays([*parsed.rows.columns, *feed], schema=self._arrow)
+        bad = tuple(
+            RejectedRecord.of(
+                one.reason, msgspec.json.encode(rows[one.at], enc_hook=str), f"commit {_text(lsns[one.at])}"
+            )
+            for one in parsed.misfits
+        )
+        return Chunk(rows=batch, bad=bad, bytes=batch.nbytes)
+
+
+def _python(text: str, kind: DataType) -> Any:
+    if kind == types.BOOLEAN:
+        return text in ("t", "true")
+    if kind == types.BINARY:
+        return bytes.fromhex(text.removeprefix("\\x"))
+    if kind == types.TIMESTAMP:
+        return text + ":00" if _SHORT_ZONE.search(text) else text
+    if kind in (types.FLOAT, types.DOUBLE):
+        return float(text)
+    return text
+
+
+def _type(name: str, modifier: int) -> DataType:
+    if name == "numeric" and modifier >= 4:
+        precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+        if precision <= 38 and scale <= precision:
+            return DecimalType(precision, scale)
+    return _TYPES.get(name, types.STRING)
+
+
+def _number(lsn: str) -> int:
+    high, low = lsn.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def _text(lsn: int) -> str:
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg  # an extra
+    except ModuleNotFoundError as error:
+        raise Unsupported("psycopg is not installed", hint="pip install 'lakeseal[postgres]'") from error
+    return psycopg
+
+
+def _sql() -> Any:
+    _psycopg()
+    from psycopg import sql
+
+    return sql
