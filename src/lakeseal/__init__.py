@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakeseal.protocol.identity import Identity
     from lakeseal.repository import Repository
     from lakeseal.spark.datasource import register
-    from lakeseal.table import Table, convert
+    from lakeseal.table import Table, convert, is_delta_table
     from lakeseal.table_sql.sql import sql
     from lakeseal.transactions import snapshots, transaction
     from lakeseal.trust import Trust
@@ -31,6 +31,7 @@ _HOMES = {
     "Trust": "lakeseal.trust",
     "convert": "lakeseal.table",
     "create": "lakeseal.catalogs",
+    "is_delta_table": "lakeseal.table",
     "register": "lakeseal.spark.datasource",
     "sql": "lakeseal.table_sql.sql",
     "snapshots": "lakeseal.transactions",
@@ -47,6 +48,7 @@ __all__ = [
     "Trust",
     "convert",
     "create",
+    "is_delta_table",
     "register",
     "snapshots",
     "sql",

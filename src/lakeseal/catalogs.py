@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, Unpack
 
 from lakeseal import table as tables
 from lakeseal.catalog.connect import CatalogLike, open_catalog
@@ -35,7 +35,7 @@ from lakeseal.ledger import Ledger
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.storage import HasDirectories, Store, identity, open_store
-from lakeseal.table import Owner, Table
+from lakeseal.table import Owner, Table, TableSays
 
 # Rooms above this one.
 _TOKENS = "lakeseal.service.tokens"
@@ -68,6 +68,7 @@ class Catalog:
         partition_by: Sequence[str] | str = (),
         properties: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        **says: Unpack[TableSays],
     ) -> Table:
         """A new, empty table with a name; its schema in the catalog is made if it is not there. `kind` says who decides
         on its commits: the file system, or with `managed` this catalog. Fails if the name is taken, or if there is a
@@ -77,7 +78,7 @@ class Catalog:
         uri = None if location is None else _place(location, storage_options)
         staged = self.opened.names.stage(parsed, uri, wanted)
         try:
-            made = tables.create(staged.uri, schema, partition_by, properties, owner, storage_options)
+            made = tables.create(staged.uri, schema, partition_by, properties, owner, storage_options, **says)
         except (InvalidInput, AlreadyExists, Refused, Unsupported) as error:
             # It was not made, for certain. Of everything else nobody knows, and the staged table tells where to look.
             self._unstage(staged)
@@ -251,14 +252,20 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     *,
     catalog: CatalogLike | None = None,
+    **says: Unpack[TableSays],
 ) -> Table:
     """A new, empty table, at a URI or with a name (`sales.orders`). `schema` is pyarrow's or Spark's. Fails if there is
-    a table already."""
+    a table already.
+
+    `defaults` are SQL texts or constants by column, for rows that do not say it; `generated` are SQL texts over the
+    row; `identity` names a column that the table numbers, or several with what is asked of them. `constraints` are
+    conditions by name, `comments` texts by column, `comment` is the table's; `cluster_by` are columns to keep rows
+    together by. Expressions that only Spark knows need a session, `spark`."""
     text = os.fspath(uri)
     if not isinstance(uri, str) or not may_be_name(text):
         if catalog is not None:
             TableName.parse(text)  # says what is wrong with it
-        return tables.create(uri, schema, partition_by, properties, owner, storage_options)
+        return tables.create(uri, schema, partition_by, properties, owner, storage_options, **says)
     if catalog is None and "`" not in text and os.path.isdir(text):
         raise InvalidArgument(
             f"{text} has the form of a table's name, and is a directory here",
@@ -270,7 +277,7 @@ def create(
             hint=f"Leave the owner out: Catalog.create({text!r}, …, kind='managed'); or write ./{text} for a directory",
         )
     return Catalog(catalog).create(
-        text, schema, partition_by=partition_by, properties=properties, storage_options=storage_options
+        text, schema, partition_by=partition_by, properties=properties, storage_options=storage_options, **says
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 
@@ -20,10 +20,13 @@ from lakeseal.clock import now_ms
 from lakeseal.commands import alter, vacuum
 from lakeseal.commands.alter import AlterCommand, FirstRow
 from lakeseal.commands.clone import CloneCommand
+from lakeseal.commands.cluster import ClusterCommand
 from lakeseal.commands.command import Command, NothingToDo, run
 from lakeseal.commands.convert import ConvertCommand
 from lakeseal.commands.create import CreateCommand, InProcessJudge, TableDefinition
 from lakeseal.commands.delete import DeleteCommand
+from lakeseal.commands.detail import detail
+from lakeseal.commands.manifests import write_manifests
 from lakeseal.commands.merge.builder import MergeBuilder
 from lakeseal.commands.merge.clauses import MergeCommand
 from lakeseal.commands.merge.command import ArrowMerge, read_source
@@ -136,6 +139,12 @@ class Table:
         self.snapshot()  # where there is no table there is no history either
         return [entry.to_json() for entry in history(self._log, limit)]
 
+    def detail(self) -> dict[str, Any]:
+        """What the table is: its format, identity, size, layout, properties and features, as DESCRIBE DETAIL has it."""
+        snapshot = self.snapshot()
+        newest = history(self._log, 1)
+        return detail(snapshot, last_modified=newest[0].timestamp if newest else None)
+
     def snapshot(self, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
         """The table at its newest version, at a version, or as a moment saw it."""
         newest = self._router.snapshot()
@@ -167,6 +176,16 @@ class Table:
         """The rows as a stream that needs memory for a few batches only."""
         scan = self._scan(version, timestamp, columns, where)
         return pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
+
+    def to_pandas(
+        self,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> Any:
+        """The rows as a pandas DataFrame, which pandas has to be installed for."""
+        return self.to_arrow(version, timestamp, columns, where).to_pandas()
 
     def to_spark(
         self,
@@ -206,6 +225,7 @@ class Table:
         txn: tuple[str, int] | None = None,
         user_metadata: str | None = None,
         *,
+        cluster_by: Sequence[str] | str | None = None,
         properties: Mapping[str, Any] | None = None,
         max_records_per_file: int | None = None,
         target_file_size: int | None = None,
@@ -213,12 +233,13 @@ class Table:
     ) -> CommitResult | NothingToDo:
         """Write a Spark DataFrame, or anything that Arrow reads: a table, batches, a reader, a dataset.
 
-        Creates the table if there is none, with `partition_by` and `properties`. `txn` is (application id, version):
-        a write that the table has seen does nothing.
+        Creates the table if there is none, with `partition_by` or `cluster_by`, and `properties`. `txn` is (application
+        id, version): a write that the table has seen does nothing.
         """
         command = WriteCommand(
             mode=mode,
-            partition_by=(partition_by,) if isinstance(partition_by, str) else _names(partition_by),
+            partition_by=_names(partition_by),
+            cluster_by=_names(cluster_by),
             replace_where=replace_where,
             partition_overwrite=partition_overwrite,
             overwrite_schema=overwrite_schema,
@@ -285,15 +306,18 @@ class Table:
         where: str | None = None,
         zorder_by: Sequence[str] | str | None = None,
         *,
+        full: bool = False,
         spark: SparkSession | None = None,
         target_file_size: int | None = None,
         user_metadata: str | None = None,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """Put small files together, drop hidden rows, and order rows by columns. `where` chooses files."""
+        """Put small files together, drop hidden rows, and order rows by columns. `where` chooses files. A clustered
+        table is clustered where it is not yet, or, in `full`, anew."""
         command = OptimizeCommand(
             where=where,
-            zorder_by=(zorder_by,) if isinstance(zorder_by, str) else tuple(zorder_by or ()),
+            zorder_by=_names(zorder_by) or (),
+            full=full,
             target_file_size=target_file_size,
             user_metadata=user_metadata,
         )
@@ -338,9 +362,22 @@ class Table:
         table._run(CloneCommand(source=self.snapshot(version, timestamp)), InProcessEngine())
         return table
 
+    def cluster_by(self, columns: Sequence[str] | str | None) -> CommitResult:
+        """Keep rows near each other that are near in these columns, from the next `optimize` on; None: no longer."""
+        return self._committed(ClusterCommand(columns=_names(columns) or ()))
+
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
         """Set table properties; None removes one."""
         return self._alter(alter.set_properties(properties))
+
+    def add_feature(self, name: str) -> CommitResult:
+        """List a table feature in the protocol, by its name: whoever does not know it is kept out from then on."""
+        return self.set_properties({f"delta.feature.{name}": "supported"})
+
+    def upgrade(self, reader_version: int, writer_version: int) -> CommitResult:
+        """Raise the protocol to these versions at least, with what they imply."""
+        versions = {"delta.minReaderVersion": reader_version, "delta.minWriterVersion": writer_version}
+        return self.set_properties(versions)
 
     def add_constraint(self, name: str, condition: str, *, spark: SparkSession | None = None) -> CommitResult:
         """A CHECK constraint, which the rows that are there must keep too: those of the version right before it. They
@@ -386,6 +423,13 @@ class Table:
     def set_comment(self, name: str, comment: str | None) -> CommitResult:
         """What is to be known about a column or field; None for nothing."""
         return self._alter(alter.set_comment(name, comment))
+
+    def generate(self, mode: str = "symlink_format_manifest") -> tuple[str, ...]:
+        """Write manifests, lists of the newest version's files, for engines that read Parquet and not Delta; their keys
+        below the table. They are of this version for ever: generate them again after a change."""
+        if mode != "symlink_format_manifest":
+            raise InvalidArgument(f"There is no mode {mode!r}", hint="Use 'symlink_format_manifest'")
+        return write_manifests(self.snapshot(), self._store)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, which is returned."""
@@ -447,6 +491,9 @@ class Table:
         return self._router.run(do) if again else do(self._router.route())
 
     def _alter(self, command: AlterCommand) -> CommitResult:
+        return self._committed(command)
+
+    def _committed(self, command: Command) -> CommitResult:
         result = self._run(command, InProcessEngine())
         assert isinstance(result, CommitResult), "metadata is always committed"
         return result
@@ -465,6 +512,19 @@ class Table:
         return found
 
 
+class TableSays(TypedDict, total=False):
+    """What `create` takes beside schema, partitions and properties."""
+
+    defaults: Mapping[str, Any] | None
+    generated: Mapping[str, str] | None
+    identity: Mapping[str, Identity] | str | None
+    constraints: Mapping[str, str] | None
+    comments: Mapping[str, str] | None
+    comment: str | None
+    cluster_by: Sequence[str] | str
+    spark: SparkSession | None
+
+
 def create(
     uri: str | os.PathLike[str],
     schema: Any,
@@ -479,18 +539,21 @@ def create(
     constraints: Mapping[str, str] | None = None,
     comments: Mapping[str, str] | None = None,
     comment: str | None = None,
+    cluster_by: Sequence[str] | str = (),
     spark: SparkSession | None = None,
 ) -> Table:
     """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already.
 
     `defaults` are SQL texts or constants by column, for rows that do not say it; `generated` are SQL texts over the
     row; `identity` names a column that the table numbers, or several with what is asked of them. `constraints` are
-    conditions by name, `comments` texts by column. Expressions that only Spark knows need a session, `spark`.
+    conditions by name, `comments` texts by column; `cluster_by` are columns to keep rows together by. Expressions that
+    only Spark knows need a session, `spark`.
     """
     table = Table(uri, owner=owner, storage_options=storage_options)
     definition = TableDefinition(
         schema=_schema(schema),
-        partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
+        partition_by=_names(partition_by) or (),
+        cluster_by=_names(cluster_by) or (),
         properties=properties or {},
         defaults=defaults or {},
         generated=generated or {},
@@ -514,6 +577,11 @@ def convert(
     table = Table(uri, storage_options=storage_options)
     table._run(ConvertCommand(partition_by=partition_by, properties=properties or {}), InProcessEngine())
     return table
+
+
+def is_delta_table(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether there is a table, of any client of Delta."""
+    return Table(uri, storage_options=storage_options).exists()
 
 
 HOOKS: tuple[PostCommit, ...] = (Maintenance(),)
@@ -581,12 +649,12 @@ def _type(data_type: Any) -> DataType:
     return parse_schema(f"it {text}").fields[0].type
 
 
-def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names)
+def _names(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
+    return (names,) if isinstance(names, str) else None if names is None else tuple(names)
 
 
 def _scheme(uri: str) -> str:
     return uri.partition(":")[0]
 
 
-__all__ = ["Table", "convert", "create"]
+__all__ = ["Table", "convert", "create", "is_delta_table"]

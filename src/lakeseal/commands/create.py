@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from lakeseal import expr
 from lakeseal.clock import now_ms
+from lakeseal.commands.cluster import set_clustering
 from lakeseal.commands.command import CommandContext, PlannedChange
 from lakeseal.commit.alter import new_metadata, with_constraint
 from lakeseal.commit.alter_columns import with_comment
@@ -43,6 +44,7 @@ class TableDefinition(Struct, frozen=True, kw_only=True):
 
     schema: StructType
     partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
     defaults: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Column → SQL text; what is no text is a constant."""
@@ -104,9 +106,15 @@ class CreateCommand(Struct, frozen=True, kw_only=True):
         if txn.snapshot is not None:
             raise AlreadyExists("The table is there already", hint="Open it with lakeseal.Table(uri)")
         txn.update_metadata(self.definition.metadata(self.judge, created_ms=now_ms()))
+        if self.definition.cluster_by:
+            set_clustering(txn, self.definition.cluster_by)
         operation = Operation(
             name="CREATE TABLE",
-            parameters={"partitionBy": list(self.definition.partition_by), "description": self.definition.comment},
+            parameters={
+                "partitionBy": list(self.definition.partition_by),
+                "clusterBy": list(self.definition.cluster_by),
+                "description": self.definition.comment,
+            },
             user_metadata=self.user_metadata,
         )
         return PlannedChange(finish=lambda _: ([], operation))

@@ -2,7 +2,8 @@
 
 Within each partition, files smaller than the target size are put together up to that size, and files with deletion
 vectors are written anew without the rows that those hide. With `zorder_by` all files are rewritten so that rows near
-each other in these columns lie in the same files (see `zorder`).
+each other in these columns lie in the same files (see `zorder`). A table that is clustered is laid out by the columns
+that it is clustered by, along Hilbert's curve; what is so already stays, unless `full` asks for all of it.
 
 All files say `dataChange=false`: streams and the change feed pass over them, and rows that others append meanwhile are
 no conflict; only files that others remove meanwhile are.
@@ -21,7 +22,7 @@ from lakeseal.clock import now_ms
 from lakeseal.commands.command import CommandContext, FilesToWrite, PlannedChange, Written
 from lakeseal.commands.file_changes import Metrics, file_metrics, removals
 from lakeseal.commands.transactional_write import DEFAULT_TARGET_FILE_SIZE, WriteOptions
-from lakeseal.commit.clustering import refuse_layout
+from lakeseal.commit.clustering import clustered_by, in_new_cube, refuse_layout, to_cluster
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import InvalidArgument, TableNotFound, UnsupportedExpression
 from lakeseal.expr.coercion import is_atomic
@@ -29,6 +30,7 @@ from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.rewrite import Rewrite
 from lakeseal.jobs.table_files import SPLIT_BYTES
 from lakeseal.log.data import DataFile, data_files
+from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action, AddFile
 from lakeseal.protocol.features import check_writable
@@ -46,6 +48,8 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
     where: str | None = None
     """Only files that may have rows for which this is true."""
     zorder_by: tuple[str, ...] = ()
+    full: bool = False
+    """Of a clustered table, all files."""
     target_file_size: int | None = None
     """Goes before the table's `delta.targetFileSize`."""
     user_metadata: str | None = None
@@ -59,9 +63,14 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         if snapshot is None:
             raise TableNotFound("There is no table here")
         check_writable(snapshot.protocol, snapshot.metadata)
+        columns = clustered_by(snapshot)
+        if columns:
+            return self._cluster(context, snapshot, columns)
+        if self.full:
+            raise InvalidArgument("Only a clustered table is optimized in full", hint="Table.cluster_by(…) first")
         zorder_by = _columns(snapshot, self.zorder_by)
         files = snapshot.files.filter(snapshot.match(_chosen_by(self.where, context.engine, snapshot)).may)
-        refuse_layout(snapshot, files, zorder=bool(zorder_by))
+        refuse_layout(snapshot, files)
         target = self.target_file_size or snapshot.properties.target_file_size or DEFAULT_TARGET_FILE_SIZE
         splits = _splits(plan_bins(data_files(files), target=target, all_files=bool(zorder_by)))
         chosen = _chosen(files, splits)
@@ -78,11 +87,44 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         write = FilesToWrite(data=rewrite, options=options, is_optimize=True)
         return PlannedChange(finish=finish, writes=(write,), rewritten=chosen.num_rows)
 
-    def _operation(self, zorder_by: tuple[str, ...], metrics: Metrics) -> Operation:
+    def _cluster(self, context: CommandContext, snapshot: Snapshot, columns: tuple[str, ...]) -> PlannedChange:
+        if self.where is not None or self.zorder_by:
+            raise InvalidArgument(
+                f"The table is clustered by {', '.join(columns)}, which says how files are laid out, and which",
+                hint="optimize() without a condition and without zorder_by",
+            )
+        refuse_layout(snapshot, snapshot.files)
+        adds = to_cluster(list(add_actions(snapshot.files)), columns, full=self.full)
+        paths = {add.path for add in adds}
+        files = snapshot.files.filter(pa.array([path in paths for path in snapshot.files["path"].to_pylist()]))
+        target = self.target_file_size or snapshot.properties.target_file_size or DEFAULT_TARGET_FILE_SIZE
+
+        def finish(written: Written) -> tuple[list[Action], Operation]:
+            made = in_new_cube([add for add in written if isinstance(add, AddFile)], columns)
+            actions: list[Action] = [*removals(files, now_ms=now_ms(), data_change=False), *made]
+            return actions, self._operation((), _metrics(actions), columns)
+
+        if not adds:
+            return PlannedChange(finish=finish, nothing="all files are clustered")
+        context.txn.read_files(files)
+        bins = tuple(plan_bins(data_files(files), target=target, all_files=True))
+        rewrite = Rewrite.of_bins(snapshot, context.store, bins, columns, hilbert=True)
+        write = FilesToWrite(data=rewrite, options=WriteOptions(target_file_size=target), is_optimize=True)
+        return PlannedChange(finish=finish, writes=(write,), rewritten=files.num_rows)
+
+    def _operation(
+        self, zorder_by: tuple[str, ...], metrics: Metrics, cluster_by: tuple[str, ...] | None = None
+    ) -> Operation:
         predicate = [] if self.where is None else [self.where]
         return Operation(
             name="OPTIMIZE",
-            parameters={"predicate": predicate, "zOrderBy": list(zorder_by), "auto": False},
+            parameters={
+                "predicate": predicate,
+                "zOrderBy": list(zorder_by),
+                "clusterBy": None if cluster_by is None else list(cluster_by),
+                "isFull": True if self.full else None,
+                "auto": False,
+            },
             metrics=metrics,
             user_metadata=self.user_metadata,
         )

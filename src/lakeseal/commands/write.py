@@ -17,12 +17,13 @@ from msgspec import Struct
 
 from lakeseal import clock
 from lakeseal.clock import now_ms
+from lakeseal.commands.cluster import set_clustering
 from lakeseal.commands.command import CommandContext, FilesToWrite, NothingToDo, PlannedChange, Written
 from lakeseal.commands.file_changes import removals
 from lakeseal.commands.touched_files import find
 from lakeseal.commands.transactional_write import WriteOptions, operation_metrics
 from lakeseal.commit.alter import new_metadata, replaced_schema
-from lakeseal.commit.clustering import refuse_lost_columns
+from lakeseal.commit.clustering import clustered_by, refuse_lost_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, OptimisticTransaction
 from lakeseal.errors import AlreadyExists, InvalidArgument
@@ -46,6 +47,7 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
 
     mode: str = "append"
     partition_by: tuple[str, ...] | None = None
+    cluster_by: tuple[str, ...] | None = None
     replace_where: str | None = None
     partition_overwrite: str | None = None
     """"dynamic": overwrite only the partitions that the data has rows for."""
@@ -124,7 +126,12 @@ class Write(Struct, frozen=True, kw_only=True):
         asked, snapshot = self.asked, txn.snapshot
         if snapshot is None:
             txn.update_metadata(new_metadata(data, asked.partition_by or (), asked.properties, created_ms=now_ms()))
-        elif asked.overwrite_schema:
+            if asked.cluster_by:
+                set_clustering(txn, asked.cluster_by)
+            return
+        if asked.cluster_by is not None:
+            _check_clustered(snapshot, asked.cluster_by)
+        if asked.overwrite_schema:
             partitions = snapshot.partition_columns if asked.partition_by is None else asked.partition_by
             replaced = replaced_schema(snapshot.metadata, data, partitions)
             refuse_lost_columns(snapshot, replaced)
@@ -176,6 +183,15 @@ class Write(Struct, frozen=True, kw_only=True):
             parameters={**parameters, **asked.parameters},
             metrics=metrics,
             user_metadata=asked.user_metadata,
+        )
+
+
+def _check_clustered(snapshot: Snapshot, columns: tuple[str, ...]) -> None:
+    now = clustered_by(snapshot)
+    if [name.lower() for name in now] != [name.lower() for name in columns]:
+        raise InvalidArgument(
+            f"The table is clustered by {list(now)}, not {list(columns)}",
+            hint="Leave cluster_by out, or change it first: Table.cluster_by(…)",
         )
 
 

@@ -69,6 +69,8 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
     changes: bool = False
     """Whether deleted and updated rows go to the change feed."""
     zorder_by: tuple[str, ...] = ()
+    hilbert: bool = False
+    """Along Hilbert's curve."""
 
     @classmethod
     def of(
@@ -99,10 +101,16 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
 
     @classmethod
     def of_bins(
-        cls, snapshot: Snapshot, store: StoreSpec, bins: tuple[tuple[DataFile, ...], ...], zorder_by: tuple[str, ...]
+        cls,
+        snapshot: Snapshot,
+        store: StoreSpec,
+        bins: tuple[tuple[DataFile, ...], ...],
+        zorder_by: tuple[str, ...],
+        *,
+        hilbert: bool = False,
     ) -> Rewrite:
         """Rows as they are, each bin in a task of its own."""
-        return cls(**described(snapshot, store), splits=bins, zorder_by=zorder_by)
+        return cls(**described(snapshot, store), splits=bins, zorder_by=zorder_by, hilbert=hilbert)
 
     @property
     def schema(self) -> StructType:
@@ -123,7 +131,7 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
 
         groups = grouped(self.splits[split], most=_GROUP_FILES)
         batches = coalesced(in_order(groups, rows, workers=max(1, workers // tasks)))
-        return ordered(batches, self.zorder_by) if self.zorder_by else batches
+        return ordered(batches, self.zorder_by, hilbert=self.hilbert) if self.zorder_by else batches
 
     def _transform(self) -> Transform | None:
         if self.delete is not None:

@@ -210,14 +210,13 @@ FEATURES: dict[str, Feature] = {
             requires=("domainMetadata",),
             in_use=lambda state: state.properties.row_tracking,
         ),
-        # New files need not be clustered, so appending is safe; only optimize must leave another provider's files be.
+        # New files need not be clustered, so appending is safe.
         Feature(
             name="clustering",
             kind=_W,
             writable=True,
             requires=("domainMetadata",),
-            not_by_name="Rows are not clustered here: create the table with the client that is to cluster it, or use "
-            "Table.optimize(zorder_by=…)",
+            not_by_name="Say by which columns: lakeseal.create(…, cluster_by=…) or Table.cluster_by(…)",
         ),
         Feature(
             name="inCommitTimestamp",

@@ -323,8 +323,7 @@ _OTHERS: tuple[Property[Any], ...] = (
         "delta.compatibility.symlinkFormatManifest.enabled",
         _boolean,
         False,
-        instead="No manifests are written. Read the table with a client of Delta, or publish plain files: "
-        "lakeseal.Repository and its export",
+        instead="Manifests are written when that is asked for: Table.generate(), after each change",
     ),
     Property(
         "delta.parquet.format.version",

@@ -21,6 +21,7 @@ from lakeseal.storage import StoreSpec
 NAMES = (
     "owner",
     "partitionBy",
+    "clusterBy",
     "replaceWhere",
     "partitionOverwriteMode",
     "mergeSchema",
@@ -43,6 +44,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
     owner: str | None = None
     properties: dict[str, str] = {}
     partition_by: tuple[str, ...] | None = None
+    cluster_by: tuple[str, ...] | None = None
     replace_where: str | None = None
     partition_overwrite: str | None = None
     merge_schema: bool = False
@@ -68,6 +70,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
             owner=given.text("owner"),
             properties=properties,
             partition_by=listed("partitionBy", given.text("partitionBy")),
+            cluster_by=listed("clusterBy", given.text("clusterBy")),
             replace_where=given.text("replaceWhere"),
             partition_overwrite=lowered(given.text("partitionOverwriteMode")),
             merge_schema=given.flag("mergeSchema"),
@@ -94,6 +97,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
         return WriteCommand(
             mode="overwrite" if overwrite else "append",
             partition_by=self.partition_by,
+            cluster_by=self.cluster_by,
             replace_where=self.replace_where,
             partition_overwrite=self.partition_overwrite,
             overwrite_schema=self.overwrite_schema,

@@ -1,8 +1,8 @@
-"""`df.writeStream.partitionBy(...)` for `format("lakeseal")`.
+"""`df.writeStream.partitionBy(...)` and `clusterBy(...)` for `format("lakeseal")`.
 
 Spark keeps what it is told there for its built-in sinks, and a Python sink can see nothing of it: neither options nor
-schema nor plan have it. So `heed` makes the user's side say it once more, as the option `partitionBy`, when a stream
-into a table is started; to other formats it changes nothing. Clustering, which we do not do, is refused.
+schema nor plan have it. So `heed` makes the user's side say it once more, as the option `partitionBy` or `clusterBy`,
+when a stream into a table is started; to other formats it changes nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
-
-from lakeseal.errors import InvalidArgument
 
 _CLASSIC = "pyspark.sql.streaming.readwriter"
 _CONNECT = "pyspark.sql.connect.streaming.readwriter"
@@ -56,12 +54,11 @@ def _passing_on(method: Callable[..., Any], format_name: str) -> Callable[..., A
             **{name: here[name] for name in _IN_START if here.get(name) is not None},
         }
         if str(said.get("format", "")).lower() == format_name:
-            if said.get("clusterBy"):
-                raise InvalidArgument("Tables are not clustered", hint="Leave clusterBy out, or use partitionBy")
-            columns = said.get("partitionBy")
-            if columns:
-                listed = [columns] if isinstance(columns, str) else list(columns)
-                self.option("partitionBy", msgspec.json.encode(listed).decode())
+            for name in ("partitionBy", "clusterBy"):
+                columns = said.get(name)
+                if columns:
+                    listed = [columns] if isinstance(columns, str) else list(columns)
+                    self.option(name, msgspec.json.encode(listed).decode())
         return method(self, *given, **named)
 
     setattr(started, _SAID, True)
