@@ -22,6 +22,7 @@ HOMES = {
     "upkeep": ("optimize", "vacuum", "restore", "clone"),
     "branch": ("branch",),
     "owner": ("owner",),
+    "catalog": ("catalog",),
     "ingest": ("ingest",),
     "steps": ("steps",),
     "serve": ("serve",),
@@ -77,8 +78,10 @@ _FLAGS = {
     "with merge_schema=True": "with --merge-schema",
     "Leave partition_by out": "Leave --partition-by out",
     "overwrite with overwrite_schema=True": "overwrite it from Python, with overwrite_schema=True",
-    "Open the table with its owner: lakeseal.Table(uri, owner=…)": "Name the owner in LAKESEAL_OWNERS, as in "
-    'LAKESEAL_OWNERS=\'{"NAME": "sqlite:///ledger.db"}\'',
+    "Open the table with its owner: lakeseal.Table(uri, owner=…)": "Name its owner: --owner sqlite:///ledger.db; or "
+    'for all commands LAKESEAL_OWNERS=\'{"NAME": "sqlite:///ledger.db"}\'',
+    "Give it the name: Catalog.register(": "Give it the name with lakeseal catalog register: (",
+    "give the name together with its catalog": "give the name between backticks",
     "Open it with lakeseal.Table(uri)": "Look at it with lakeseal describe, or add to it with lakeseal write",
 }
 """How a hint that names an argument of a Python function is said to somebody at a terminal."""

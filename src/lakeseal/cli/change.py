@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeseal.cli.options import AsJson, StoreOptions, Uri, Where, open_table
+from lakeseal.cli.options import AsJson, CatalogName, OwnerName, StoreOptions, Uri, Where, open_table
 from lakeseal.cli.output import Output
 from lakeseal.cli.read import rows_of
 from lakeseal.commands.command import NothingToDo
@@ -29,13 +29,15 @@ def delete(
     uri: Uri,
     where: Where = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete all rows.")] = False,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Delete rows."""
     if (where is None) != everything:
         raise typer.BadParameter("say which rows: --where, or --all")
-    show(ctx.obj, open_table(uri, option).delete(where))
+    show(ctx.obj, open_table(uri, option, owner, catalog).delete(where))
 
 
 @commands.command()
@@ -44,6 +46,8 @@ def update(
     uri: Uri,
     values: Annotated[list[str], typer.Option("--set", "-s", metavar="COLUMN=SQL", help="What to set.")],
     where: Where = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
@@ -54,7 +58,7 @@ def update(
         if not found or not name.strip() or not sql.strip():
             raise typer.BadParameter("what to set has the form COLUMN=SQL", param_hint="--set")
         parsed[name.strip()] = sql.strip()
-    show(ctx.obj, open_table(uri, option).update(parsed, where))
+    show(ctx.obj, open_table(uri, option, owner, catalog).update(parsed, where))
 
 
 @commands.command()
@@ -63,11 +67,13 @@ def changes(
     uri: Uri,
     start: Annotated[str, typer.Option("--start", help="The first version, or a moment.")] = "0",
     end: Annotated[str | None, typer.Option("--end", help="The last version, or a moment.", show_default=False)] = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Show the change feed: which rows each version inserted, deleted or updated."""
-    feed = open_table(uri, option).changes(_moment(start), None if end is None else _moment(end))
+    feed = open_table(uri, option, owner, catalog).changes(_moment(start), None if end is None else _moment(end))
     ctx.obj.rows(rows_of(feed.to_batches()), feed.column_names)
 
 

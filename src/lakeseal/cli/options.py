@@ -19,7 +19,29 @@ def _as_json(ctx: typer.Context, wanted: bool) -> bool:
     return wanted
 
 
-Uri = Annotated[str, typer.Argument(help="Where the table is: a path, s3://…, gs://…, az://…", show_default=False)]
+Uri = Annotated[
+    str,
+    typer.Argument(
+        help="The table: where it is (a path, s3://…, gs://…, az://…), or its name in the catalog (sales.orders).",
+        show_default=False,
+    ),
+]
+OwnerName = Annotated[
+    str | None,
+    typer.Option(
+        "--owner",
+        help="Who decides on its commits: a ledger's URL, a service's URL, or a name in LAKESEAL_OWNERS.",
+        show_default=False,
+    ),
+]
+CatalogName = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        help="Where names are looked up: a ledger's URL, a service's URL, or a name in LAKESEAL_OWNERS.",
+        show_default="LAKESEAL_CATALOG, or that of the user",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", callback=_as_json, is_eager=True, help="JSON lines instead of text.")]
 Where = Annotated[
     str | None, typer.Option("--where", "-w", help="Rows for which this SQL condition is true.", show_default=False)
@@ -58,8 +80,8 @@ def service_token(url: str) -> str | None:
     return os.environ.get(TOKEN_VARIABLE) if is_service(url) else None
 
 
-def open_table(uri: str, store_options: list[str] | None) -> Table:
-    return Table(uri, storage_options=parse_store_options(store_options))
+def open_table(uri: str, store_options: list[str] | None, owner: str | None, catalog: str | None) -> Table:
+    return Table(uri, owner=owner, storage_options=parse_store_options(store_options), catalog=catalog)
 
 
 def parse_store_options(texts: list[str] | None) -> dict[str, str] | None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lakeseal import ledger as ledgers
+from lakeseal.catalog.place import locate
 from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_options, service_token
 from lakeseal.cli.output import Output
 from lakeseal.clock import now_ms
@@ -85,6 +86,7 @@ def take_over(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions =
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
     version = handover.take_over(endpoint, store)
+    locate(uri).note_kind("managed")
     out.record({"table": store.uri, "owner": endpoint.name, "version": version})
 
 
@@ -94,6 +96,7 @@ def release(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = N
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
     version = handover.release(endpoint, store)
+    locate(uri).note_kind("filesystem")
     out.record({"table": store.uri, "owner": None, "version": version})
 
 
@@ -237,7 +240,7 @@ def _connected(owner: str) -> OwnerEndpoint:
 
 
 def _store(uri: str, option: list[str] | None) -> Store:
-    return open_store(uri, parse_store_options(option))
+    return open_store(locate(uri).uri, parse_store_options(option))
 
 
 def _all_tables(endpoint: OwnerEndpoint, prefix: str) -> list[TableStatus]:

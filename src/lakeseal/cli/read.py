@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, StoreOptions, Uri, Where, open_table
+from lakeseal.cli.options import (
+    AsJson,
+    AtTimestamp,
+    AtVersion,
+    CatalogName,
+    OwnerName,
+    StoreOptions,
+    Uri,
+    Where,
+    open_table,
+)
 from lakeseal.cli.output import Output
 from lakeseal.protocol.schema import type_to_json
 
@@ -31,6 +41,8 @@ def read(
         str | None, typer.Option("--columns", "-c", help="Names, separated by commas.", show_default=False)
     ] = None,
     limit: Limit = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
@@ -39,7 +51,9 @@ def read(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     if limit is None and not out.json:
         limit = _ROWS_ON_A_TERMINAL
-    reader = open_table(uri, option).to_batches(version=version, timestamp=timestamp, columns=names, where=where)
+    reader = open_table(uri, option, owner, catalog).to_batches(
+        version=version, timestamp=timestamp, columns=names, where=where
+    )
     if limit is None:
         out.rows(rows_of(reader), reader.schema.names)
         return
@@ -50,11 +64,17 @@ def read(
 
 @commands.command()
 def history(
-    ctx: typer.Context, uri: Uri, limit: Limit = None, option: StoreOptions = None, json: AsJson = False
+    ctx: typer.Context,
+    uri: Uri,
+    limit: Limit = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
 ) -> None:
     """Show the commits, newest first."""
     out: Output = ctx.obj
-    table = open_table(uri, option)
+    table = open_table(uri, option, owner, catalog)
     commits = table.history(limit)
     if not commits and limit != 0:
         table.version()  # says what is wrong with a place that has no commits
@@ -68,12 +88,14 @@ def files(
     version: AtVersion = None,
     timestamp: AtTimestamp = None,
     limit: Limit = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Show the live data files."""
     out: Output = ctx.obj
-    live = open_table(uri, option).snapshot(version=version, timestamp=timestamp).files
+    live = open_table(uri, option, owner, catalog).snapshot(version=version, timestamp=timestamp).files
     live = live.select(["path", "size", "partitionValues", "modificationTime", "stats"])
     shown = live.slice(0, limit)
     out.rows(rows_of(shown.to_batches()), ["path", "size", "partitionValues", "modificationTime"])
@@ -86,12 +108,14 @@ def schema(
     uri: Uri,
     version: AtVersion = None,
     timestamp: AtTimestamp = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Show the columns and their types."""
     out: Output = ctx.obj
-    snapshot = open_table(uri, option).snapshot(version=version, timestamp=timestamp)
+    snapshot = open_table(uri, option, owner, catalog).snapshot(version=version, timestamp=timestamp)
     partitions = set(snapshot.metadata.partition_columns)
     rows = [
         {
@@ -112,12 +136,14 @@ def describe(
     uri: Uri,
     version: AtVersion = None,
     timestamp: AtTimestamp = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Show what the table is: version, size, protocol, properties."""
     out: Output = ctx.obj
-    snapshot = open_table(uri, option).snapshot(version=version, timestamp=timestamp)
+    snapshot = open_table(uri, option, owner, catalog).snapshot(version=version, timestamp=timestamp)
     metadata, protocol = snapshot.metadata, snapshot.protocol
     out.record(
         {

@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from lakeseal.cli.change import show
-from lakeseal.cli.options import AsJson, AtTimestamp, AtVersion, DryRun, StoreOptions, Uri, Where, open_table
+from lakeseal.cli.options import (
+    AsJson,
+    AtTimestamp,
+    AtVersion,
+    CatalogName,
+    DryRun,
+    OwnerName,
+    StoreOptions,
+    Uri,
+    Where,
+    open_table,
+)
 from lakeseal.cli.output import Output
 
 commands = typer.Typer()
@@ -24,12 +35,14 @@ def optimize(
     target_file_size: Annotated[
         int | None, typer.Option("--target-file-size", min=1, help="Bytes.", show_default=False)
     ] = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Put small files together and drop hidden rows. With --where, only files that may have such rows."""
     names = [name.strip() for name in zorder_by.split(",")] if zorder_by else None
-    show(ctx.obj, open_table(uri, option).optimize(where, names, target_file_size=target_file_size))
+    show(ctx.obj, open_table(uri, option, owner, catalog).optimize(where, names, target_file_size=target_file_size))
 
 
 @commands.command()
@@ -42,12 +55,14 @@ def vacuum(
     ] = None,
     dry_run: DryRun = False,
     insist: Annotated[bool, typer.Option("--insist", help="Even if --hours is less than the table asks for.")] = False,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Delete files that no version within the retention needs."""
     out: Output = ctx.obj
-    report = open_table(uri, option).vacuum(hours, dry_run, enforce_retention_duration=not insist)
+    report = open_table(uri, option, owner, catalog).vacuum(hours, dry_run, enforce_retention_duration=not insist)
     if dry_run:
         out.rows(({"file": key} for key in report.deleted), ["file"])
         out.say(f"{len(report.deleted)} files, {report.bytes} bytes would be deleted", style="dim")
@@ -61,11 +76,13 @@ def restore(
     uri: Uri,
     version: AtVersion = None,
     timestamp: AtTimestamp = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Make the table what it was, as a new version."""
-    show(ctx.obj, open_table(uri, option).restore(version, timestamp))
+    show(ctx.obj, open_table(uri, option, owner, catalog).restore(version, timestamp))
 
 
 @commands.command()
@@ -75,10 +92,12 @@ def clone(
     target: Annotated[str, typer.Argument(help="Where the new table goes.", show_default=False)],
     version: AtVersion = None,
     timestamp: AtTimestamp = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Make a new table that starts with this one's rows, without copying them."""
     out: Output = ctx.obj
-    made = open_table(uri, option).clone(target, version, timestamp)
+    made = open_table(uri, option, owner, catalog).clone(target, version, timestamp, owner=owner)
     out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})

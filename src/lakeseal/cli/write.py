@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from lakeseal import table
+from lakeseal import catalogs, table
 from lakeseal.cli.change import show
 from lakeseal.cli.options import (
     AsJson,
+    CatalogName,
     Files,
     Mode,
+    OwnerName,
     PartitionBy,
     StoreOptions,
     Uri,
@@ -27,6 +29,9 @@ from lakeseal.protocol.schema import StructField, StructType
 
 commands = typer.Typer()
 
+Columns = Annotated[
+    list[str], typer.Option("--column", "-c", metavar='"NAME TYPE [NOT NULL]"', help="A column, with its SQL type.")
+]
 Properties = Annotated[
     list[str] | None,
     typer.Option("--property", metavar="NAME=VALUE", help="A table property.", show_default=False),
@@ -47,19 +52,25 @@ _FORMATS = {
 def create(
     ctx: typer.Context,
     uri: Uri,
-    column: Annotated[
-        list[str], typer.Option("--column", "-c", metavar='"NAME TYPE [NOT NULL]"', help="A column, with its SQL type.")
-    ],
+    column: Columns,
     partition_by: PartitionBy = None,
     properties: Properties = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Make an empty table."""
     out: Output = ctx.obj
-    schema = StructType(tuple(_column(text) for text in column))
-    made = table.create(
-        uri, schema, column_names(partition_by), _pairs(properties), storage_options=parse_store_options(option)
+    schema = columns_of(column)
+    made = catalogs.create(
+        uri,
+        schema,
+        column_names(partition_by),
+        pairs(properties),
+        owner,
+        parse_store_options(option),
+        catalog=catalog,
     )
     out.record({"uri": made.uri, "version": made.version(), "columns": list(schema.names)})
 
@@ -76,19 +87,21 @@ def write(
     ] = None,
     merge_schema: Annotated[bool, typer.Option("--merge-schema", help="Add new columns to the table.")] = False,
     properties: Properties = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Write the rows of files into a table, which is made if there is none."""
     show(
         ctx.obj,
-        open_table(uri, option).write(
+        open_table(uri, option, owner, catalog).write(
             input_files(files),
             mode=mode,
             partition_by=column_names(partition_by) or None,
             replace_where=replace_where,
             merge_schema=merge_schema,
-            properties=_pairs(properties),
+            properties=pairs(properties),
         ),
     )
 
@@ -111,7 +124,10 @@ def convert(
     out: Output = ctx.obj
     fields = [_column(text if " " in text.strip() else f"{text} string") for text in partition_by or ()]
     made = table.convert(
-        uri, {f.name: f.type for f in fields}, _pairs(properties), storage_options=parse_store_options(option)
+        uri,
+        {f.name: f.type for f in fields},
+        pairs(properties),
+        storage_options=parse_store_options(option),
     )
     out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})
 
@@ -131,6 +147,10 @@ def input_files(files: list[str]) -> Any:
         raise InvalidArgument(f"The files cannot be read: {error}", hint="Check their names and contents") from error
 
 
+def columns_of(texts: list[str]) -> StructType:
+    return StructType(tuple(_column(text) for text in texts))
+
+
 def _column(text: str) -> StructField:
     fields = parse_schema(text).fields
     if len(fields) != 1:
@@ -142,7 +162,7 @@ def column_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def _pairs(texts: list[str] | None) -> dict[str, str]:
+def pairs(texts: list[str] | None) -> dict[str, str]:
     pairs = {}
     for text in texts or ():
         name, found, value = text.partition("=")
