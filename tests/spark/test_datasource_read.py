@@ -21,7 +21,7 @@ from lakeseal import LakesealError, Table
 from lakeseal.errors import InvalidArgument, TableNotFound, VersionNotFound
 from lakeseal.spark.batch_read import BatchRead
 from lakeseal.spark.failures import recovered
-from lakeseal.spark.options import GivenOptions
+from lakeseal.spark.options import GivenOptions, GivenTable
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.testing.s3 import s3_server
 from oracles.sessions import with_settings
@@ -61,8 +61,8 @@ def test_options_become_one_value_and_storage_options_are_told_apart() -> None:
     found = ReadOptions.from_options(
         {"path": "/t", "versionasof": "3", "AWS_REGION": "eu-1", "storage.timeout": "5s", "MaxBytesPerTrigger": "10 MB"}
     )
-    assert (found.uri, found.version_as_of, found.max_bytes_per_trigger) == ("/t", 3, 10 * 2**20)
-    assert found.storage_options == {"aws_region": "eu-1", "timeout": "5s"}
+    assert (found.table.uri, found.version_as_of, found.max_bytes_per_trigger) == ("/t", 3, 10 * 2**20)
+    assert found.table.storage_options == {"aws_region": "eu-1", "timeout": "5s"}
     assert found.fail_on_data_loss
 
 
@@ -111,9 +111,11 @@ def test_options_that_do_not_go_together_are_refused(table: Table, options: dict
 
 def test_a_batch_is_pinned_to_versions(table: Table) -> None:
     moment = table.history()[-1]["timestamp"]
-    assert BatchRead(ReadOptions(uri=table.uri)).options.version_as_of == 2
-    assert BatchRead(ReadOptions(uri=table.uri, timestamp_as_of=moment)).options.version_as_of == 0
-    feed = BatchRead(ReadOptions(uri=table.uri, read_change_feed=True, starting_timestamp=moment)).options
+    assert BatchRead(ReadOptions(table=GivenTable(uri=table.uri))).options.version_as_of == 2
+    assert BatchRead(ReadOptions(table=GivenTable(uri=table.uri), timestamp_as_of=moment)).options.version_as_of == 0
+    feed = BatchRead(
+        ReadOptions(table=GivenTable(uri=table.uri), read_change_feed=True, starting_timestamp=moment)
+    ).options
     assert (feed.starting_version, feed.ending_version) == (0, 2)
 
 

@@ -43,6 +43,7 @@ from lakeseal.protocol.paths import commit_path
 from lakeseal.spark.batch_read import declared
 from lakeseal.spark.datasource import LakesealDataSource
 from lakeseal.spark.failures import recovered
+from lakeseal.spark.options import GivenTable
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.stream_offsets import ReadLimits, StreamOffset
 from lakeseal.spark.stream_source import StreamSource
@@ -390,7 +391,7 @@ def test_options_that_are_for_batches_are_refused(table: Table) -> None:
     for name, value in {"versionAsOf": 0, "timestampAsOf": "2024-01-01", "endingVersion": 1}.items():
         options = ReadOptions.from_options({"path": table.uri, name: str(value)})
         with pytest.raises(InvalidArgument, match=f"{name} is for batches"):
-            StreamSource(options, declared(ReadOptions(uri=table.uri))[1]).initialOffset()
+            StreamSource(options, declared(ReadOptions(table=GivenTable(uri=table.uri)))[1]).initialOffset()
 
 
 def test_options_that_are_for_streams_of_rows_are_refused_in_streams_of_changes_and_in_batches(table: Table) -> None:
@@ -747,8 +748,8 @@ def recorded(calls: Path) -> type[LakesealDataSource]:
         def note(self, name: str, *arguments: Any) -> None:
             with calls.open("a") as file:
                 file.write(json.dumps([name, *arguments]) + "\n")
-            if name != "partitions" and self._options.uri.endswith("busy"):
-                busy = Table(self._options.uri)
+            if name != "partitions" and self._options.table.uri.endswith("busy"):
+                busy = Table(self._options.table.uri)
                 busy.write(pa.table({"id": pa.array([busy.version() + 1], pa.int64())}))
 
         def initialOffset(self) -> dict[str, Any]:  # noqa: N802

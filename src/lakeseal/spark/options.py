@@ -12,8 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from lakeseal.catalog.place import locate, named
+from lakeseal.catalog.table_name import TableName
 from lakeseal.errors import InvalidArgument
+from lakeseal.owner.connect import Owners, connect
+from lakeseal.owner.routing import Router
+from lakeseal.storage import StoreSpec
 
+TABLE_OPTIONS = ("path", "table", "catalog", "owner")
 _STORAGE = "storage."
 _VENDORS = ("aws_", "google_", "azure_")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -61,6 +67,52 @@ class GivenOptions(Struct, frozen=True, kw_only=True):
         if not text.strip().isdecimal() or int(text) < least:
             raise InvalidArgument(f"The option {name} cannot be {text!r}", hint=f"Use a whole number from {least} on")
         return int(text)
+
+
+class GivenTable(Struct, frozen=True, kw_only=True):
+    """Which table the user means, by its place or by its name: `path`, `table`, `catalog` and `owner`. A name is looked
+    up once, where it comes in."""
+
+    uri: str
+    storage_options: dict[str, str] = {}
+    owner: str | None = None
+    catalog: str | None = None
+    """That has the name."""
+    is_catalogs: bool = False
+    """Whether the catalog decides on the table's commits."""
+
+    @classmethod
+    def of(cls, given: GivenOptions, *, hint: str) -> GivenTable:
+        path, name, catalog = (given.text(option) for option in TABLE_OPTIONS[:3])
+        if not path and not name:
+            raise InvalidArgument("The table's location is missing", hint=hint)
+        if path and name:
+            raise InvalidArgument("The table is named by its path and by its name", hint="Give one of them")
+        place = locate(path, catalog) if path else named(TableName.parse(name or ""), catalog)
+        return cls(
+            uri=place.uri,
+            storage_options=dict(given.storage),
+            owner=given.text("owner"),
+            catalog=None if place.catalog is None else place.catalog.url,
+            is_catalogs=place.is_owned,
+        )
+
+    @property
+    def store(self) -> StoreSpec:
+        return StoreSpec(uri=self.uri, storage_options=self.storage_options)
+
+    def open(self, *, creates: bool) -> Router:
+        """The table, with the owner that was named, or those of the catalog and of the environment. `creates`: whether
+        it is made if it is not there."""
+        named_owner = None if self.owner is None else connect(self.owner)
+        catalogs = None
+        if self.catalog is not None:
+            from lakeseal.catalog.connect import open_catalog  # whoever gives URIs needs no database's libraries
+
+            catalogs = open_catalog(self.catalog).owner
+        creator = named_owner or (catalogs if self.is_catalogs else None)
+        owners = Owners(*(one for one in (catalogs, named_owner) if one is not None))
+        return Router(self.store.open(), owners, creator=creator if creates else None)
 
 
 def _unknown(name: str, names: Mapping[str, str]) -> InvalidArgument:

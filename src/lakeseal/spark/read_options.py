@@ -15,14 +15,12 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.log.changes import version_range
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.timestamps import version_at
-from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.routing import Router
-from lakeseal.spark.options import GivenOptions
+from lakeseal.spark.options import TABLE_OPTIONS, GivenOptions, GivenTable
 from lakeseal.storage import StoreSpec
 
 _NAMES = (
-    "path",
-    "owner",
+    *TABLE_OPTIONS,
     "versionAsOf",
     "timestampAsOf",
     "readChangeFeed",
@@ -42,9 +40,7 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
-    uri: str
-    storage_options: dict[str, str] = {}
-    owner: str | None = None
+    table: GivenTable
     version_as_of: int | None = None
     timestamp_as_of: str | None = None
     read_change_feed: bool = False
@@ -63,14 +59,9 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ReadOptions:
         given = GivenOptions.of(options, _NAMES)
-        uri = given.text("path")
-        if not uri:
-            raise InvalidArgument("The table's location is missing", hint="Give it to load(uri)")
         latest = (given.text("startingVersion") or "").strip().lower() == LATEST
         found = cls(
-            uri=uri,
-            storage_options=dict(given.storage),
-            owner=given.text("owner"),
+            table=GivenTable.of(given, hint="Give it to load(uri)"),
             version_as_of=given.number("versionAsOf"),
             timestamp_as_of=given.text("timestampAsOf"),
             read_change_feed=given.flag("readChangeFeed"),
@@ -96,12 +87,10 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def store(self) -> StoreSpec:
-        return StoreSpec(uri=self.uri, storage_options=self.storage_options)
+        return self.table.store
 
     def open(self) -> Router:
-        """The table, with the owner that was named, or those of the environment."""
-        owners = Owners() if self.owner is None else Owners(connect(self.owner))
-        return Router(self.store.open(), owners)
+        return self.table.open(creates=False)
 
     def pinned(self, log: DeltaLog) -> ReadOptions:
         """The same for a batch, with versions for moments and for "newest": what is read no longer depends on when."""

@@ -13,12 +13,13 @@ from msgspec import Struct
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.write import WriteCommand
 from lakeseal.errors import InvalidArgument
-from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.routing import Router
-from lakeseal.spark.options import GivenOptions
+from lakeseal.spark.options import GivenOptions, GivenTable
 from lakeseal.storage import StoreSpec
 
 NAMES = (
+    "table",
+    "catalog",
     "owner",
     "partitionBy",
     "clusterBy",
@@ -39,9 +40,7 @@ _PROPERTY = "delta."
 
 
 class SinkOptions(Struct, frozen=True, kw_only=True):
-    uri: str
-    storage_options: dict[str, str] = {}
-    owner: str | None = None
+    table: GivenTable
     properties: dict[str, str] = {}
     partition_by: tuple[str, ...] | None = None
     cluster_by: tuple[str, ...] | None = None
@@ -61,13 +60,8 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
         properties = {name: text for name, text in options.items() if name.lower().startswith(_PROPERTY)}
         others = {name: text for name, text in options.items() if name not in properties}
         given = GivenOptions.of(others, (*NAMES, *_SPARKS))
-        uri = given.text("path")
-        if not uri:
-            raise InvalidArgument("The table's location is missing", hint="Give it to save(uri) or start(uri)")
         return cls(
-            uri=uri,
-            storage_options=dict(given.storage),
-            owner=given.text("owner"),
+            table=GivenTable.of(given, hint="Give it to save(uri) or start(uri)"),
             properties=properties,
             partition_by=listed("partitionBy", given.text("partitionBy")),
             cluster_by=listed("clusterBy", given.text("clusterBy")),
@@ -85,13 +79,10 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def store(self) -> StoreSpec:
-        return StoreSpec(uri=self.uri, storage_options=self.storage_options)
+        return self.table.store
 
     def open(self) -> Router:
-        """The table, with the owner that was named, or those of the environment."""
-        endpoint = None if self.owner is None else connect(self.owner)
-        owners = Owners() if endpoint is None else Owners(endpoint)
-        return Router(self.store.open(), owners, creator=endpoint)
+        return self.table.open(creates=True)
 
     def command(self, *, overwrite: bool) -> WriteCommand:
         return WriteCommand(
