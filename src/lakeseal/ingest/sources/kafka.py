@@ -30,6 +30,7 @@ from lakeseal.errors import (
     SourceUnavailable,
     Unsupported,
 )
+from lakeseal.ingest.sources.debezium import DebeziumReader
 from lakeseal.ingest.sources.kafka_values import MetaColumn, ValueReader, value_reader
 from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
 from lakeseal.protocol.schema import StructType
@@ -55,6 +56,10 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     """Of Avro values."""
     schema_registry: str | None = None
     """Where the writers' Avro schemas are, if values name one by its number."""
+    registry_auth: str | None = None
+    """`user:password`, or a token."""
+    envelope: Literal["debezium"] | None = None
+    """Values are changes of rows, as Debezium writes them, in JSON or Avro; `schema` is that of the rows."""
     include: tuple[MetaColumn, ...] | None = None
     """Columns beside the value's: key, headers, timestamp, offset, partition, topic. Without a word, JSON and Avro
     have none, and strings and bytes have key, partition, offset and timestamp."""
@@ -80,12 +85,20 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         return f"kafka topic {self.topic}"
 
     @cached_property
-    def _reader(self) -> ValueReader:
+    def _reader(self) -> ValueReader | DebeziumReader:
+        if self.envelope is not None:
+            if self.value not in ("json", "avro") or self.include or self.avro_schema is not None:
+                raise InvalidArgument(
+                    "An envelope is JSON or Avro, with a schema and nothing beside it",
+                    hint="Leave include and avro_schema out",
+                )
+            return DebeziumReader(self.value, self.schema, self.schema_registry, self.registry_auth)
         return value_reader(
             self.value,
             schema=self.schema,
             avro_schema=self.avro_schema,
             schema_registry=self.schema_registry,
+            registry_auth=self.registry_auth,
             include=self.include,
             prefix=self.prefix,
         )

@@ -5,6 +5,7 @@ Values are JSON, Avro, text or bytes. Avro is fastavro's work, of the extra `kaf
 
 from __future__ import annotations
 
+import base64
 import io
 import struct
 import urllib.error
@@ -55,6 +56,7 @@ _META: dict[str, tuple[DataType, Callable[[Any], Any]]] = {
     "topic": (STRING, lambda message: message.topic()),
 }
 _PLAIN_META: tuple[MetaColumn, ...] = ("key", "partition", "offset", "timestamp")
+_LARGEST_SCHEMA = 10 * 2**20
 _TOMBSTONE = "It has no value (a tombstone)"
 _AVRO_PLAIN: dict[str, DataType] = {
     "boolean": types.BOOLEAN,
@@ -135,6 +137,7 @@ def value_reader(
     schema: str | None,
     avro_schema: Mapping[str, Any] | None,
     schema_registry: str | None,
+    registry_auth: str | None = None,
     include: Sequence[MetaColumn] | None,
     prefix: str,
 ) -> ValueReader:
@@ -153,7 +156,7 @@ def value_reader(
     if avro_schema is None:
         raise InvalidArgument("Avro values need an avro_schema", hint="Add avro_schema: {type: record, …}")
     own = avro_schema_of(avro_schema)
-    return ValueReader(own, _avro(avro_schema, own, schema_registry), meta)
+    return ValueReader(own, _avro(avro_schema, own, schema_registry, registry_auth), meta)
 
 
 def place(message: Any) -> str:
@@ -178,7 +181,7 @@ def _texts(schema: pa.Schema) -> ReadValues:
     return read
 
 
-def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | None) -> ReadValues:
+def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | None, auth: str | None) -> ReadValues:
     arrow = to_arrow(own)
     decode = avro_decoder(reader_schema)
 
@@ -187,7 +190,7 @@ def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | Non
             return decode(value, None)
         if len(value) < 5 or value[0] != 0:
             raise ValueError("It does not name its writer's schema")
-        return decode(value[5:], _registered(registry, struct.unpack(">I", value[1:5])[0]))
+        return decode(value[5:], registered(registry, struct.unpack(">I", value[1:5])[0], auth))
 
     def read(values: Sequence[Any]) -> Parsed:
         def part(start: int, end: int) -> pa.RecordBatch:
@@ -199,16 +202,26 @@ def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | Non
 
 
 @lru_cache(maxsize=1000)
-def _registered(registry: str, number: int) -> str:
-    """The text of a writer's schema. They never change once they are registered."""
+def registered(registry: str, number: int, auth: str | None = None) -> str:
+    """The text of a writer's schema. They never change once they are registered. `auth` is `user:password`, or a
+    token."""
     address = f"{registry.rstrip('/')}/schemas/ids/{number}"
     if not address.startswith(("http://", "https://")):
         raise Unsupported(f"A schema registry is reached by HTTP, not by {registry!r}")
+    asked = urllib.request.Request(address)  # noqa: S310  the scheme is checked above
+    if auth is not None:
+        basic = f"Basic {base64.b64encode(auth.encode()).decode()}"
+        asked.add_unredirected_header("Authorization", basic if ":" in auth else f"Bearer {auth}")
     try:
-        with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310  the scheme is checked above
-            told = msgspec.json.decode(answer.read(), type=dict[str, Any])
+        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310  as above
+            text = answer.read(_LARGEST_SCHEMA + 1)
+            if len(text) > _LARGEST_SCHEMA:
+                raise SourceUnavailable(f"The schema registry's answer for schema {number} is too long")
+            told = msgspec.json.decode(text, type=dict[str, Any])
             return str(told["schema"])
     except (urllib.error.URLError, OSError, KeyError, msgspec.MsgspecError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it holds the answer
         raise SourceUnavailable(f"The schema registry does not tell schema {number}: {error}") from error
 
 
