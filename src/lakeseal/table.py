@@ -24,6 +24,7 @@ from lakeseal.commands.cluster import ClusterCommand
 from lakeseal.commands.command import Command, NothingToDo, run
 from lakeseal.commands.convert import ConvertCommand
 from lakeseal.commands.create import CreateCommand, InProcessJudge, TableDefinition
+from lakeseal.commands.deep_clone import DeepCloneCommand
 from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.detail import detail
 from lakeseal.commands.manifests import write_manifests
@@ -52,7 +53,7 @@ from lakeseal.errors import (
 )
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.jobs.engine import Engine
-from lakeseal.jobs.in_process import InProcessEngine
+from lakeseal.jobs.in_process import InProcessEngine, arrow_reader
 from lakeseal.log import changes as change_feed
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.cleanup import CleanupReport, clean_up_expired_logs
@@ -324,11 +325,24 @@ class Table:
         return self._run(command, engine_of(spark), isolation_level)
 
     def vacuum(
-        self, hours: float | None = None, dry_run: bool = False, *, enforce_retention_duration: bool = True
+        self,
+        hours: float | None = None,
+        dry_run: bool = False,
+        *,
+        lite: bool = False,
+        inventory: Any = None,
+        enforce_retention_duration: bool = True,
     ) -> VacuumReport:
         """Delete files that no version of the last `hours` needs; a week's, unless the table keeps them for longer or
-        shorter. Less than that must be insisted on."""
-        command = VacuumCommand(hours=hours, dry_run=dry_run, enforce_retention_duration=enforce_retention_duration)
+        shorter. Less than that must be insisted on. `lite` lists nothing: only files that the log says were removed go.
+        `inventory` is a list of what is there instead: rows with `path`, `length`, `isDir`, `modificationTime` (ms)."""
+        command = VacuumCommand(
+            hours=hours,
+            dry_run=dry_run,
+            lite=lite,
+            inventory=_inventory(inventory),
+            enforce_retention_duration=enforce_retention_duration,
+        )
         return self._router.run(
             lambda route: vacuum.run(command, route.log, self._store, lambda: _begin(route), now_ms=now_ms())
         )
@@ -354,12 +368,16 @@ class Table:
         version: int | None = None,
         timestamp: Timestamp | None = None,
         *,
+        deep: bool = False,
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Table:
-        """A new table at `uri` with this one's rows, which are not copied: a shallow clone."""
+        """A new table at `uri` with this one's rows, which are not copied: a shallow clone. A deep one has files of its
+        own; where it is there already, what this table has got and lost since is copied and taken out."""
         table = Table(uri, owner=owner, storage_options=storage_options or self.spec.storage_options)
-        table._run(CloneCommand(source=self.snapshot(version, timestamp)), InProcessEngine())
+        source = self.snapshot(version, timestamp)
+        copied = DeepCloneCommand(source=source, store=self._store, outside=self._outside)
+        table._run(copied if deep else CloneCommand(source=source), InProcessEngine())
         return table
 
     def cluster_by(self, columns: Sequence[str] | str | None) -> CommitResult:
@@ -635,6 +653,12 @@ def _schema(schema: Any) -> StructType:
 
         return from_spark(schema)
     raise InvalidArgument(f"A {type(schema).__name__} is not a schema", hint="Give a pyarrow or a Spark schema")
+
+
+def _inventory(rows: Any) -> pa.Table | None:
+    if rows is None:
+        return None
+    return rows.toArrow() if is_spark(rows) else arrow_reader(rows).read_all()
 
 
 def _type(data_type: Any) -> DataType:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -166,3 +168,59 @@ def test_a_table_with_unknown_features_is_refused(tables: Any) -> None:
 def test_there_must_be_a_table(tables: Any) -> None:
     with pytest.raises(errors.TableNotFound):
         tables(name="nothing").vacuum()
+
+
+def test_lite_deletes_what_the_log_says_was_removed_and_nothing_else(tables: Any, tmp_path: Path) -> None:
+    table = tables(range(5), range(5, 9), properties={"delta.enableDeletionVectors": "true"})
+    table.delete("id = 6")
+    table.delete("id < 5")
+    table.optimize()
+    orphan = Path(table.uri.removeprefix("file://")) / "part-orphan.parquet"
+    orphan.write_bytes(b"x")
+    time.sleep(0.01)
+
+    planned = table.vacuum(0, dry_run=True, lite=True, enforce_retention_duration=False)
+    done = table.vacuum(0, lite=True, enforce_retention_duration=False)
+
+    assert planned.deleted == done.deleted
+    assert orphan.exists()
+    assert len([key for key in done.deleted if key.endswith(".parquet")]) == 2
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [5, 7, 8]
+    assert table.vacuum(0, lite=True, enforce_retention_duration=False).deleted == ()
+
+
+def test_lite_is_refused_where_the_log_no_longer_says(tables: Any) -> None:
+    table = tables(range(5), range(5, 9))
+    table.checkpoint()
+    (Path(table.uri.removeprefix("file://")) / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(errors.InvalidArgument, match="log begins"):
+        Table(table.uri).vacuum(lite=True)
+
+
+def test_an_inventory_stands_for_a_listing(tables: Any) -> None:
+    table = tables(range(5), range(5, 9))
+    table.delete("id < 5")
+    gone = [a["path"] for a in _removed(table)]
+    time.sleep(0.01)
+    listed = pa.table(
+        {
+            "path": [f"{table.uri}/{gone[0]}", f"{table.uri}/_delta_log", "file:///elsewhere/x"],
+            "length": pa.array([10, 0, 1], pa.int64()),
+            "isDir": [False, True, False],
+            "modificationTime": pa.array([0, 0, 0], pa.int64()),
+        }
+    )
+
+    done = table.vacuum(0, inventory=listed, enforce_retention_duration=False)
+
+    assert done.deleted == (gone[0],)
+    with pytest.raises(errors.InvalidArgument, match="lacks the columns"):
+        table.vacuum(inventory=listed.drop_columns(["isDir"]))
+    with pytest.raises(errors.InvalidArgument, match="not by both"):
+        table.vacuum(lite=True, inventory=listed)
+
+
+def _removed(table: Any) -> list[dict[str, Any]]:
+    log = Path(table.uri.removeprefix("file://")) / "_delta_log"
+    lines = [json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
+    return [line["remove"] for line in lines if "remove" in line]

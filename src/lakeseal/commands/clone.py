@@ -1,4 +1,4 @@
-"""CLONE: a new table that starts with the rows of another, without copying them.
+"""Shallow CLONE: a new table that starts with the rows of another, without copying them.
 
 The new table's log names the other table's files by absolute URIs; whatever is changed in one table afterwards is not
 seen in the other. Vacuuming the *source* can take files that the clone still reads; vacuuming the clone never touches
@@ -53,8 +53,8 @@ class CloneCommand(Struct, frozen=True, kw_only=True):
         txn, source = context.txn, self.source
         if txn.snapshot is not None:
             raise AlreadyExists("There is a table already where the clone should go")
-        txn.update_metadata(_metadata(source))
-        txn.update_protocol(enable(_protocol(source.protocol), *required_features(txn.metadata)))
+        txn.update_metadata(clone_metadata(source))
+        txn.update_protocol(enable(clone_protocol(source.protocol), *required_features(txn.metadata)))
         adds = [cloned(add, source.table) for add in add_actions(source.files)]
         operation = Operation(
             name="CLONE",
@@ -100,11 +100,11 @@ def _absolute(table: str, path: str) -> str:
     return f"{scheme}://{root if scheme == 'file' else encode_path(root)}/{encode_path(found.key)}"
 
 
-def _protocol(source: Protocol) -> Protocol:
+def clone_protocol(source: Protocol) -> Protocol:
     return disable(source, "managedCommits") if supports(source, "managedCommits") else source
 
 
-def _metadata(source: Snapshot) -> Metadata:
+def clone_metadata(source: Snapshot) -> Metadata:
     before = source.metadata
     configuration = {key: value for key, value in before.configuration.items() if key.lower() not in _OF_THE_SOURCE}
     places = dict.fromkeys([source.table, *source.places])

@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal.commit.conflicts import VACUUM_END, VACUUM_START
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
-from lakeseal.errors import InvalidArgument, LakesealError, TableNotFound, UnsafePath, located
+from lakeseal.errors import InvalidArgument, LakesealError, ObjectNotFound, TableNotFound, UnsafePath, located
 from lakeseal.jobs.progress import Progress, progress
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import REMOVES
@@ -67,9 +68,15 @@ class VacuumCommand(Struct, frozen=True, kw_only=True):
     hours: float | None = None
     """None: the table's `delta.deletedFileRetentionDuration`, a week unless it says otherwise."""
     dry_run: bool = False
+    lite: bool = False
+    """Only what the log says was removed; nothing is listed, and files that no commit names stay."""
+    inventory: pa.Table | None = None
+    """What is there, where somebody else has listed it."""
     enforce_retention_duration: bool = True
 
     def __post_init__(self) -> None:
+        if self.lite and self.inventory is not None:
+            raise InvalidArgument("A vacuum goes by the log (lite) or by an inventory, not by both")
         if self.hours is not None and not 0 <= self.hours < 10**9:
             raise InvalidArgument(f"The retention cannot be {self.hours} hours", hint="Use 0 or more")
 
@@ -83,8 +90,9 @@ def run(command: VacuumCommand, log: DeltaLog, store: Store, begin: Begin, *, no
         cut = now_ms - _retention_ms(command, newest)
         bar.stage("listing")
         # Listed before the log is read: what is committed in between is then known to the log.
-        listed = list(_deletable(store, newest))
-        old = [meta for meta in listed if meta.modified_ms < cut]
+        listed = _candidates(command, log, store, newest, cut)
+        # Of what the log says was removed before, nobody is about to commit it.
+        old = [meta for meta in listed if command.lite or meta.modified_ms < cut]
         directories = len({meta.key.rpartition("/")[0] for meta in listed})
 
         def report(gone: list[ObjectMeta], cut: int) -> VacuumReport:
@@ -105,7 +113,7 @@ def run(command: VacuumCommand, log: DeltaLog, store: Store, begin: Begin, *, no
         if started.version > looked_at.version + 1:
             cut = min(cut, now_ms - _retention_ms(command, started.snapshot))
             needed = _needed(log, store, started.version, cut)
-            gone = [meta for meta in gone if meta.modified_ms < cut and meta.key not in needed]
+            gone = [m for m in gone if (command.lite or m.modified_ms < cut) and m.key not in needed]
         back = _delete(report(gone, cut), log, store, started.version, begin, bar)
         return report([meta for meta in gone if meta.key not in back], cut)
 
@@ -172,11 +180,59 @@ def _retention_ms(command: VacuumCommand, snapshot: Snapshot) -> int:
     return wanted
 
 
-def _deletable(store: Store, snapshot: Snapshot) -> Iterator[ObjectMeta]:
+def _candidates(command: VacuumCommand, log: DeltaLog, store: Store, newest: Snapshot, cut: int) -> list[ObjectMeta]:
+    if command.lite:
+        return list(_removed(log, store, newest.version, cut))
+    metas = store.list(recursive=True) if command.inventory is None else _inventoried(command.inventory, store)
+    return list(_deletable(metas, newest))
+
+
+def _removed(log: DeltaLog, store: Store, version: int, cut: int) -> Iterator[ObjectMeta]:
+    """Files that commits took out before `cut`, as far as they are still there."""
+    first = min(log.listing().commits, default=0)
+    if first > 0:
+        raise InvalidArgument(
+            f"The log begins at version {first}, so that it does not say what was removed before",
+            hint="Vacuum without lite, which lists what is there",
+        )
+    seen: set[str] = set()
+    for number in range(first, version + 1):
+        for action in log.commit_actions(number):
+            if isinstance(action, RemoveFile) and (action.deletion_timestamp or 0) < cut:
+                seen.update(_keys(store, action.path, action.deletion_vector))
+    for key in sorted(seen):
+        with suppress(ObjectNotFound, UnsafePath, InvalidArgument):
+            yield store.head(key)
+
+
+def _inventoried(rows: pa.Table, store: Store) -> Iterator[ObjectMeta]:
+    missing = {"path", "length", "isDir", "modificationTime"} - set(rows.column_names)
+    if missing:
+        raise InvalidArgument(
+            f"The inventory lacks the columns {', '.join(sorted(missing))}",
+            hint="It has path string, length bigint, isDir boolean, modificationTime bigint (milliseconds)",
+        )
+    for row in rows.select(["path", "length", "isDir", "modificationTime"]).to_pylist():
+        if row["isDir"] or row["path"] is None:
+            continue
+        key = _below(str(row["path"]), store.uri)
+        if key is not None:
+            yield ObjectMeta(key=key, size=int(row["length"] or 0), modified_ms=int(row["modificationTime"] or 0))
+
+
+def _below(path: str, table: str) -> str | None:
+    """The key of a path, or of a key; None for one that is elsewhere."""
+    for root in (table, table.removeprefix("file://"), table.replace("file:///", "file:/", 1)):
+        if path.startswith(f"{root.rstrip('/')}/"):
+            return path[len(root.rstrip("/")) + 1 :]
+    return None if "://" in path or path.startswith(("/", "file:")) else path
+
+
+def _deletable(metas: Iterable[ObjectMeta], snapshot: Snapshot) -> Iterator[ObjectMeta]:
     """Files that are the table's business."""
     partitions = tuple(f"{field.physical_name}=" for field in snapshot.partition_schema.fields)
     partitions += tuple(f"{field.name}=" for field in snapshot.partition_schema.fields)
-    for meta in store.list(recursive=True):
+    for meta in metas:
         if meta.key.startswith(LOG_DIR):
             continue
         key = meta.key.removeprefix(CHANGE_DATA_DIR)
