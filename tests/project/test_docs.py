@@ -45,6 +45,7 @@ def test_every_code_block_of_the_page_runs(
         # A process has one session: a page that asks for one gets the one that all tests share.
         request.getfixturevalue("spark")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))  # names are not those of whoever runs the tests
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(path):
         if block.language == "python":

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from lakeseal.backoff import Backoff
+from lakeseal.catalog.place import locate
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.render import quote_name
 from lakeseal.ingest.sources.source import Source
@@ -91,6 +92,7 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
 class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="table", tag_field="type"):
     uri: str
+    """Or its name in the catalog."""
     partition_by: tuple[str, ...] = ()
     """Of a table that is made."""
     owner: Literal["ledger", "none"] = "ledger"
@@ -255,6 +257,14 @@ class Dataset(Struct, frozen=True, kw_only=True):
             case BranchTarget():
                 placed = target  # tasks know it by the job that was begun there
         return replace(self, target=placed, error_table=parse_location(self.errors_uri).uri)
+
+    def by_place(self) -> Dataset:
+        """The same, with the place of a table that the target names as the catalog does (`sales.orders`)."""
+        target = self.target
+        if not isinstance(target, TableTarget):
+            return self
+        uri = locate(target.uri).uri
+        return self if uri == target.uri else replace(self, target=replace(target, uri=uri))
 
 
 class PipelineConfig(Struct, frozen=True, kw_only=True):

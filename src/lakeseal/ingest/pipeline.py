@@ -53,7 +53,8 @@ class Pipeline:
                 config = PipelineConfig(**fields)
             except TypeError as error:
                 raise InvalidArgument(f"This is no pipeline: {error}") from None
-        self.config = config
+        placed = tuple(dataset.by_place() for dataset in config.datasets)
+        self.config = replace(config, datasets=placed)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> Pipeline:
