@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, Unpack
 
@@ -95,6 +95,25 @@ class Catalog:
                     self._unstage(staged)
             raise
         return self.table(name, storage_options)
+
+    @contextmanager
+    def making(
+        self,
+        name: str,
+        location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Iterator[str]:
+        """Where a table is to be made, which gets this name when it is there. Around whatever makes it."""
+        parsed = TableName.parse(name)
+        uri = None if location is None else _place(location, storage_options)
+        staged = self.opened.names.stage(parsed, uri, Kind.FILESYSTEM)
+        try:
+            yield staged.uri
+        except (InvalidInput, AlreadyExists, Refused, Unsupported):
+            # It was not made, for certain. Of everything else nobody knows, and the staged table tells where to look.
+            self._unstage(staged)
+            raise
+        self.opened.names.register(parsed, staged.uri, Kind.FILESYSTEM, table_id=staged.table_id)
 
     def register(
         self, name: str, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None

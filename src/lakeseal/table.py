@@ -228,13 +228,16 @@ class Table:
         *,
         cluster_by: Sequence[str] | str | None = None,
         properties: Mapping[str, Any] | None = None,
+        comment: str | None = None,
+        replace_table: bool = False,
         max_records_per_file: int | None = None,
         target_file_size: int | None = None,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
         """Write a Spark DataFrame, or anything that Arrow reads: a table, batches, a reader, a dataset.
 
-        Creates the table if there is none, with `partition_by` or `cluster_by`, and `properties`. `txn` is (application
+        Creates the table if there is none, with `partition_by` or `cluster_by`, `properties` and `comment`; with
+        `replace_table`, which is for mode `overwrite`, one that is there is made anew by them. `txn` is (application
         id, version): a write that the table has seen does nothing.
         """
         command = WriteCommand(
@@ -247,6 +250,8 @@ class Table:
             txn=txn,
             user_metadata=user_metadata,
             properties=properties or {},
+            comment=comment,
+            replaces_table=replace_table,
             options=WriteOptions(
                 merge_schema=merge_schema,
                 max_records_per_file=max_records_per_file,
@@ -540,6 +545,7 @@ class TableSays(TypedDict, total=False):
     comments: Mapping[str, str] | None
     comment: str | None
     cluster_by: Sequence[str] | str
+    replace: bool
     spark: SparkSession | None
 
 
@@ -558,9 +564,11 @@ def create(
     comments: Mapping[str, str] | None = None,
     comment: str | None = None,
     cluster_by: Sequence[str] | str = (),
+    replace: bool = False,
     spark: SparkSession | None = None,
 ) -> Table:
-    """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already.
+    """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already, unless `replace`: then
+    that one is made anew, in one commit.
 
     `defaults` are SQL texts or constants by column, for rows that do not say it; `generated` are SQL texts over the
     row; `identity` names a column that the table numbers, or several with what is asked of them. `constraints` are
@@ -580,7 +588,8 @@ def create(
         comments=comments or {},
         comment=comment,
     )
-    table._run(CreateCommand(definition=definition, judge=judge_of(spark) or InProcessJudge()), InProcessEngine())
+    judge = judge_of(spark) or InProcessJudge()
+    table._run(CreateCommand(definition=definition, judge=judge, replaces=replace), InProcessEngine())
     return table
 
 

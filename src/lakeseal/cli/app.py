@@ -19,6 +19,7 @@ HOMES = {
     "read": ("read", "history", "files", "schema", "describe"),
     "write": ("create", "write", "convert"),
     "change": ("delete", "update", "changes"),
+    "sql": ("sql",),
     "upkeep": ("optimize", "vacuum", "restore", "clone"),
     "branch": ("branch",),
     "owner": ("owner",),

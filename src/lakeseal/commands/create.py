@@ -17,14 +17,16 @@ from lakeseal import expr
 from lakeseal.clock import now_ms
 from lakeseal.commands.cluster import set_clustering
 from lakeseal.commands.command import CommandContext, PlannedChange
-from lakeseal.commit.alter import new_metadata, with_constraint
+from lakeseal.commands.file_changes import removals
+from lakeseal.commit.alter import new_metadata, replaced_table, with_constraint
 from lakeseal.commit.alter_columns import with_comment
+from lakeseal.commit.clustering import clustering_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import AlreadyExists, InvalidArgument, SchemaMismatch, UnsupportedExpression, located
 from lakeseal.files.constraints import GENERATION_EXPRESSION, generation_expression
 from lakeseal.files.normalize import CURRENT_DEFAULT
 from lakeseal.files.store_assignment import check_assignable
-from lakeseal.protocol.actions import Metadata
+from lakeseal.protocol.actions import Metadata, RemoveFile
 from lakeseal.protocol.identity import Identity, identity_of
 from lakeseal.protocol.schema import BOOLEAN, DataType, StructField, StructType
 
@@ -99,17 +101,26 @@ class CreateCommand(Struct, frozen=True, kw_only=True):
 
     definition: TableDefinition
     judge: Judge = InProcessJudge()
+    replaces: bool = False
+    """Whether a table that is there is made anew: its rows go, and all else is as the definition says."""
     user_metadata: str | None = None
 
     def decide(self, context: CommandContext) -> PlannedChange:
-        txn = context.txn
-        if txn.snapshot is not None:
+        txn, snapshot = context.txn, context.txn.snapshot
+        if snapshot is not None and not self.replaces:
             raise AlreadyExists("The table is there already", hint="Open it with lakeseal.Table(uri)")
-        txn.update_metadata(self.definition.metadata(self.judge, created_ms=now_ms()))
-        if self.definition.cluster_by:
+        metadata = self.definition.metadata(self.judge, created_ms=now_ms())
+        removed: list[RemoveFile] = []
+        was_clustered = False
+        if snapshot is not None:
+            metadata = replaced_table(snapshot.metadata, metadata)
+            was_clustered = bool(clustering_columns(snapshot.domains))
+            removed = removals(txn.filter_files(), now_ms=now_ms(), data_change=True)
+        txn.update_metadata(metadata)
+        if self.definition.cluster_by or was_clustered:
             set_clustering(txn, self.definition.cluster_by)
         operation = Operation(
-            name="CREATE TABLE",
+            name="CREATE OR REPLACE TABLE" if self.replaces else "CREATE TABLE",
             parameters={
                 "partitionBy": list(self.definition.partition_by),
                 "clusterBy": list(self.definition.cluster_by),
@@ -117,7 +128,7 @@ class CreateCommand(Struct, frozen=True, kw_only=True):
             },
             user_metadata=self.user_metadata,
         )
-        return PlannedChange(finish=lambda _: ([], operation))
+        return PlannedChange(finish=lambda _: (removed, operation))
 
 
 def default_sql(value: Any) -> str:

@@ -22,8 +22,8 @@ from lakeseal.commands.command import CommandContext, FilesToWrite, NothingToDo,
 from lakeseal.commands.file_changes import removals
 from lakeseal.commands.touched_files import find
 from lakeseal.commands.transactional_write import WriteOptions, operation_metrics
-from lakeseal.commit.alter import new_metadata, replaced_schema
-from lakeseal.commit.clustering import clustered_by, refuse_lost_columns
+from lakeseal.commit.alter import new_metadata, replaced_schema, replaced_table
+from lakeseal.commit.clustering import clustered_by, clustering_columns, refuse_lost_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, OptimisticTransaction
 from lakeseal.errors import AlreadyExists, InvalidArgument
@@ -52,6 +52,10 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
     partition_overwrite: str | None = None
     """"dynamic": overwrite only the partitions that the data has rows for."""
     overwrite_schema: bool = False
+    replaces_table: bool = False
+    """Make a table that is there anew: its schema, partitions, properties and comment are those of the write."""
+    comment: str | None = None
+    """Of a table that the write creates, or makes anew."""
     txn: tuple[str, int] | None = None
     user_metadata: str | None = None
     properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -71,6 +75,7 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
             (self.replace_where is not None, "replace_where"),
             (self.is_dynamic, "partition_overwrite='dynamic'"),
             (self.overwrite_schema, "overwrite_schema"),
+            (self.replaces_table, "replace_table"),
         ):
             if given and self.mode != "overwrite":
                 raise InvalidArgument(f"{name} is for mode 'overwrite', not {self.mode!r}")
@@ -78,6 +83,8 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
             raise InvalidArgument(
                 "partition_overwrite='dynamic' goes neither with replace_where nor with overwrite_schema"
             )
+        if self.replaces_table and (self.is_dynamic or self.replace_where is not None):
+            raise InvalidArgument("replace_table keeps no rows, so neither replace_where nor dynamic goes with it")
         if self.replace_where is not None and self.overwrite_schema:
             raise InvalidArgument("replace_where keeps rows of the old schema, so overwrite_schema cannot go with it")
 
@@ -124,10 +131,12 @@ class Write(Struct, frozen=True, kw_only=True):
     def _prepare(self, txn: OptimisticTransaction, data: StructType) -> None:
         """The table's metadata as the write needs it."""
         asked, snapshot = self.asked, txn.snapshot
-        if snapshot is None:
-            txn.update_metadata(new_metadata(data, asked.partition_by or (), asked.properties, created_ms=now_ms()))
-            if asked.cluster_by:
-                set_clustering(txn, asked.cluster_by)
+        if snapshot is None or asked.replaces_table:
+            fresh = new_metadata(data, asked.partition_by or (), asked.properties, created_ms=now_ms())
+            fresh = msgspec.structs.replace(fresh, description=asked.comment)
+            txn.update_metadata(fresh if snapshot is None else replaced_table(snapshot.metadata, fresh))
+            if asked.cluster_by or (snapshot is not None and clustering_columns(snapshot.domains)):
+                set_clustering(txn, asked.cluster_by or ())
             return
         if asked.cluster_by is not None:
             _check_clustered(snapshot, asked.cluster_by)

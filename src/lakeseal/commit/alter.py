@@ -35,6 +35,22 @@ _FOREIGN = (COLUMN_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids", "delta.t
 # What these say is true of every row, and rows that are there when a column is added have no value in it.
 _OF_ALL_ROWS = ("delta.generationExpression", "delta.invariants")
 
+_OF_COLUMN_IDS = (TableProperties.column_mapping_max_id.key,)
+# What a table that is made anew keeps of what it was.
+_OF_THE_TABLE = frozenset(
+    (
+        TableProperties.managed_commit_owner_name.key,
+        TableProperties.managed_commit_owner_conf.key,
+        TableProperties.in_commit_timestamps.key,
+        TableProperties.in_commit_timestamp_enablement_version.key,
+        TableProperties.in_commit_timestamp_enablement_timestamp.key,
+        TableProperties.row_id_column.key,
+        TableProperties.row_commit_version_column.key,
+        TableProperties.column_mapping_mode.key,
+        *_OF_COLUMN_IDS,
+    )
+)
+
 Label = Callable[[StructField], dict[str, Any]]
 
 
@@ -61,6 +77,17 @@ def replaced_schema(metadata: Metadata, schema: StructType, partition_by: Sequen
     if TableProperties.of(metadata).column_mapping_mode == "none":
         return plain
     return _mapped(plain, own, lambda field: f"col-{uuid4()}")
+
+
+def replaced_table(before: Metadata, fresh: Metadata) -> Metadata:
+    """The same table made anew: all is as `fresh` says, but for what makes it the same one and what its owner, its
+    clock and its columns' ids go by."""
+    kept = {key: value for key, value in before.configuration.items() if key in _OF_THE_TABLE}
+    if TableProperties.of(before).column_mapping_mode == "none":
+        kept.pop(TableProperties.column_mapping_mode.key, None)
+    own = {key: value for key, value in fresh.configuration.items() if key not in _OF_COLUMN_IDS}
+    same = msgspec.structs.replace(before, configuration={**own, **kept}, description=fresh.description)
+    return replaced_schema(same, fresh.schema, fresh.partition_columns)
 
 
 def with_properties(metadata: Metadata, changes: Mapping[str, Any]) -> Metadata:

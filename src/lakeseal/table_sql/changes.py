@@ -14,6 +14,7 @@ from lakeseal.expr.render import quote_name
 from lakeseal.files.constraints import generation_expression
 from lakeseal.files.normalize import sql_when_missing
 from lakeseal.files.store_assignment import assign, check_assignable
+from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.statements.qualifiers import unqualified
 from lakeseal.statements.statement import Delete, Insert, Merge, TableName, Update
@@ -195,9 +196,9 @@ class _Target:
     def _or_default(self, cell: str, field: StructField) -> str:
         if not _is_default(cell):
             return cell
-        if generation_expression(field) is not None:
+        if generation_expression(field) is not None or identity_of(field) is not None:
             raise InvalidExpression(
-                "A generated column is DEFAULT in all rows or in none",
+                "A generated column or an identity is DEFAULT in all rows or in none",
                 column=field.name,
                 hint="Insert in two statements",
             )

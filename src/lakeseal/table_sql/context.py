@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lakeseal.errors import InvalidArgument, InvalidExpression, TableNotFound
+from lakeseal.catalog.connect import CATALOG_VARIABLE, CatalogLike
+from lakeseal.catalogs import Catalog
+from lakeseal.errors import InvalidArgument, InvalidExpression, NotFound, TableNotFound
 from lakeseal.log.timestamps import Timestamp
 from lakeseal.statements.cutting import Cutter, at_sign
 from lakeseal.statements.statement import Moment, TableName
@@ -31,14 +34,23 @@ class SqlContext:
     def __init__(
         self,
         spark: SparkSession | None = None,
-        catalog: Any = None,
+        catalog: Catalog | CatalogLike | None = None,
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.spark = spark
-        self.catalog = catalog
+        self._asked = catalog
         self.owner = owner
         self.storage_options = storage_options
+
+    @cached_property
+    def catalog(self) -> Catalog | None:
+        """Where names are looked up: the one that is given or configured, and without Spark the embedded one."""
+        if isinstance(self._asked, Catalog):
+            return self._asked
+        if self._asked is None and self.spark is not None and not os.environ.get(CATALOG_VARIABLE):
+            return None
+        return Catalog(self._asked)
 
     @cached_property
     def settings(self) -> Settings | None:
@@ -62,15 +74,32 @@ class SqlContext:
     def resolve(self, name: TableName) -> FoundTable | None:
         """The table that is meant; None if it is none of ours."""
         if name.path is None:
-            return None
+            named = self.named(name)
+            return None if named is None else FoundTable(table=named, at=name.at)
         path, at = _split(name.path)
         if at is not None and name.at is None and not self.at_path(name.path).exists():
             return FoundTable(table=self.at_path(path), at=at)
         return FoundTable(table=self.at_path(name.path), at=name.at)
 
-    def to_make(self, name: TableName) -> Table | None:
-        """A table that may not be there yet; None if it is to be none of ours."""
-        return None if name.path is None else self.at_path(name.path)
+    def named(self, name: TableName) -> Table | None:
+        """What the catalog has under a name; None if it has nothing, or the session has a view that is called so."""
+        catalog = self.catalog
+        if catalog is None or len(name.parts) < 2 or self._is_view(name):
+            return None
+        try:
+            return catalog.table(self.name_in_catalog(name), self.storage_options)
+        except (NotFound, InvalidArgument):
+            return None
+
+    @staticmethod
+    def name_in_catalog(name: TableName) -> str:
+        if len(name.parts) < 2:
+            raise InvalidArgument("A table of a catalog is in a schema", hint=f"Write default.{name.shown}")
+        return ".".join(f"`{part}`" for part in name.parts)
+
+    def _is_view(self, name: TableName) -> bool:
+        """Global ones are called `global_temp.name`; others have one name, and no table of a catalog has that."""
+        return self.spark is not None and name.parts[0].lower() == "global_temp"
 
     def existing(self, name: TableName) -> Table | None:
         """A table that is to be changed; None if it is none of ours."""

@@ -7,22 +7,30 @@ from typing import Any, Never
 import pyarrow as pa
 
 from lakeseal import table as tables
+from lakeseal.commit.alter_columns import column_path
 from lakeseal.errors import AlreadyExists, InvalidArgument, TableNotFound, UnsupportedFeature
-from lakeseal.files.normalize import CURRENT_DEFAULT
+from lakeseal.expr.render import quote_name
+from lakeseal.protocol.identity import Identity
 from lakeseal.protocol.properties import TableProperties
-from lakeseal.protocol.schema import StructField, StructType
+from lakeseal.protocol.schema import StructType
+from lakeseal.statements import statement as statement_values
 from lakeseal.statements.statement import (
     AddColumns,
     AddConstraint,
     Alteration,
+    AlterColumn,
     AlterTable,
     CloneTable,
-    ColumnDefinition,
+    ClusterBy,
     Convert,
     CreateTable,
     DropColumns,
     DropConstraint,
+    DropFeature,
+    DropTable,
     RenameColumn,
+    RenameTable,
+    SetComment,
     SetProperties,
     UnsetProperties,
 )
@@ -34,11 +42,44 @@ from lakeseal.table_sql.queries import rows_of
 _PROVIDERS = ("delta", "lakeseal")
 
 
-def create(context: SqlContext, table: Table, statement: CreateTable) -> Any:
+def create_named(context: SqlContext, statement: CreateTable | CloneTable) -> Any:
+    """A table by its path, or one that gets a name; None if it is to be none of ours."""
+    name = statement.table
+    if name.path is not None:
+        if statement.location not in (None, name.path):
+            raise InvalidArgument("A table by its path is there, and at no other LOCATION", table=name.path)
+        table = context.at_path(name.path)
+        return _made(context, table, statement, _rows(context, statement))
+    there = context.named(name)
+    if there is None and (context.catalog is None or (len(name.parts) < 2 and context.spark is not None)):
+        return None
+    rows = _rows(context, statement)
+    if there is not None:
+        if statement.location not in (None, there.uri):
+            raise InvalidArgument(f"The table is at {there.uri}, and at no other LOCATION", table=name.shown)
+        return _made(context, there, statement, rows)
+    assert context.catalog is not None
+    options = context.storage_options
+    with context.catalog.making(context.name_in_catalog(name), statement.location, options) as uri:
+        return _made(context, context.at_path(uri), statement, rows)
+
+
+def _made(context: SqlContext, table: Table, statement: CreateTable | CloneTable, rows: Any) -> Any:
+    if isinstance(statement, CloneTable):
+        return clone(context, table, statement)
+    return create(context, table, statement, rows)
+
+
+def _rows(context: SqlContext, statement: CreateTable | CloneTable) -> Any:
+    """What a query gives, before there is a table to put it into."""
+    if isinstance(statement, CloneTable) or statement.query is None:
+        return None
+    return rows_of(context, statement.query)
+
+
+def create(context: SqlContext, table: Table, statement: CreateTable, rows: Any) -> Any:
     if statement.provider is not None and statement.provider.lower() not in _PROVIDERS:
         raise UnsupportedFeature(f"A table of ours cannot be USING {statement.provider}", hint="USING delta")
-    if statement.table.path is not None and statement.location not in (None, statement.table.path):
-        raise InvalidArgument("A table by its path is there, and at no other LOCATION", table=table.uri)
     exists = table.exists()
     if exists and statement.if_not_exists:
         return _told(context, table, committed=False)
@@ -46,45 +87,57 @@ def create(context: SqlContext, table: Table, statement: CreateTable) -> Any:
         raise AlreadyExists("The table is there already", table=table.uri, hint="CREATE OR REPLACE TABLE, or INSERT")
     if statement.must_exist and not exists:
         raise TableNotFound("There is no table to replace", table=table.uri, hint="CREATE OR REPLACE TABLE")
-    if exists:
-        _not_yet("CREATE OR REPLACE of a table that is there", table)
-    _refuse_missing(statement, table)
-    if statement.query is not None:
-        rows = rows_of(context, statement.query)
+    clustered = tuple(_whole(name, table) for name in statement.cluster_by)
+    if rows is not None:
         how: dict[str, Any] = {"partition_by": statement.partition_by, "properties": statement.properties}
-        return done(context, table.write(rows, "error", **how))
+        how |= {"cluster_by": clustered} if clustered else {}
+        mode = "overwrite" if exists else "error"
+        return done(context, table.write(rows, mode, comment=statement.comment, replace_table=exists, **how))
     if not statement.columns:
         raise InvalidArgument("A new table needs columns", table=table.uri, hint="Name them, or say AS SELECT …")
-    schema = StructType(tuple(_field(column) for column in statement.columns))
+    columns = statement.columns
     tables.create(
         table.uri,
-        schema,
+        StructType(tuple(column.field for column in columns)),
         statement.partition_by,
         statement.properties,
         owner=context.owner,
         storage_options=context.storage_options,
+        defaults={c.field.name: c.default for c in columns if c.default is not None},
+        generated={c.field.name: c.generated for c in columns if c.generated is not None},
+        identity={c.field.name: _identity(c.identity) for c in columns if c.identity is not None},
+        constraints=statement.constraints,
+        comment=statement.comment,
+        cluster_by=clustered,
+        replace=statement.or_replace,
+        spark=context.spark,
     )
     return _told(context, table, committed=True)
 
 
-def _refuse_missing(statement: CreateTable, table: Table) -> None:
-    for asked, what in (
-        (statement.cluster_by, "CLUSTER BY"),
-        (statement.constraints, "CHECK constraints of a new table"),
-        (statement.comment, "COMMENT on a table"),
-        (any(column.identity for column in statement.columns), "An identity column"),
-    ):
-        if asked:
-            _not_yet(what, table)
+def _identity(asked: statement_values.Identity) -> Identity:
+    return Identity(start=asked.start, step=asked.step, always=not asked.by_default)
 
 
-def _field(column: ColumnDefinition) -> StructField:
-    metadata = dict(column.field.metadata)
-    if column.generated is not None:
-        metadata["delta.generationExpression"] = column.generated
-    if column.default is not None:
-        metadata[CURRENT_DEFAULT] = column.default
-    return StructField(column.field.name, column.field.type, column.field.nullable, metadata)
+def drop(context: SqlContext, statement: DropTable) -> Any:
+    """None if it is none of ours."""
+    name = statement.table
+    if name.path is not None:
+        raise UnsupportedFeature(
+            "A table by its path has no name that could be dropped",
+            table=name.path,
+            hint="Delete its rows and VACUUM it, or delete its directory",
+        )
+    if context.named(name) is None or context.catalog is None:
+        if context.spark is None and not statement.if_exists:
+            raise TableNotFound("There is no table of this name", table=name.shown)
+        return None if context.spark is not None else _dropped_names(context, [])
+    gone = context.catalog.drop(context.name_in_catalog(name), statement.purge, context.storage_options)
+    return _dropped_names(context, [{"name": str(gone.name), "location": gone.uri}])
+
+
+def _dropped_names(context: SqlContext, rows: list[dict[str, Any]]) -> Any:
+    return answer(context, {"name": pa.string(), "location": pa.string()}, rows)
 
 
 def clone(context: SqlContext, table: Table, statement: CloneTable) -> Any:
@@ -93,15 +146,24 @@ def clone(context: SqlContext, table: Table, statement: CloneTable) -> Any:
         raise TableNotFound("There is no such table to clone", table=statement.source.shown)
     if table.exists() and statement.if_not_exists:
         return _told(context, table, committed=False)
+    if table.exists() and not statement.or_replace:
+        raise AlreadyExists("There is a table already where the clone should go", table=table.uri)
     for asked, what in (
-        (statement.deep, "DEEP CLONE"),
-        (statement.or_replace and table.exists(), "CREATE OR REPLACE of a table that is there"),
+        # A deep clone that is there follows its source, and refuses to be one of anything else.
+        (
+            statement.or_replace and table.exists() and not statement.deep,
+            "CREATE OR REPLACE … SHALLOW CLONE of a table",
+        ),
         (statement.properties, "TBLPROPERTIES of a clone"),
     ):
         if asked:
             _not_yet(what, table)
     source.table.clone(
-        table.uri, **context.moment(source.at), owner=context.owner, storage_options=context.storage_options
+        table.uri,
+        **context.moment(source.at),
+        deep=statement.deep,
+        owner=context.owner,
+        storage_options=context.storage_options,
     )
     return _told(context, table, committed=True)
 
@@ -143,9 +205,35 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
         case DropColumns(columns=columns, if_exists=if_exists):
             return _dropped(table, columns, if_exists)
         case RenameColumn(column=path, new_name=new_name):
-            return table.rename_column(_plain(path, table), new_name)
-        case _:
-            _not_yet("This ALTER TABLE", table)
+            return table.rename_column(_sql(path), new_name)
+        case AlterColumn():
+            return _altered_column(context, table, change)
+        case RenameTable(new_name=new_name):
+            if table.name is None or context.catalog is None:
+                raise UnsupportedFeature("A table by its path has no name that could be changed", table=table.uri)
+            context.catalog.rename(table.name, context.name_in_catalog(new_name))
+            return None
+        case ClusterBy(columns=columns):
+            return table.cluster_by([_whole(name, table) for name in columns])
+        case DropFeature():
+            _not_yet("DROP FEATURE", table)
+        case SetComment():
+            _not_yet("COMMENT ON a table that is there", table)
+
+
+def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> Any:
+    name = _sql(change.column)
+    if change.type is not None:
+        return table.change_type(name, change.type.type)
+    if change.nullable is not None:
+        return table.drop_not_null(name) if change.nullable else table.set_not_null(name, spark=context.spark)
+    if change.comment is not None:
+        return table.set_comment(name, change.comment)
+    if change.default is not None:
+        return table.set_default(name, change.default, spark=context.spark)
+    if change.drops_default:
+        return table.drop_default(name)
+    _not_yet("FIRST and AFTER", table)
 
 
 def _has_constraint(table: Table, name: str) -> bool:
@@ -157,13 +245,19 @@ def _dropped(table: Table, columns: tuple[tuple[str, ...], ...], if_exists: bool
     left = [path for path in columns if not if_exists or len(path) > 1 or schema.field(path[0]) is not None]
     if len(left) > 1:
         raise UnsupportedFeature("One statement drops one column", table=table.uri, hint="Drop them one by one")
-    return table.drop_column(_plain(left[0], table)) if left else None
+    return table.drop_column(_sql(left[0])) if left else None
 
 
-def _plain(path: tuple[str, ...], table: Table) -> str:
+def _whole(name: str, table: Table) -> str:
+    """A column as a statement names it; fields are not clustered by."""
+    path = column_path(name)
     if len(path) > 1:
-        _not_yet("A change of a column inside of another one", table)
+        raise UnsupportedFeature("Only whole columns are clustered by", table=table.uri, column=name)
     return path[0]
+
+
+def _sql(path: tuple[str, ...]) -> str:
+    return ".".join(quote_name(part) for part in path)
 
 
 def _told(context: SqlContext, table: Table, *, committed: bool) -> Any:

@@ -13,6 +13,7 @@ from lakeseal.expr.render import quote_name, quote_string
 from lakeseal.files.constraints import generation_expression
 from lakeseal.files.normalize import CURRENT_DEFAULT
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.properties import CONSTRAINT_PREFIX, TableProperties
 from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
 from lakeseal.statements.statement import Describe, History, ShowProperties
@@ -156,6 +157,9 @@ def _definition(field: StructField) -> str:
     default, generated = field.metadata.get(CURRENT_DEFAULT), generation_expression(field)
     if isinstance(default, str):
         parts.append(f"DEFAULT {default}")
+    if (identity := identity_of(field)) is not None:
+        how = "BY DEFAULT" if identity.allows_explicit else "ALWAYS"
+        parts.append(f"GENERATED {how} AS IDENTITY (START WITH {identity.start} INCREMENT BY {identity.step})")
     if generated is not None:
         parts.append(f"GENERATED ALWAYS AS ({generated})")
     if (comment := field.metadata.get("comment")) is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakeseal.errors import InvalidArgument, TableNotFound, UnsupportedExpression, UnsupportedFeature
+from lakeseal.catalog.connect import CatalogLike
+from lakeseal.catalogs import Catalog
+from lakeseal.errors import InvalidArgument, TableNotFound
 from lakeseal.statements.parser import parse
 from lakeseal.statements.statement import (
     AlterTable,
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 def sql(
     text: str,
     spark: SparkSession | None = None,
-    catalog: Any = None,
+    catalog: Catalog | CatalogLike | None = None,
     owner: Owner | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Any:
@@ -56,7 +59,10 @@ def sql(
     with one row: the version, whether it is new, and what was done. Queries are planned by Spark, and without it by
     DuckDB (`lakeseal[duckdb]`), in its dialect. Conditions and values are taken as they stand in the text, and mean
     what they mean to Spark in this session; without one, what they mean with ANSI mode on, in UTC. A statement that is
-    about no table of ours goes to `spark.sql` untouched."""
+    about no table of ours goes to `spark.sql` untouched.
+
+    Names are looked up in `catalog`, or in the one that LAKESEAL_CATALOG names; without a session also in the embedded
+    one. `owner` and `storage_options` are for tables by their paths, the latter for all of them."""
     if not isinstance(text, str):
         raise InvalidArgument(
             f"The text of the statement comes first, not a {type(text).__name__}",
@@ -81,10 +87,13 @@ class _Execution:
             case Convert():
                 return definitions.convert(self._context, statement)
             case ShowTables():
-                return self._show_tables()
-            case CreateTable(table=name) | CloneTable(table=name):
-                made = self._context.to_make(name)
-                return self._elsewhere(name.shown) if made is None else self._create(made, statement)
+                return self._show_tables(statement)
+            case CreateTable() | CloneTable():
+                made = definitions.create_named(self._context, statement)
+                return self._elsewhere(statement.table.shown) if made is None else made
+            case DropTable():
+                gone = definitions.drop(self._context, statement)
+                return self._elsewhere(statement.table.shown) if gone is None else gone
             case _:
                 table = self._context.existing(statement.table)
                 return self._elsewhere(statement.table.shown) if table is None else self._on(table, statement)
@@ -99,15 +108,19 @@ class _Execution:
             )
         return queries.frame_of(self._context, self._text)
 
-    def _show_tables(self) -> Any:
-        if self._context.spark is None:
-            raise UnsupportedExpression("Without a catalog there are no names", hint="Give catalog=…")
-        return self._context.spark.sql(self._text)
-
-    def _create(self, table: Table, statement: CreateTable | CloneTable) -> Any:
-        if isinstance(statement, CloneTable):
-            return definitions.clone(self._context, table, statement)
-        return definitions.create(self._context, table, statement)
+    def _show_tables(self, statement: ShowTables) -> Any:
+        catalog = self._context.catalog
+        if catalog is None:
+            return queries.frame_of(self._context, self._text)
+        schema = ".".join(f"`{part}`" for part in statement.schema) if statement.schema else None
+        found = [one.name for one in catalog.tables(schema)]
+        if statement.like is not None:
+            found = [name for name in found if _is_like(name.table, statement.like)]
+        rows = [
+            {"namespace": f"{one.catalog}.{one.schema}", "tableName": one.table, "isTemporary": False} for one in found
+        ]
+        types = {"namespace": pa.string(), "tableName": pa.string(), "isTemporary": pa.bool_()}
+        return answer(self._context, types, rows)
 
     def _on(self, table: Table, statement: OnTable) -> Any:
         context = self._context
@@ -122,27 +135,17 @@ class _Execution:
                 return changes.insert(context, table, statement)
             case AlterTable():
                 return definitions.alter(context, table, statement)
-            case DropTable():
-                raise UnsupportedFeature(
-                    "A table by its path has no name that could be dropped",
-                    table=table.uri,
-                    hint="Delete its rows and VACUUM it, or delete its directory",
-                )
             case Optimize(where=where, zorder_by=names, full=full):
-                if full:
-                    raise UnsupportedFeature("OPTIMIZE FULL is for clustered tables", table=table.uri)
-                return done(context, table.optimize(where, names, spark=context.spark))
+                return done(context, table.optimize(where, names, full=full, spark=context.spark))
             case Vacuum(hours=hours, dry_run=dry_run, lite=lite):
-                if lite:
-                    raise UnsupportedFeature("VACUUM LITE is not supported", table=table.uri, hint="Leave LITE out")
-                deleted = table.vacuum(hours, dry_run).deleted
+                deleted = table.vacuum(hours, dry_run, lite=lite).deleted
                 return answer(context, {"path": pa.string()}, [{"path": key} for key in deleted])
             case Restore(to=to):
                 return done(context, table.restore(**context.moment(to)))
             case History():
                 return descriptions.history(context, table, statement)
             case Detail():
-                return descriptions.detail(context, table, None)
+                return descriptions.detail(context, table, table.name)
             case Describe():
                 return descriptions.describe(context, table, statement)
             case ShowColumns():
@@ -151,8 +154,13 @@ class _Execution:
                 return descriptions.show_properties(context, table, statement)
             case ShowCreate():
                 return descriptions.show_create(context, table, _quoted(statement.table.parts))
-            case CreateTable() | CloneTable():
-                return self._create(table, statement)
+            case CreateTable() | CloneTable() | DropTable():
+                raise AssertionError("these are about names")
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """As Spark's LIKE of SHOW: `*` for anything, `|` between patterns, in any case."""
+    return any(fnmatchcase(name.lower(), part.strip().lower()) for part in pattern.split("|"))
 
 
 def _quoted(parts: tuple[str, ...]) -> str:
