@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeseal.errors import BadRecord, InvalidArgument, SchemaMismatch, SourceChanged, SourceNotFound
-from lakeseal.ingest import FilesSource
+from lakeseal.ingest import Dataset, FilesSource
 from lakeseal.ingest.sources.files import CsvOptions
 
 
@@ -323,3 +323,27 @@ def test_a_file_whose_name_is_no_text_is_not_passed_over_silently(tmp_path: Path
     (note,) = source.plan({}).notes
     assert "1 files have names that are no keys" in note
     assert "b\\udcff.json" in note
+
+
+def test_a_line_of_text_is_a_row_and_one_that_is_no_text_is_told_by_its_number(lake: Any) -> None:
+    (lake.place / "landing").mkdir()
+    (lake.place / "landing/a.txt").write_bytes("one\n\nzwei \u00fc\n".encode() + b"\xff\nlast")
+    source = lake.files(format="text", schema=None)
+    dataset = Dataset(name="d", source=source, target=lake.to_table(), on_bad_record="error_table")
+    lake.pipeline(dataset).run()
+    assert lake.table().to_arrow()["value"].to_pylist() == ["one", "", "zwei \u00fc", "last"]
+    assert lake.table("t_errors").to_arrow()["position"].to_pylist() == ["line 4"]
+
+
+def test_a_file_is_a_row_with_all_of_its_bytes(lake: Any) -> None:
+    (lake.place / "landing").mkdir()
+    contents = {"a.bin": bytes(range(256)), "b.bin": b""}
+    for name, content in contents.items():
+        (lake.place / "landing" / name).write_bytes(content)
+    lake.pipeline(Dataset(name="d", source=lake.files(format="binary", schema=None), target=lake.to_table())).run()
+    found = lake.table().to_arrow().sort_by("path").to_pylist()
+    assert {row["path"].rpartition("/")[2]: row["content"] for row in found} == contents
+    assert [row["length"] for row in found] == [256, 0]
+    assert found[0]["modificationTime"].timestamp() == pytest.approx(
+        (lake.place / "landing/a.bin").stat().st_mtime, abs=0.01
+    )

@@ -72,8 +72,9 @@ class Lines(Struct, frozen=True, kw_only=True):
     size: int
 
 
-def lines(source: Any, limit: int) -> Iterator[Lines]:
-    r"""A line ends as for Spark, by `\n`, `\r\n` or `\r`. One that is longer than `limit` is refused."""
+def lines(source: Any, limit: int, *, blank: bool = False) -> Iterator[Lines]:
+    r"""A line ends as for Spark, by `\n`, `\r\n` or `\r`. One that is longer than `limit` is refused. Those with blanks
+    alone are left out, unless `blank`."""
     rest, number = b"", 1
     is_first = True
     while True:
@@ -87,7 +88,7 @@ def lines(source: Any, limit: int) -> Iterator[Lines]:
         if len(rest) > limit:
             raise too_large(f"A line has more than {limit:,} bytes")
         split = text[:end].splitlines()
-        kept = [n for n, line in enumerate(split) if line.strip(_BLANKS)]
+        kept = [n for n, line in enumerate(split) if blank or line.strip(_BLANKS)]
         if kept:
             yield Lines(
                 texts=[split[n] for n in kept],

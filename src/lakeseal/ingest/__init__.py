@@ -14,7 +14,7 @@ from lakeseal.ingest.config import (
 )
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.runs import DatasetResult, RunResult
-from lakeseal.ingest.sources import FilesSource, KafkaSource, PostgresSource, SqlSource, TableSource
+from lakeseal.ingest.sources import FilesSource, KafkaSource, PostgresSource, RestSource, SqlSource, TableSource
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, WorkUnit, register_source
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Plan",
     "PostgresSource",
     "RejectedRecord",
+    "RestSource",
     "Retries",
     "RowCount",
     "RunResult",

@@ -48,13 +48,26 @@ from lakeseal.ingest.sources.source import (
 from lakeseal.log.decoded_size import fitting_batches
 from lakeseal.log.physical import Projection
 from lakeseal.protocol.arrow import from_arrow, to_arrow
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.schema import BINARY, LONG, STRING, TIMESTAMP, StructField, StructType
 from lakeseal.storage import ObjectMeta, Store, StoreSpec
 from lakeseal.storage.keys import listable
 from lakeseal.storage.location import parse
 from lakeseal.trust import Trust
 
 _BATCH_ROWS = 65_536
+_LARGEST_CONTENT = 2**30
+_OWN = {
+    "text": StructType((StructField("value", STRING),)),
+    "binary": StructType(
+        (
+            StructField("path", STRING),
+            StructField("modificationTime", TIMESTAMP),
+            StructField("length", LONG),
+            StructField("content", BINARY),
+        )
+    ),
+}
+"""Columns of formats that say what they are."""
 _SHOWN = 5
 
 
@@ -80,8 +93,9 @@ class CsvOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     path: str
     """A directory on any store."""
-    format: Literal["json", "csv", "parquet"]
-    """json: one object per line. Names that end in .gz, .bz2, .zst or .lz4 are compressed."""
+    format: Literal["json", "csv", "parquet", "text", "binary"]
+    """json: one object per line. text: a row for each line, `value`. binary: a row for each file, as Spark's binaryFile
+    has it: `path`, `modificationTime`, `length`, `content`. Others are decompressed by .gz, .bz2, .zst and .lz4."""
     schema: str | None = None
     """Of the rows, as Spark writes it; Parquet files may go without."""
     pattern: str = "*"
@@ -99,6 +113,12 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         msgspec.structs.force_setattr(self, "path", StoreSpec(uri=self.path).uri)
         if self.schema is not None:
             parse_schema(self.schema)
+            if self.format in _OWN:
+                raise InvalidArgument(
+                    f"Files of the format {self.format} have a schema of their own", hint="Leave it out"
+                )
+        elif self.format in _OWN:
+            return
         elif self.format != "parquet":
             raise InvalidArgument(
                 f"Files of the format {self.format} need a schema", hint='Add schema: "id long, at timestamp"'
@@ -114,6 +134,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     def row_schema(self) -> StructType:
         if self.schema is not None:
             return parse_schema(self.schema)
+        if self.format in _OWN:
+            return _OWN[self.format]
         for meta in self._listed():
             with self._store.open_read(meta.key) as file, located(file=meta.key):
                 try:
@@ -194,13 +216,13 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         with located(file=key):
             self._check(unit)
             try:
-                yield from self._chunks(key, self.row_schema())
+                yield from self._chunks(key, self.row_schema(), unit.high)
             except BrokenDataFile as error:
                 raise BadRecord(error.message, hint="Mend or remove it") from error
             # Whoever rewrote it meanwhile may have mixed old bytes with new ones.
             self._check(unit)
 
-    def _chunks(self, key: str, schema: StructType) -> Iterator[Chunk]:
+    def _chunks(self, key: str, schema: StructType, known: Mapping[str, Any]) -> Iterator[Chunk]:
         match self.format:
             case "json":
                 return json_rows(self._opened(key), schema)
@@ -208,6 +230,11 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 return csv_rows(self._opened(key), schema, self.csv)
             case "parquet":
                 return parquet_rows(self._store.open_read(key), schema)
+            case "text":
+                return text_rows(self._opened(key))
+            case "binary":
+                uri = f"{self._store.uri.rstrip('/')}/{key}"
+                return binary_rows(self._store.open_read(key), uri, known["size"], known["modified"])
 
     def _opened(self, key: str) -> Any:
         return inflated(self._store.open_read(key), key)
@@ -235,6 +262,31 @@ def json_rows(stream: Any, schema: StructType) -> Iterator[Chunk]:
             for one in parsed.misfits
         )
         yield Chunk(rows=parsed.rows, bad=bad, bytes=block.size)
+
+
+def text_rows(stream: Any) -> Iterator[Chunk]:
+    for block in lines(stream, Trust().max_decoded_bytes, blank=True):
+        good, bad = [], []
+        for at, text in enumerate(block.texts):
+            try:
+                good.append(text.decode())
+            except UnicodeDecodeError:
+                bad.append(RejectedRecord.of("It is not UTF-8", text, f"line {block.numbers[at]}"))
+        rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=to_arrow(_OWN["text"]))
+        yield Chunk(rows=rows, bad=tuple(bad), bytes=block.size)
+
+
+def binary_rows(file: Any, uri: str, size: int, modified_ms: int) -> Iterator[Chunk]:
+    if size > _LARGEST_CONTENT:
+        raise BadRecord(
+            f"The file has {size} bytes, and a row holds {_LARGEST_CONTENT}", hint="Leave it out by pattern"
+        )
+    with file:
+        content = file.read()
+    stamp = pa.array([modified_ms * 1000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    columns = [pa.array([uri]), stamp, pa.array([len(content)], pa.int64()), pa.array([content], pa.binary())]
+    rows = pa.RecordBatch.from_arrays(columns, schema=to_arrow(_OWN["binary"]))
+    yield Chunk(rows=rows, bytes=len(content))
 
 
 def csv_rows(stream: Any, schema: StructType, options: CsvOptions) -> Iterator[Chunk]:

@@ -315,7 +315,7 @@ def _psycopg() -> Any:
     try:
         import psycopg  # an extra
     except ModuleNotFoundError as error:
-        raise Unsupported("psycopg is not installed", hint="pip install 'lakeseal[postgres]'") from error
+        raise Unsupported("psycopg is not installed", hint="pip install 'lakeseal[server]'") from error
     return psycopg
 
 

@@ -1,0 +1,282 @@
+"""`rest`: records of an HTTP interface that answers in JSON, page by page.
+
+The driver fetches all pages once, and what it got is the unit: an interface can't be asked for the same answer twice,
+so what tasks read, as often as they do, is what was answered then. With a `cursor`, the largest value of a column is
+the watermark, and the next run asks for what is behind it; without one, every run gets everything, and nothing is new
+if the answer is the same as the last one.
+
+What comes from outside is bounded: the size of an answer and of all of them, the number of pages, how long a server may
+ask us to wait. A next page has to be at the same server, and not one that was there before. What a server is too busy
+for is asked again, after a pause that it may name; a redirect is not followed, as it would take the secrets along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from lakeseal.backoff import Backoff
+from lakeseal.errors import InvalidArgument, SourceChanged, SourceUnavailable, Unsupported
+from lakeseal.expr.schema_text import parse_schema
+from lakeseal.files.json_records import JsonRecords
+from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
+from lakeseal.protocol.schema import StructType
+
+_BUSY = (408, 425, 429, 500, 502, 503, 504)
+_BACKOFF = Backoff(first_s=0.5, longest_s=30)
+_CHUNK = 10_000
+_POLITE_S = 60.0
+"""The longest pause that a server may ask for."""
+
+
+class Pages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    by: Literal["page", "offset", "cursor", "link"]
+    """page, offset: counted, until a page is empty. cursor: the answer has what to ask for next. link: it has the whole
+    address, or the header Link has."""
+    param: str = "page"
+    """What carries the page's number, the offset, or the cursor."""
+    first: int = 1
+    """The first page's number."""
+    size_param: str | None = None
+    size: int = 100
+    next: str = "next"
+    """Where in the answer the cursor or the address is, such as `meta.next`."""
+
+
+class Cursor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    column: str
+    """Of which the largest value is remembered."""
+    param: str
+    """What asks for records behind it."""
+    inclusive: bool = False
+    """Records with the last value come again, for targets that tell them apart by keys; else they are left out."""
+
+
+@register_source
+class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
+    url: str
+    schema: str
+    records: str = ""
+    """Where in the answer the list of records is, such as `data.items`; the answer itself if it is not given."""
+    params: dict[str, str] = msgspec.field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    """Secrets come from the environment: {Authorization: "Bearer ${TOKEN}"}."""
+    pages: Pages | None = None
+    cursor: Cursor | None = None
+    max_per_second: float | None = None
+    retries: int = 5
+    timeout_seconds: float = 30.0
+    max_pages: int = 10_000
+    max_answer_bytes: int = 32 * 2**20
+    max_bytes: int = 256 * 2**20
+    """Of all answers of a run."""
+
+    def __post_init__(self) -> None:
+        columns = parse_schema(self.schema)
+        if not self.url.startswith(("http://", "https://")):
+            raise InvalidArgument(f"An interface is reached by HTTP, not by {self.describe()!r}")
+        if self.cursor is not None and columns.field(self.cursor.column) is None:
+            raise InvalidArgument(f"The cursor's column {self.cursor.column!r} is not in the schema")
+        if self.max_per_second is not None and self.max_per_second <= 0:
+            raise InvalidArgument("max_per_second must be above 0")
+
+    def describe(self) -> str:
+        return self.url.partition("?")[0].partition("#")[0]
+
+    def row_schema(self) -> StructType:
+        return parse_schema(self.schema)
+
+    def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        mark = watermarks.get("")
+        found = list(self._records(mark))
+        if self.cursor is None:
+            told = hashlib.sha256(b"\n".join(found)).hexdigest()
+            if mark is not None and mark["hash"] == told:
+                return Plan()
+            high: dict[str, Any] = {"run": 1 if mark is None else mark["run"] + 1, "hash": told}
+            return self._unit(found, mark, high)
+        last = None if mark is None else mark["last"]
+        values = [_value(record, self.cursor.column) for record in found]
+        known = [value for value in values if value is not None]
+        if len({isinstance(value, str) for value in known}) > 1:
+            raise SourceChanged(f"{self.cursor.column!r} is a number here and a text there: it has no largest value")
+        if last is not None and known and isinstance(known[0], str) is not isinstance(last, str):
+            raise SourceChanged(f"{self.cursor.column!r} was {last!r}, and is now {known[0]!r}: another kind")
+        fresh = [
+            record
+            for record, value in zip(found, values, strict=True)
+            if last is None or value is None or value > last or (self.cursor.inclusive and value == last)
+        ]
+        largest = max([*known, *([] if last is None else [last])], default=None)
+        if not fresh or largest == last or largest is None:
+            # Without a larger value there is nothing to remember them by: they would come again and again.
+            return Plan(
+                notes=(f"{len(fresh)} records have no {self.cursor.column!r} behind the last one",) if fresh else ()
+            )
+        return self._unit(fresh, mark, {"last": largest})
+
+    def _unit(self, records: list[bytes], mark: Watermark, high: Any) -> Plan:
+        payload = {"records": [record.decode() for record in records]}
+        return Plan(
+            units=(WorkUnit(partition="", low=mark, high=high, size=sum(map(len, records)) + 1, payload=payload),)
+        )
+
+    def read(self, unit: WorkUnit) -> Iterator[Chunk]:
+        parser = JsonRecords(self.row_schema())
+        texts = [record.encode() for record in unit.payload["records"]]
+        for start in range(0, len(texts), _CHUNK):
+            part = texts[start : start + _CHUNK]
+            parsed = parser.parse(part)
+            bad = tuple(
+                RejectedRecord.of(one.reason, part[one.at], f"record {start + one.at + 1}") for one in parsed.misfits
+            )
+            yield Chunk(rows=parsed.rows, bad=bad, bytes=sum(map(len, part)))
+
+    def _records(self, mark: Watermark) -> Iterator[bytes]:
+        with _httpx().Client(headers=self.headers, timeout=self.timeout_seconds, follow_redirects=False) as client:
+            read = 0
+            for answer in self._answers(client, mark):
+                read += len(answer)
+                if read > self.max_bytes:
+                    raise SourceUnavailable(
+                        f"{self.describe()} has answered more than {self.max_bytes} bytes", hint="Raise max_bytes"
+                    )
+                yield from self._list(answer)
+
+    def _answers(self, client: Any, mark: Watermark) -> Iterator[bytes]:
+        pages, params = self.pages, dict(self.params)
+        if self.cursor is not None and mark is not None:
+            params[self.cursor.param] = str(mark["last"])
+        if pages is not None and pages.size_param is not None:
+            params[pages.size_param] = str(pages.size)
+        address = str(_httpx().URL(self.url).copy_merge_params(params))
+        if pages is not None and pages.by in ("page", "offset"):
+            address = _with(address, pages.param, pages.first if pages.by == "page" else 0)
+        seen: set[str] = set()
+        count = 0
+        while True:
+            if address in seen:
+                raise SourceChanged(f"{self.describe()} gives a page again that it gave before")
+            if len(seen) >= self.max_pages:
+                raise SourceUnavailable(
+                    f"{self.describe()} has more than {self.max_pages} pages", hint="Raise max_pages"
+                )
+            seen.add(address)
+            body, link = self._fetched(client, address)
+            yield body
+            records = len(self._list(body)) if pages is not None and pages.by in ("page", "offset") else 1
+            count += records
+            following = (
+                None if pages is None or not records else self._next(pages, address, body, link, len(seen), count)
+            )
+            if following is None:
+                return
+            address = following
+
+    def _next(self, pages: Pages, address: str, body: bytes, link: str | None, asked: int, count: int) -> str | None:
+        match pages.by:
+            case "page":
+                return _with(address, pages.param, pages.first + asked)
+            case "offset":
+                return _with(address, pages.param, count)
+        found = link if pages.by == "link" and link is not None else self._at(body, pages.next)
+        if found in (None, ""):
+            return None
+        if not isinstance(found, str | int) or isinstance(found, bool):
+            raise SourceChanged(f"{self.describe()} says {found!r} where the next page should be")
+        if pages.by == "cursor":
+            return _with(address, pages.param, found)
+        following = urllib.parse.urljoin(address, str(found))
+        if urllib.parse.urlsplit(following)[:2] != urllib.parse.urlsplit(address)[:2]:
+            raise SourceChanged(f"{self.describe()} says that the next page is at another server, {following[:200]}")
+        return following
+
+    def _fetched(self, client: Any, address: str) -> tuple[bytes, str | None]:
+        for tried in _BACKOFF.tries(sleep=lambda _: None):
+            if self.max_per_second is not None:
+                time.sleep(1 / self.max_per_second)
+            trouble, pause = "", _BACKOFF.pause_s(tried)
+            try:
+                with client.stream("GET", address) as answer:
+                    if answer.status_code == 200:
+                        return self._body(answer), answer.links.get("next", {}).get("url")
+                    trouble = f"it answers {answer.status_code}"
+                    if answer.status_code not in _BUSY:
+                        raise SourceChanged(
+                            f"{self.describe()} can't be read: {trouble}", hint="Check the address, params and headers"
+                        )
+                    pause = _asked_pause(answer.headers.get("Retry-After"), pause)
+            except _httpx().HTTPError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            if tried > self.retries:
+                raise SourceUnavailable(f"{self.describe()} does not answer: {trouble}")
+            time.sleep(pause)
+        raise AssertionError("there is always another try")
+
+    def _body(self, answer: Any) -> bytes:
+        parts, size = [], 0
+        for part in answer.iter_bytes():
+            size += len(part)
+            if size > self.max_answer_bytes:
+                raise SourceChanged(
+                    f"An answer of {self.describe()} has more than {self.max_answer_bytes} bytes",
+                    hint="Ask for smaller pages, or raise max_answer_bytes",
+                )
+            parts.append(part)
+        return b"".join(parts)
+
+    def _list(self, body: bytes) -> list[bytes]:
+        found = self._raw(body, self.records)
+        try:
+            return [bytes(one) for one in msgspec.json.decode(found or b"[]", type=list[Raw])]
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise SourceChanged(f"{self.describe()} has no list of records at {self.records!r}: {error}") from None
+
+    def _at(self, body: bytes, path: str) -> Any:
+        found = self._raw(body, path)
+        return None if found is None else msgspec.json.decode(found)
+
+    def _raw(self, body: bytes, path: str) -> bytes | None:
+        try:
+            for name in path.split(".") if path else ():
+                found = msgspec.json.decode(body, type=dict[str, Raw]).get(name)
+                if found is None:
+                    return None
+                body = bytes(found)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise SourceChanged(f"{self.describe()} does not answer with JSON that has {path!r}: {error}") from None
+        return body
+
+
+def _with(address: str, name: str, value: object) -> str:
+    return str(_httpx().URL(address).copy_set_param(name, str(value)))
+
+
+def _httpx() -> Any:
+    try:
+        import httpx  # an extra
+    except ModuleNotFoundError as error:
+        raise Unsupported("httpx is not installed", hint="pip install 'lakeseal[server]'") from error
+    return httpx
+
+
+def _asked_pause(text: str | None, otherwise: float) -> float:
+    try:
+        return max(0.0, min(_POLITE_S, float(text or "")))
+    except ValueError:
+        return otherwise
+
+
+def _value(record: bytes, column: str) -> Any:
+    try:
+        found = msgspec.json.decode(record, type=dict[str, Raw]).get(column)
+        value = None if found is None else msgspec.json.decode(found)
+    except (msgspec.MsgspecError, RecursionError):
+        return None  # a bad record, which the reader tells of
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None

@@ -1,0 +1,167 @@
+"""Records of an HTTP interface: every page, once, whatever the server is up to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lakeseal.errors import InvalidArgument, RunFailed
+from lakeseal.ingest import Dataset, RestSource, Retries
+from lakeseal.ingest.sources.rest import Cursor, Pages
+
+SCHEMA = "id long, name string"
+
+
+class Interface(ThreadingHTTPServer):
+    """Serves `rows` in pages of two, in every way that pages are told."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.rows: list[Any] = []
+        self.busy = 0
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: Interface
+
+    def do_GET(self) -> None:
+        path, asked = urlsplit(self.path).path, {k: v[0] for k, v in parse_qs(urlsplit(self.path).query).items()}
+        self.server.asked.append(self.path)
+        if self.server.busy:
+            self.server.busy -= 1
+            self.send_response(429)
+            self.send_header("Retry-After", "0")
+            self.end_headers()
+            return
+        if self.headers.get("Authorization") != "Bearer secret":
+            self.send_error(401)
+            return
+        since = int(asked.get("since", -1))
+        rows = [row for row in self.server.rows if not isinstance(row, dict) or since < 0 or row["id"] >= since]
+        match path:
+            case "/pages":
+                start = (int(asked["page"]) - 1) * 2
+            case "/offsets" | "/cursors" | "/links":
+                start = int(asked.get("at", 0))
+            case _:
+                start = 0
+        more = start + 2 if start + 2 < len(rows) else None
+        told: dict[str, Any] = {"data": {"items": rows[start : start + 2]}, "next": more}
+        headers = {}
+        if path == "/links" and more is not None:
+            headers["Link"] = f'</links?at={more}&since={since}>; rel="next"'
+        if path == "/all":
+            told = {"data": {"items": rows}}
+        if path == "/elsewhere":
+            told["next"] = "http://localhost:1/other"
+        if path == "/loops":
+            told["next"] = self.path
+        body = b"x" * 5000 if path == "/large" else b"[" * 100_000 if path == "/deep" else json.dumps(told).encode()
+        self.send_response(302 if path == "/moved" else 200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def interface() -> Iterator[Interface]:
+    with Interface() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def source(interface: Interface, path: str, **options: Any) -> RestSource:
+    given: dict[str, Any] = {"headers": {"Authorization": "Bearer secret"}, "records": "data.items", **options}
+    return RestSource(url=f"{interface.url}{path}", schema=SCHEMA, **given)
+
+
+def dataset(lake: Any, of: RestSource, **options: Any) -> Dataset:
+    given: dict[str, Any] = {"target": lake.to_table(), "retries": Retries(times=0), **options}
+    return Dataset(name="d", source=of, **given)
+
+
+PAGES = {
+    "/pages": Pages(by="page"),
+    "/offsets": Pages(by="offset", param="at"),
+    "/cursors": Pages(by="cursor", param="at"),
+    "/links": Pages(by="link", next="no.such"),
+}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_read_and_what_comes_later_by_the_cursor(lake: Any, interface: Interface, path: str) -> None:
+    interface.rows = [{"id": n, "name": str(n)} for n in range(5)]
+    of = source(interface, path, pages=PAGES[path], cursor=Cursor(column="id", param="since"))
+    pipeline = lake.pipeline(dataset(lake, of))
+    pipeline.run()
+    assert sorted(lake.table().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 4]
+    assert pipeline.run().state == "nothing_new"
+    interface.rows += [{"id": n, "name": str(n)} for n in range(5, 12)]
+    interface.busy = 2
+    pipeline.run()
+    assert sorted(lake.table().to_arrow()["id"].to_pylist()) == list(range(12))
+    assert any("since=4" in asked for asked in interface.asked)
+
+
+def test_without_a_cursor_the_whole_answer_replaces_what_was_there(lake: Any, interface: Interface) -> None:
+    interface.rows = [{"id": 1}, {"id": 2}]
+    pipeline = lake.pipeline(dataset(lake, source(interface, "/all"), target=lake.to_table(mode="replace")))
+    pipeline.run()
+    assert pipeline.run().state == "nothing_new"
+    interface.rows = [{"id": 2}]
+    pipeline.run()
+    assert lake.table().to_arrow()["id"].to_pylist() == [2]
+
+
+def test_records_that_are_no_rows_are_set_aside_by_their_number(lake: Any, interface: Interface) -> None:
+    interface.rows = [{"id": 1}, {"id": "many"}, 7, {"id": 2}]
+    lake.pipeline(dataset(lake, source(interface, "/all"), on_bad_record="error_table")).run()
+    assert sorted(lake.table().to_arrow()["id"].to_pylist()) == [1, 2]
+    assert lake.table("t_errors").to_arrow()["position"].to_pylist() == ["record 2", "record 3"]
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "told"),
+    [
+        ("/elsewhere", {"pages": Pages(by="link")}, "another server"),
+        ("/loops", {"pages": Pages(by="link")}, "gave before"),
+        ("/large", {"max_answer_bytes": 1000}, "more than 1000 bytes"),
+        ("/deep", {}, "JSON"),
+        ("/moved", {}, "it answers 302"),
+        ("/all", {"records": "data"}, "no list of records"),
+        ("/all", {"headers": {}}, "it answers 401"),
+        ("/pages", {"pages": Pages(by="page"), "max_pages": 2}, "more than 2 pages"),
+        ("/all", {"max_bytes": 10}, "more than 10 bytes"),
+    ],
+)
+def test_a_server_that_is_up_to_something_is_told_of_and_nothing_is_published(
+    lake: Any, interface: Interface, path: str, options: dict[str, Any], told: str
+) -> None:
+    interface.rows = [{"id": n} for n in range(9)]
+    pipeline = lake.pipeline(dataset(lake, source(interface, path, **options)))
+    with pytest.raises(RunFailed, match=told) as raised:
+        pipeline.run()
+    assert "secret" not in str(raised.value)
+    assert not pipeline.watermarks()
+
+
+def test_what_is_no_address_or_no_column_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="HTTP"):
+        RestSource(url="file:///etc/passwd", schema=SCHEMA)
+    with pytest.raises(InvalidArgument, match="'at' is not in the schema"):
+        RestSource(url="http://x", schema=SCHEMA, cursor=Cursor(column="at", param="since"))
