@@ -67,6 +67,7 @@ from lakeseal.owner import handover
 from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.kinds import Kind, parse_kind
 from lakeseal.owner.routing import Route, Router
 from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow
 from lakeseal.protocol.identity import Identity, differs_by_marks
@@ -90,13 +91,15 @@ class Table:
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
         *,
+        kind: str = Kind.MANAGED,
         trust: Trust | None = None,
         catalog: CatalogLike | None = None,
     ) -> None:
-        """`owner` manages the commits of a table that is created here, and of one that names it. A table that names an
-        owner which is not configured can be read, as far as it is backfilled, and not written. `trust` says how far to
-        believe what others wrote there. A name instead of the URI (`sales.orders`) is looked up in the `catalog`, or in
-        the one that is configured."""
+        """`owner` manages the commits of a table that is created here, and of one that names it; `kind` says in which
+        form a new one is its: `managed`, `catalog` or `coordinated`. A table that names an owner which is not
+        configured can be read, as far as it is backfilled, and not written; one that is a catalog's can be neither.
+        `trust` says how far to believe what others wrote there. A name instead of the URI (`sales.orders`) is looked up
+        in the `catalog`, or in the one that is configured."""
         self._place = locate(uri, catalog)
         self.spec = StoreSpec(uri=self._place.uri, storage_options=storage_options or {})
         self._store = self.spec.open()
@@ -104,7 +107,8 @@ class Table:
         known = [one for one in (self._place.owner, endpoint) if one is not None]
         self.trust = trust or Trust()
         creator = endpoint or (self._place.owner if self._place.is_owned else None)
-        self._router = Router(self._store, Owners(*known), creator=creator, trust=self.trust)
+        owners = Owners(*known)
+        self._router = Router(self._store, owners, creator=creator, kind=parse_kind(kind), trust=self.trust)
 
     @property
     def _log(self) -> DeltaLog:
@@ -468,12 +472,14 @@ class Table:
         """Delete what the log holds only for versions older than `delta.logRetentionDuration`."""
         return clean_up_expired_logs(self._log, now_ms=now_ms(), dry_run=dry_run)
 
-    def take_over(self, owner: Owner) -> int:
-        """Hand the table's commits from the file system to an owner; the version that did it."""
+    def take_over(self, owner: Owner, kind: str = Kind.MANAGED) -> int:
+        """Hand the table's commits to an owner; the version that did it. `kind` is `managed`, `catalog` (so that other
+        engines commit to it, through the owner's service) or `coordinated`. A table that this owner has in another form
+        goes by way of the file system, in two commits."""
         endpoint = connect(owner)
-        version = handover.take_over(endpoint, self._store)
+        version = handover.take_over_as(endpoint, self._store, parse_kind(kind))
         self._router = Router(self._store, Owners(endpoint), creator=endpoint, trust=self.trust)
-        self._place.note_kind("managed")
+        self._place.note_kind(parse_kind(kind))
         return version
 
     def release(self) -> int:
@@ -566,6 +572,7 @@ def create(
     cluster_by: Sequence[str] | str = (),
     replace: bool = False,
     spark: SparkSession | None = None,
+    kind: str = Kind.MANAGED,
 ) -> Table:
     """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already, unless `replace`: then
     that one is made anew, in one commit.
@@ -573,9 +580,9 @@ def create(
     `defaults` are SQL texts or constants by column, for rows that do not say it; `generated` are SQL texts over the
     row; `identity` names a column that the table numbers, or several with what is asked of them. `constraints` are
     conditions by name, `comments` texts by column; `cluster_by` are columns to keep rows together by. Expressions that
-    only Spark knows need a session, `spark`.
+    only Spark knows need a session, `spark`. In which form the table is its owner's, `kind` says.
     """
-    table = Table(uri, owner=owner, storage_options=storage_options)
+    table = Table(uri, owner=owner, storage_options=storage_options, kind=kind)
     definition = TableDefinition(
         schema=_schema(schema),
         partition_by=_names(partition_by) or (),

@@ -24,7 +24,7 @@ from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.checksum import ChecksumWarning
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.last_checkpoint import LastCheckpoint
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import RatifiedCommit, Told
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
     Action,
@@ -450,8 +450,8 @@ class TestRefusals:
         store.put(key, codec.encode([add("f")]))
 
         class Owner:
-            def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
-                return {1: RatifiedCommit(version=1, key=key)}
+            def unbackfilled(self, start_version: int) -> Told:
+                return Told(commits={1: RatifiedCommit(version=1, key=key)})
 
         log = DeltaLog(store, commit_source=Owner())
         assert log.snapshot().version == 1

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from lakeseal.errors import BrokenCommit, InvalidArgument, NotBackfilled, Versio
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import RatifiedCommit, Told
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
     Action,
@@ -149,8 +148,8 @@ class TestWriting:
         store.put(key, codec.encode([add("b")]))
 
         class Owner:
-            def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
-                return {2: RatifiedCommit(version=2, key=key)}
+            def unbackfilled(self, start_version: int) -> Told:
+                return Told(commits={2: RatifiedCommit(version=2, key=key)})
 
         with pytest.raises(NotBackfilled) as caught:
             compact(DeltaLog(store, commit_source=Owner()), 0, 2)

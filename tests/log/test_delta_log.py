@@ -23,7 +23,7 @@ from lakeseal.log.checksum import ChecksumWarning
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.last_checkpoint import LastCheckpoint
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import RatifiedCommit, Told
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from lakeseal.protocol.paths import (
@@ -369,12 +369,13 @@ class Owner:
         self.commits: dict[int, RatifiedCommit] = {}
         self.asked: list[int] = []
         self.then: Callable[[], None] = lambda: None
+        self.up_to: int | None = None
 
-    def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
+    def unbackfilled(self, start_version: int) -> Told:
         self.asked.append(start_version)
         answer = {version: one for version, one in self.commits.items() if version >= start_version}
         self.then()
-        return answer
+        return Told(commits=answer, up_to=self.up_to)
 
     def ratify(self, store: Store, version: int, actions: list[Action]) -> None:
         key = staged_commit_path(version, str(uuid.uuid4()))
@@ -411,6 +412,26 @@ class TestUnbackfilledCommits:
         table(store, 3)
         store.put(staged_commit_path(3, UUID), codec.encode([add(3)]))
         assert DeltaLog(store, commit_source=Owner()).snapshot().version == 2
+
+    def test_what_is_above_a_catalogs_latest_version_is_ignored(self, store: Store) -> None:
+        table(store, 3)
+        owner = Owner()
+        owner.ratify(store, 3, [add(3)])
+        owner.up_to = 3
+        opened = DeltaLog(store, commit_source=owner)
+        assert opened.snapshot().version == 3
+        # Somebody writes past the catalog: another version 3, a version 4, and what stands for it.
+        store.put(commit_path(3), codec.encode([add(33)]))
+        store.put(commit_path(4), codec.encode([add(4)]))
+        write_checkpoint(DeltaLog(store), 4, now_ms=0)
+        for log in (opened, DeltaLog(store, commit_source=owner)):
+            assert log.snapshot().version == 3
+            assert sorted(log.snapshot().files["path"].to_pylist()) == ["f0", "f1", "f2", "f3"]
+            with pytest.raises(VersionNotFound):
+                log.snapshot(4)
+        owner.ratify(store, 4, [add(44)])
+        owner.up_to = 4
+        assert "f44" in opened.snapshot().files["path"].to_pylist()
 
     def test_a_table_whose_first_commit_is_not_backfilled_is_there(self, store: Store) -> None:
         owner = Owner()

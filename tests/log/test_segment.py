@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.errors import EmptyLog, LogGap, VersionNotFound
+from lakeseal.log.ratified_commit import RatifiedCommit, Told
 from lakeseal.log.segment import choose, sort_out
 from lakeseal.protocol.paths import (
     LOG_DIR,
@@ -18,6 +19,7 @@ from lakeseal.protocol.paths import (
 
 UUID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 OTHER_UUID = "9e3d4f7e-960c-4281-b47a-6474182b1420"
+TOLD = RatifiedCommit(version=2, key=staged_commit_path(2, UUID))
 
 
 def commits(first: int, last: int) -> list[str]:
@@ -110,12 +112,16 @@ class TestCompactions:
 class TestUnbackfilled:
     def test_commits_of_an_owner_come_beside_the_listing(self) -> None:
         staged = staged_commit_path(2, UUID)
-        segment = choose(sort_out(commits(0, 1), {2: staged}))
-        assert segment.commits[-1] == (2, staged)
+        segment = choose(sort_out(commits(0, 1), Told(commits={2: RatifiedCommit(version=2, key=staged)})))
+        assert segment.commits[-1] == (2, RatifiedCommit(version=2, key=staged))
 
     def test_the_listings_copy_is_taken_where_both_have_it(self) -> None:
-        segment = choose(sort_out(commits(0, 2), {2: staged_commit_path(2, UUID)}))
+        segment = choose(sort_out(commits(0, 2), Told(commits={2: TOLD})))
         assert segment.commits[-1] == (2, commit_path(2))
+
+    def test_a_catalogs_word_counts_where_both_have_it_and_nothing_above_its_latest(self) -> None:
+        listing = sort_out([*commits(0, 4), compacted_path(1, 3)], Told(commits={2: TOLD}, up_to=2))
+        assert choose(listing).commits == ((0, commit_path(0)), (1, commit_path(1)), (2, TOLD))
 
     def test_m4_a_staged_commit_that_no_owner_named_is_not_read(self) -> None:
         assert keys([*commits(0, 1), staged_commit_path(2, UUID)]) == commits(0, 1)

@@ -109,7 +109,41 @@ READABLE = [
 def test_every_reader_feature_of_the_format_is_readable() -> None:
     for name in READABLE:
         check_readable(listed(name))
-    assert {f.name for f in FEATURES.values() if f.kind is FeatureKind.READER_WRITER} == set(READABLE)
+    known = {f.name for f in FEATURES.values() if f.kind is FeatureKind.READER_WRITER}
+    assert known == {*READABLE, *UNREADABLE}
+
+
+UNREADABLE = ["adaptiveMetadata-preview", "geospatial", "redirectReaderWriter-preview"]
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_features_of_2026_that_lakeseal_does_not_know_how_to_read_are_refused_by_name_with_advice(name: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=name) as caught:
+        check_readable(listed(name))
+    assert caught.value.hint == FEATURES[name].hint
+
+
+def test_a_table_that_redirects_writers_can_be_read_and_not_written() -> None:
+    check_readable(listed("redirectWriterOnly-preview"))
+    with pytest.raises(UnsupportedFeature, match="redirectWriterOnly-preview") as caught:
+        check_writable(listed("redirectWriterOnly-preview"), PLAIN)
+    assert "moved" in (caught.value.hint or "")
+
+
+def test_a_catalogs_feature_can_be_dropped_again_and_no_other_for_readers() -> None:
+    owned = enable(DEFAULT_PROTOCOL, "catalogManaged")
+    assert owned.reader_features == ("vacuumProtocolCheck", "catalogManaged")
+    assert not supports(disable(owned, "catalogManaged"), "catalogManaged")
+    assert supports(disable(owned, "catalogManaged"), "vacuumProtocolCheck")
+    with pytest.raises(InvalidArgument):
+        disable(owned, "vacuumProtocolCheck")
+
+
+def test_a_catalogs_owner_needs_its_feature() -> None:
+    named = Metadata(id="m", schema_string=PLAIN.schema_string, configuration={"lakeseal.catalogOwner": "lakeseal"})
+    check_writable(enable(DEFAULT_PROTOCOL, "catalogManaged"), named)
+    with pytest.raises(InvalidMetadata, match="catalogManaged"):
+        check_writable(DEFAULT_PROTOCOL, named)
 
 
 @pytest.mark.parametrize("versions", [(1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6)])
@@ -182,6 +216,8 @@ WRITABLE = [
     "rowTracking",
     "typeWidening",
     "clustering",
+    "catalogManaged",
+    "coordinatedCommits-preview",
 ]
 
 
@@ -201,10 +237,6 @@ IDENTITY = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity
         (listed("icebergCompatV3"), metadata(enableIcebergCompatV3="true")),
         (listed("variantType"), metadata(StructField("a", VARIANT))),
         (listed("variantType-preview"), metadata(StructField("a", ArrayType(VARIANT)))),
-        (
-            listed("coordinatedCommits-preview"),
-            metadata(**{"coordinatedCommits.commitCoordinator-preview": "somebody"}),
-        ),
     ],
 )
 def test_what_lakeseal_cannot_honour_forbids_writing_while_it_is_in_use(demand: Protocol, uses: Metadata) -> None:
@@ -216,7 +248,7 @@ def test_what_lakeseal_cannot_honour_forbids_writing_while_it_is_in_use(demand: 
 
 @pytest.mark.parametrize(
     "name",
-    ["catalogManaged", "catalogOwned-preview", "materializePartitionColumns", "checkpointProtection", "collations"],
+    ["catalogOwned-preview", "materializePartitionColumns", "checkpointProtection", "collations"],
 )
 def test_what_lakeseal_cannot_honour_and_is_always_in_use_forbids_writing(name: str) -> None:
     check_readable(listed(name))

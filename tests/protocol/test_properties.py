@@ -60,6 +60,11 @@ def test_a_table_that_sets_nothing_has_deltas_defaults() -> None:
         "managed_commit_owner_name": None,
         "managed_commit_owner_conf": None,
         "commit_coordinator": None,
+        "commit_coordinator_conf": "",
+        "coordinated_table_conf": "",
+        "catalog_owner_name": None,
+        "catalog_owner_conf": None,
+        "catalog_table_id": None,
     }
     assert defaults.constraints == {}
 

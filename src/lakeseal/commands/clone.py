@@ -23,14 +23,13 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
 from lakeseal.protocol.data_paths import encode_path, resolve_data_path
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
-from lakeseal.protocol.features import disable, enable, required_features, supports
-from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.features import disable, enable, required_features
+from lakeseal.protocol.properties import OWNER_KEYS, TableProperties
 
 _OF_THE_SOURCE = tuple(
     key.lower()
     for key in (
-        TableProperties.managed_commit_owner_name.key,
-        TableProperties.managed_commit_owner_conf.key,
+        *OWNER_KEYS,
         TableProperties.in_commit_timestamp_enablement_version.key,
         TableProperties.in_commit_timestamp_enablement_timestamp.key,
         # A clone gives out its own row ids; what the source's files carry must not be taken for them.
@@ -101,7 +100,9 @@ def _absolute(table: str, path: str) -> str:
 
 
 def clone_protocol(source: Protocol) -> Protocol:
-    return disable(source, "managedCommits") if supports(source, "managedCommits") else source
+    for feature in ("managedCommits", "catalogManaged", "coordinatedCommits-preview"):
+        source = disable(source, feature)
+    return source
 
 
 def clone_metadata(source: Snapshot) -> Metadata:

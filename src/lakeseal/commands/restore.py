@@ -31,14 +31,13 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddFile, Metadata
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
 from lakeseal.protocol.features import enable
-from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.properties import OWNER_KEYS, TableProperties
 from lakeseal.storage.base import Store
 
 _KEPT = tuple(
     key.lower()
     for key in (
-        TableProperties.managed_commit_owner_name.key,
-        TableProperties.managed_commit_owner_conf.key,
+        *OWNER_KEYS,
         TableProperties.in_commit_timestamps.key,
         TableProperties.in_commit_timestamp_enablement_version.key,
         TableProperties.in_commit_timestamp_enablement_timestamp.key,

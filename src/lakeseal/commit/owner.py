@@ -19,12 +19,11 @@ A `CommitOwner` serves one table. What a caller may rely on, whoever the owner i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import RatifiedCommit, Told
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import commit_path
 
@@ -33,6 +32,8 @@ class Commits(Struct, frozen=True, kw_only=True):
     commits: tuple[RatifiedCommit, ...] = ()
     latest: int = -1
     """The latest ratified version; -1 if there is none."""
+    up_to: int | None = None
+    """Of a catalog: the latest version. What the log has above it is no part of the table."""
 
 
 class Committed(Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class OwnedCommits:
     def __init__(self, owner: CommitOwner) -> None:
         self._owner = owner
 
-    def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
-        commits = self._owner.get_commits(start_version).commits
-        return {one.version: one for one in commits if one.data is not None or one.key != commit_path(one.version)}
+    def unbackfilled(self, start_version: int) -> Told:
+        found = self._owner.get_commits(start_version)
+        told = (one for one in found.commits if one.data is not None or one.key != commit_path(one.version))
+        return Told(commits={one.version: one for one in told}, up_to=found.up_to)

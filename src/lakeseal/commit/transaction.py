@@ -283,8 +283,8 @@ class OptimisticTransaction:
         if self._snapshot is None or error.version is None:
             return error
         winner = WinningCommit.from_actions(error.version, self._log.commit_actions(error.version))
-        before = self._snapshot.properties.managed_commit_owner_name
-        now = before if winner.metadata is None else TableProperties.of(winner.metadata).managed_commit_owner_name
+        before = self._snapshot.properties.owner_name
+        now = before if winner.metadata is None else TableProperties.of(winner.metadata).owner_name
         if before == now:
             return error
         return OwnedElsewhere(
@@ -346,13 +346,20 @@ class OptimisticTransaction:
             )
 
     def _check_owner(self, snapshot: Snapshot) -> None:
-        name = snapshot.properties.managed_commit_owner_name
-        if (name is not None) != supports(snapshot.protocol, "managedCommits"):
+        properties = snapshot.properties
+        name = properties.owner_name
+        managed = properties.managed_commit_owner_name is not None
+        if managed != supports(snapshot.protocol, "managedCommits"):
             # An owner without the feature, or the feature without an owner: such a table belongs to nobody.
             check_writable(snapshot.protocol, snapshot.metadata, table=self.table, version=snapshot.version)
         if name is not None and isinstance(self._owner, FilesystemOwner):
             raise OwnedElsewhere(
                 f"Commits to this table are made by its owner {name!r}", table=self.table, version=snapshot.version
+            )
+        foreign = supports(snapshot.protocol, "catalogManaged") or properties.commit_coordinator is not None
+        if name is None and foreign and isinstance(self._owner, FilesystemOwner):
+            raise OwnedElsewhere(
+                "Commits to this table are made by its catalog", table=self.table, version=snapshot.version
             )
         if name is None and isinstance(self._owner, ClaimsTables):
             raise OwnedElsewhere(

@@ -33,7 +33,7 @@ from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_reader import UNKNOWN
 from lakeseal.log.checkpoint_rows import CheckpointRows, other_rows
 from lakeseal.log.checksum import verify
-from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.delta_log import DeltaLog, check_upkeep
 from lakeseal.log.files import keys
 from lakeseal.log.last_checkpoint import LastCheckpoint
 from lakeseal.log.replay import TableState
@@ -41,7 +41,7 @@ from lakeseal.log.segment import sort_out
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import CheckpointMetadata, KnownAction, SidecarFile
-from lakeseal.protocol.features import check_writable, supports
+from lakeseal.protocol.features import supports
 from lakeseal.protocol.parquet_footer import Footer
 from lakeseal.protocol.paths import (
     LAST_CHECKPOINT,
@@ -90,7 +90,7 @@ def write_checkpoint(
     with located(table=log.table, version=version):
         _check_backfilled(log, version)
         snapshot = Snapshot.of(log.table, _state(log, version, known or log.in_memory(version)), log.trust)
-        check_writable(snapshot.protocol, snapshot.metadata)
+        check_upkeep(log, snapshot)
         _check_complete(log.store, snapshot)
         rows = CheckpointRows(snapshot, now_ms=now_ms)
         if snapshot.properties.checkpoint_policy == "v2" and supports(snapshot.protocol, "v2Checkpoint"):

@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from lakeseal.errors import BrokenCheckpoint, VersionNotFound, located
 from lakeseal.log.checkpoint_reader import check_checkpoint, read_sidecar_keys
-from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.delta_log import DeltaLog, check_upkeep
 from lakeseal.log.segment import choose, sort_out
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import own_time, version_at
-from lakeseal.protocol.features import check_writable, supports
+from lakeseal.protocol.features import supports
 from lakeseal.protocol.paths import LOG_DIR, SIDECARS_DIR, LogFile, LogFileKind, commit_path, parse
 from lakeseal.storage.base import Store
 
@@ -53,7 +53,7 @@ def clean_up_expired_logs(log: DeltaLog, *, now_ms: int, dry_run: bool = False) 
         skipped = _forbidden(snapshot)
         if skipped is not None:
             return CleanupReport(skipped=skipped, dry_run=dry_run)
-        check_writable(snapshot.protocol, snapshot.metadata)
+        check_upkeep(log, snapshot)
         cut = (now_ms - snapshot.properties.log_retention_ms) // _DAY_MS * _DAY_MS
         names = log.store.list_keys(LOG_DIR)
         keep = _checkpoint_to_keep(log, snapshot, names, cut)

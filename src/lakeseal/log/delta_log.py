@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from threading import RLock
 from typing import TypeVar
@@ -26,6 +26,7 @@ from lakeseal.errors import (
     LogGap,
     ObjectNotFound,
     TableNotFound,
+    UnsupportedFeature,
     VersionNotFound,
     located,
 )
@@ -33,13 +34,14 @@ from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_reader import read_checkpoint
 from lakeseal.log.checksum import mismatch, warn
 from lakeseal.log.clone_source import CLONE_SOURCES, source_of_clone
-from lakeseal.log.ratified_commit import CommitSource, RatifiedCommit
+from lakeseal.log.ratified_commit import NOTHING_TOLD, CommitSource, Told
 from lakeseal.log.replay import LogCommit, TableState, replay
 from lakeseal.log.segment import LogListing, LogSegment, Place, choose, sort_out
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, CommitInfo
 from lakeseal.protocol.data_paths import has_absolute
+from lakeseal.protocol.features import check_writable, supports
 from lakeseal.protocol.paths import (
     LAST_CHECKPOINT,
     LOG_DIR,
@@ -69,6 +71,11 @@ class DeltaLog:
         self._latest_commit: bytes | None = None
         self._newest_commits: dict[int, bytes] = {}
         """Those that the last refresh has read: whoever lost a race asks for them next."""
+
+    @property
+    def is_by_path(self) -> bool:
+        """Whether nobody is asked but the log itself."""
+        return self._source is None
 
     @property
     def table(self) -> str:
@@ -107,22 +114,16 @@ class DeltaLog:
             try:
                 return self.store.get(commit_path(version))
             except ObjectNotFound:
-                told = self._source.unbackfilled(version).get(version) if self._source is not None else None
-                try:
-                    if told is not None:
-                        return told.read(self.store)
-                except ObjectNotFound:
-                    pass
-                try:
-                    # It may have been backfilled and forgotten between the two questions.
-                    return self.store.get(commit_path(version))
-                except ObjectNotFound as error:
-                    raise VersionNotFound(
-                        f"There is no commit {version}",
-                        version=version,
-                        file=commit_path(version),
-                        hint="It has not happened yet, or the log was cleaned up",
-                    ) from error
+                # It may be backfilled and forgotten between the two questions.
+                found = self._probe(version, self._told(version))
+            if found is None:
+                raise VersionNotFound(
+                    f"There is no commit {version}",
+                    version=version,
+                    file=commit_path(version),
+                    hint="It has not happened yet, or the log was cleaned up",
+                )
+            return found.data
 
     def commit_actions(self, version: int) -> list[Action]:
         with located(table=self.table, version=version, file=commit_path(version)):
@@ -142,8 +143,8 @@ class DeltaLog:
     def listing(self) -> LogListing:
         """Everything that is there, for history, clean-up and the like."""
         with located(table=self.table):
-            unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}
-            return sort_out(self.store.list_keys(LOG_DIR), unbackfilled)
+            told = self._told(0)
+            return sort_out(self.store.list_keys(LOG_DIR), told)
 
     def state(self, version: int, *, with_removes: bool = False, only_keys: bool = False) -> TableState:
         """The state of a version as it is stored, with its tombstones where they are wanted: what a checkpoint holds.
@@ -161,17 +162,20 @@ class DeltaLog:
         latest = self._latest
         return latest if latest is not None and latest.version == version else None
 
+    def _told(self, start_version: int) -> Told:
+        return NOTHING_TOLD if self._source is None else self._source.unbackfilled(start_version)
+
     def _load_newest(self) -> Snapshot:
         snapshot = self._load(None)
-        beginning = self._beginning(snapshot.version, {})
+        beginning = self._beginning(snapshot.version, NOTHING_TOLD)
         if beginning is None and self._source is not None:
-            beginning = self._beginning(snapshot.version, self._source.unbackfilled(snapshot.version))
+            beginning = self._beginning(snapshot.version, self._told(snapshot.version))
         self._latest, self._latest_commit = snapshot, beginning
         return snapshot
 
-    def _beginning(self, version: int, unbackfilled: Mapping[int, RatifiedCommit]) -> bytes | None:
+    def _beginning(self, version: int, all_told: Told) -> bytes | None:
         """What tells a commit from that of another table of the same place: ids and times come first in it."""
-        told = unbackfilled.get(version)
+        told = all_told.commits.get(version)
         if told is not None and told.data is not None:
             return told.data[:_IDENTITY_BYTES]
         for key in (commit_path(version), None if told is None else told.key):
@@ -185,46 +189,52 @@ class DeltaLog:
     def _refreshed(self, latest: Snapshot) -> Snapshot | None:
         """`latest` with the commits above it, or None where only reading anew can tell."""
         self._newest_commits = {}
-        unbackfilled = self._source.unbackfilled(latest.version) if self._source is not None else {}
-        if self._latest_commit is not None and self._beginning(latest.version, unbackfilled) != self._latest_commit:
+        told = self._told(latest.version)
+        if self._latest_commit is not None and self._beginning(latest.version, told) != self._latest_commit:
             return None  # the table was dropped, and perhaps made anew
         commits: list[LogCommit] = []
         while True:
             version = latest.version + len(commits) + 1
-            commit = self._probe(version, unbackfilled)
+            commit = self._probe(version, told)
             if commit is None:
                 break
             commits.append(commit)
             if len(commits) >= _PROBES:
-                commits += self._listed_above(version, unbackfilled)
+                commits += self._listed_above(version, told)
                 break
         if not commits:
             hint = self._hint()
             # Below a checkpoint commits may have been cleaned up, so that the next one is missing but not the last.
-            return None if hint is not None and hint.version > latest.version else latest
+            newer = hint is not None and latest.version < hint.version and told.goes_to(hint.version)
+            return None if newer else latest
         snapshot = Snapshot.of(self.table, replay(latest.state, commits), self.trust)
         self._latest, self._latest_commit = snapshot, commits[-1].data[:_IDENTITY_BYTES]
         self._newest_commits = {c.version: c.data for c in commits if len(c.data) <= _KEPT_BYTES}
         return snapshot
 
-    def _probe(self, version: int, unbackfilled: Mapping[int, RatifiedCommit]) -> LogCommit | None:
-        told, name = unbackfilled.get(version), commit_path(version)
+    def _probe(self, version: int, all_told: Told) -> LogCommit | None:
+        if not all_told.goes_to(version):
+            return None
+        told, name = all_told.commits.get(version), commit_path(version)
         if told is not None and told.data is not None:
             return _commit(version, name, told.read(self.store))
-        for place in (name, told, name):  # again: it may be published and tidied up between the two
+        places: tuple[Place, ...] = (name,)
+        if told is not None:
+            # Again: it may be published and tidied up between the two.
+            places = (name, told, name) if all_told.up_to is None else (told, name)
+        for place in places:
             try:
                 if isinstance(place, str):
                     return _commit(version, name, self.store.get(name))
-                if place is None:
-                    return None
                 return _commit(version, place.key, place.read(self.store))
             except ObjectNotFound:
                 continue
         return None
 
-    def _listed_above(self, version: int, unbackfilled: Mapping[int, RatifiedCommit]) -> list[LogCommit]:
+    def _listed_above(self, version: int, told: Told) -> list[LogCommit]:
         names = self.store.list_keys(LOG_DIR, after=commit_path(version))
-        listing = sort_out(names, {v: told for v, told in unbackfilled.items() if v > version})
+        later = {v: commit for v, commit in told.commits.items() if v > version}
+        listing = sort_out(names, Told(commits=later, up_to=told.up_to))
         found = []
         while (version + 1) in listing.commits:
             version += 1
@@ -253,23 +263,23 @@ class DeltaLog:
 
     def _read_listed(self, version: int | None, read: Callable[[LogListing, set[str]], T]) -> T:
         """What `read` makes of the part of the log from the last checkpoint on, or of all of it where that won't do."""
-        unbackfilled = self._source.unbackfilled(0) if self._source is not None else {}
+        told = self._told(0)
         excluded: set[str] = set()
         broken: BrokenCheckpoint | None = None
         hint = self._hint()
         if hint is not None and (version is None or hint.version <= version):
             names = self.store.list_keys(LOG_DIR, after=version_prefix(hint.version))
             try:
-                return read(sort_out(names, unbackfilled), excluded)
+                return read(sort_out(names, told), excluded)
             except BrokenCheckpoint as error:
                 broken = error
             except (LogGap, EmptyLog, VersionNotFound):
                 pass  # the hint was wrong: look at everything
         names = self.store.list_keys(LOG_DIR)
-        if not names and not unbackfilled:
+        if not names and not told.commits:
             raise TableNotFound("There is no table here: it has no _delta_log")
         try:
-            return read(sort_out(names, unbackfilled), excluded)
+            return read(sort_out(names, told), excluded)
         except (LogGap, VersionNotFound) as error:
             raise broken or error from None
 
@@ -383,6 +393,17 @@ def _compacted(segment: LogSegment, error: LakesealError) -> str | None:
         if isinstance(key, str) and key.endswith(".compacted.json") and error.file == key:
             return key.removeprefix(LOG_DIR)
     return None
+
+
+def check_upkeep(log: DeltaLog, snapshot: Snapshot) -> None:
+    """Whether what is written beside the commits may be written by this client. What a table of a catalog consists of,
+    only the catalog knows, so it has to be asked."""
+    check_writable(snapshot.protocol, snapshot.metadata)
+    if log.is_by_path and supports(snapshot.protocol, "catalogManaged"):
+        raise UnsupportedFeature(
+            "The upkeep of a table that needs catalogManaged goes through its catalog, and none was asked",
+            hint="Open the table through its catalog",
+        )
 
 
 def commit_info_in(data: bytes) -> CommitInfo | None:

@@ -37,11 +37,27 @@ class RatifiedCommit(Struct, frozen=True, kw_only=True):
         return data
 
 
+class Told(Struct, frozen=True, kw_only=True):
+    """What a source of commits tells at one moment."""
+
+    commits: Mapping[int, RatifiedCommit] = {}
+    """Those that may not be in the log under their own names yet, by version."""
+    up_to: int | None = None
+    """Of a catalog: its latest version. Everything above it is not part of the table, whoever put it into the log; and
+    where a version is both told and in the log, what is told counts. None where the log decides as well."""
+
+    def goes_to(self, version: int) -> bool:
+        return self.up_to is None or version <= self.up_to
+
+
+NOTHING_TOLD = Told()
+
+
 class CommitSource(Protocol):
     """Who knows of ratified commits that may not be in the log under their own names yet."""
 
-    def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
-        """All such commits from `start_version` on, by version."""
+    def unbackfilled(self, start_version: int) -> Told:
+        """All such commits from `start_version` on."""
 
 
 def digest(data: bytes) -> str:

@@ -2,7 +2,8 @@
 
 A segment is at most one complete checkpoint and the commits above it, contiguous up to the version that was asked for.
 A compacted range stands in for its commits where it fits. Commits that an owner ratified and that are not backfilled
-come in beside the listing; where both have a version, the listing's copy is taken, which is the same bytes.
+come in beside the listing; where both have a version, the listing's copy is taken, which is the same bytes. Where the
+commits are a catalog's, the one that it told of is taken, and nothing above its latest version.
 
 Checkpoints and compactions only save work, so a broken one can be excluded and the choice made again.
 """
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Set
 from msgspec import Struct
 
 from lakeseal.errors import EmptyLog, LogGap, VersionNotFound
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import NOTHING_TOLD, RatifiedCommit, Told
 from lakeseal.protocol.paths import LogFile, LogFileKind, parse
 
 Place = str | RatifiedCommit
@@ -55,18 +56,20 @@ class LogSegment(Struct, frozen=True, kw_only=True):
         return frozenset(file.name for file in self.checkpoint)
 
 
-def sort_out(names: Iterable[str], unbackfilled: Mapping[int, RatifiedCommit] | None = None) -> LogListing:
-    commits: dict[int, Place] = dict(unbackfilled or {})
+def sort_out(names: Iterable[str], told: Told = NOTHING_TOLD) -> LogListing:
+    commits: dict[int, Place] = dict(told.commits)
     checkpoints: dict[int, list[LogFile]] = defaultdict(list)
     compactions: dict[int, list[LogFile]] = defaultdict(list)
     checksums: set[int] = set()
     for name in names:
         file = parse(name)
-        if file is None:
+        if file is None or not told.goes_to(file.version if file.end_version is None else file.end_version):
             continue
         match file.kind:
-            case LogFileKind.COMMIT:
+            case LogFileKind.COMMIT if told.up_to is None or file.version not in told.commits:
                 commits[file.version] = file.key
+            case LogFileKind.COMMIT:
+                pass
             case LogFileKind.CHECKSUM:
                 checksums.add(file.version)
             case LogFileKind.COMPACTED:

@@ -18,9 +18,12 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, policies, validation
 from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
+from lakeseal.owner.kinds import Kind, kind_of
 from lakeseal.owner.messages import CommitRequest
 from lakeseal.owner.policies import Policy, ProposedCommit, holds_for, prefix_of
+from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.codec import decode_numbered
+from lakeseal.protocol.properties import TableProperties
 from lakeseal.storage.base import Store
 
 
@@ -74,14 +77,14 @@ class Gate:
         return data
 
     def _check(self, request: CommitRequest, data: bytes, applying: Sequence[Policy], principal: str | None) -> None:
+        before = cache(lambda: self._snapshot_at(request.table, request.version - 1) if request.version > 0 else None)
         if self.trusting and not applying:
-            self._check_content(request, Content.of(data))
+            self._check_content(request, Content.of(data), before)
             return
         lines = decode_numbered(data)
         validation.check_form(lines)
         actions = [action for _, action in lines]
-        self._check_content(request, Content.of_actions(actions))
-        before = cache(lambda: self._snapshot_at(request.table, request.version - 1) if request.version > 0 else None)
+        self._check_content(request, Content.of_actions(actions), before)
         if not self.trusting:
             validation.check_safe(
                 lines,
@@ -100,14 +103,26 @@ class Gate:
             )
             policies.check_commit(applying, proposed)
 
-    def _check_content(self, request: CommitRequest, content: Content) -> None:
+    def _check_content(self, request: CommitRequest, content: Content, before: Callable[[], Snapshot | None]) -> None:
         info = content.info
         if info is None or (info.txn_id, info.in_commit_timestamp) != (request.txn_id, request.in_commit_timestamp):
             raise InvalidArgument(
                 "The commit's commitInfo does not carry the txnId and the inCommitTimestamp that it is asked for with"
             )
+
+        def known() -> Metadata | None:
+            """Of the table until now; that of a new one is its own."""
+            found = before()
+            return content.metadata if found is None else found.metadata
+
         enablement.check_commit(
-            content, owner=self._owner, table=request.table, version=request.version, ledger=self._identity
+            content,
+            owner=self._owner,
+            table=request.table,
+            version=request.version,
+            kind=lambda: (None if (found := known()) is None else kind_of(found)) or Kind.MANAGED,
+            table_id=lambda: None if (found := known()) is None else TableProperties.of(found).catalog_table_id,
+            ledger=self._identity,
         )
 
 

@@ -32,7 +32,15 @@ from lakeseal.log.ratified_commit import digest, tampered
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import FoundCommit, Ownership
-from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, LogFileKind, commit_path, parse, version_prefix
+from lakeseal.protocol.paths import (
+    COMMITS_DIR,
+    LOG_DIR,
+    STAGED_COMMITS_DIR,
+    LogFileKind,
+    commit_path,
+    parse,
+    version_prefix,
+)
 from lakeseal.storage import HasDirectories, KeepsTimes, NewObject, Store, SyncsObjects, put_together
 
 if TYPE_CHECKING:
@@ -84,11 +92,16 @@ def publish(store: Store, commit: TrackedCommit) -> None:
             there = store.get(key)
         except ObjectNotFound:
             raise error from None
-    if there != data:
+    if there != data and not _same_lines(there, data):
         raise _mismatch(store, commit.version)
     if isinstance(store, SyncsObjects):
         # Whoever put it may not have come to that.
         store.sync(key)
+
+
+def _same_lines(there: bytes, data: bytes) -> bool:
+    """Clients of a catalog publish by themselves, line by line: the last line may have got an end, or lost it."""
+    return there.split() == data.split() and there.splitlines() == data.splitlines()
 
 
 def publish_up_to(
@@ -244,11 +257,15 @@ def check_log_is_there(store: Store, *, strictly: bool = False) -> None:
     """Before something is put beside a log: on a disk that is away, or whose table was moved for a moment, directories
     would be made anew, and what is put there would be gone when the table is back. An object store has no such state.
 
-    Not `strictly`, a `_commits` that is there is taken as a sign of the log."""
-    if not isinstance(store, HasDirectories) or (not strictly and store.has_directory(COMMITS_DIR)):
+    Not `strictly`, a directory of staged commits that is there is taken as a sign of the log."""
+    if not isinstance(store, HasDirectories) or (not strictly and _has_staging(store)):
         return
     if not store.has_files(LOG_DIR):
         raise TableVanished("The table's log is not there", table=store.uri)
+
+
+def _has_staging(store: HasDirectories) -> bool:
+    return store.has_directory(COMMITS_DIR) or store.has_directory(STAGED_COMMITS_DIR)
 
 
 def is_reachable(store: Store) -> bool:
@@ -262,10 +279,11 @@ def is_reachable(store: Store) -> bool:
 
 
 def tidy(store: Store, below: int) -> int:
-    """Deletes what lies in `_commits` for versions under `below`, ratified or not; how many files that were."""
+    """Deletes what is staged for versions under `below`, ratified or not; how many files that were."""
     old = [
         key
-        for key in store.list_keys(COMMITS_DIR)
+        for directory in (COMMITS_DIR, STAGED_COMMITS_DIR)
+        for key in store.list_keys(directory)
         if (file := parse(key)) is not None and file.kind is LogFileKind.STAGED_COMMIT and file.version < below
     ]
     if old:

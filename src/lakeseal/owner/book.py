@@ -10,6 +10,7 @@ from lakeseal.clock import Clock
 from lakeseal.ledger import Ledger, Tx
 from lakeseal.owner import enablement, ownership, rows
 from lakeseal.owner.backfill import LoggedCommit
+from lakeseal.owner.kinds import Kind, kind_of
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import Ownership, State, StepRefusal
 from lakeseal.owner.rows import StoredCommit, TableRow
@@ -63,12 +64,13 @@ class Book:
             after = ownership.settle(row.ownership, logged.found)
             if after == row.ownership:
                 return
-            size = row.batch_size
+            size, kind = row.batch_size, row.kind
             if after.state is State.ACTIVE:
                 rows.drop_commits_above(tx, table, version)
                 if logged.content.metadata is not None:
                     size = enablement.batch_size(logged.content.metadata, self._batch_size)
-            rows.write_table(tx, table, TableRow(ownership=after, batch_size=size), now=self._clock())
+                    kind = kind_of(logged.content.metadata) or Kind.MANAGED
+            rows.write_table(tx, table, TableRow(ownership=after, batch_size=size, kind=kind), now=self._clock())
 
         self.ledger.write(do, idempotent=True)
 
@@ -147,4 +149,5 @@ def _told(tx: Tx, table: str, start_version: int) -> TableCommits:
         change_id=own.promises[-1] if own.promises else None,
         change_version=own.change_version,
         batch_size=row.batch_size,
+        kind=row.kind,
     )

@@ -36,6 +36,7 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement
 from lakeseal.owner.backfill import check_follows, publish
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
+from lakeseal.owner.kinds import Kind
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
 from lakeseal.owner.sources import ToldCommits
@@ -48,7 +49,14 @@ RELEASE = "RELEASE"
 _TAKING_OVER = Retry(longest_delay_s=0.01)
 
 
-def take_over(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Clock = now_ms) -> int:
+def take_over(
+    endpoint: OwnerEndpoint,
+    store: Store,
+    *,
+    kind: Kind = Kind.MANAGED,
+    retry: Retry | None = None,
+    clock: Clock = now_ms,
+) -> int:
     """The version that made `endpoint` the owner of the table, which is on the file system until then."""
     table = endpoint.attach(store)
     log, patience = DeltaLog(store), Patience(retry or _TAKING_OVER)
@@ -60,7 +68,7 @@ def take_over(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = No
             raise TableNotFound("There is no table to take over", table=table)
         _check_free(endpoint, table, snapshot)
         takeover_id = str(uuid.uuid4())
-        attempt = _take_over_commit(endpoint, log, snapshot, takeover_id, patience, clock)
+        attempt = _take_over_commit(endpoint, log, snapshot, kind, takeover_id, patience, clock)
         told = _known(lambda: endpoint.begin_takeover(table, takeover_id, attempt.version), patience)  # noqa: B023
         if told.state is State.PENDING:
             outcome = _put(store, attempt, takeover_id, patience, table)
@@ -72,6 +80,17 @@ def take_over(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = No
             raise ConcurrentWriteException(
                 f"Other writers were faster than the take-over in all {tries} attempts", table=table
             )
+
+
+def take_over_as(
+    endpoint: OwnerEndpoint, store: Store, kind: Kind, *, retry: Retry | None = None, clock: Clock = now_ms
+) -> int:
+    """As `take_over`; a table that `endpoint` has in another form is released before. Between the two it is on the file
+    system, where writers go on; whoever stops there leaves a table that nobody owns, and can take it over again."""
+    told = endpoint.get_commits(endpoint.attach(store))
+    if told.state in (State.ACTIVE, State.RELEASING) and told.kind is not kind:
+        release(endpoint, store, retry=retry, clock=clock)
+    return take_over(endpoint, store, kind=kind, retry=retry, clock=clock)
 
 
 def release(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Clock = now_ms) -> int:
@@ -118,7 +137,7 @@ def finish_release(
 
 
 def _check_free(endpoint: OwnerEndpoint, table: str, snapshot: Snapshot) -> None:
-    named = snapshot.properties.managed_commit_owner_name
+    named = snapshot.properties.owner_name
     if named == endpoint.name:
         told = endpoint.get_commits(table)
         if told.state is State.PENDING and told.change_id is not None:
@@ -136,6 +155,7 @@ def _check_free(endpoint: OwnerEndpoint, table: str, snapshot: Snapshot) -> None
             version=snapshot.version,
             hint="Let that owner release it first. If its ledger is lost: lakeseal owner rebuild",
         )
+    enablement.check_path_is_enough(snapshot)
     enablement.check(snapshot.protocol, snapshot.metadata, table=snapshot.table, version=snapshot.version)
 
 
@@ -143,21 +163,27 @@ def _take_over_commit(
     endpoint: OwnerEndpoint,
     log: DeltaLog,
     snapshot: Snapshot,
+    kind: Kind,
     takeover_id: str,
     patience: Patience,
     clock: Clock,
 ) -> Attempt:
-    metadata = enablement.managed(snapshot.metadata, owner=endpoint.name, conf=owner_conf(endpoint))
+    metadata = enablement.managed(snapshot.metadata, owner=endpoint.name, conf=owner_conf(endpoint), kind=kind)
     txn = OptimisticTransaction(log, FilesystemOwner(log.store), snapshot, clock=clock)
     txn.txn_id = takeover_id
     txn.update_metadata(metadata)
-    proposal = txn.close([], Operation(name=TAKE_OVER, parameters={"owner": endpoint.name}))
+    proposal = txn.close([], _take_over_operation(endpoint.name, kind))
     return attempt_on(snapshot, proposal, log=log, patience=patience, clock=clock)
+
+
+def _take_over_operation(owner: str, kind: Kind) -> Operation:
+    said = {"owner": owner} if kind is Kind.MANAGED else {"owner": owner, "kind": kind.value}
+    return Operation(name=TAKE_OVER, parameters=said)
 
 
 def _release_commit(log: DeltaLog, snapshot: Snapshot, release_id: str, patience: Patience, clock: Clock) -> Attempt:
     protocol, metadata = enablement.released(snapshot.protocol, snapshot.metadata)
-    owner = snapshot.properties.managed_commit_owner_name
+    owner = snapshot.properties.owner_name
     txn = OptimisticTransaction(log, _Nobody(), snapshot, clock=clock)
     txn.txn_id = release_id
     txn.update_metadata(metadata)

@@ -39,7 +39,7 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger import Ledger
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import Told
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import ownership, rows
 from lakeseal.owner.admission import Gate
@@ -492,9 +492,8 @@ class _Source:
         self._owner = owner
         self._table = table
 
-    def unbackfilled(self, start_version: int) -> dict[int, RatifiedCommit]:
-        commits = self._owner.get_commits(self._table, start_version).commits
-        return {commit.version: commit.ratified() for commit in commits}
+    def unbackfilled(self, start_version: int) -> Told:
+        return self._owner.get_commits(self._table, start_version).told()
 
 
 def _releasing(table: str) -> ReleaseUnderway:

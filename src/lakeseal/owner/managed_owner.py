@@ -22,7 +22,8 @@ from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.handover import finish_release
-from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, Taken, file_name
+from lakeseal.owner.kinds import Kind
+from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken, file_name
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.actions import Metadata
 from lakeseal.storage.base import Store
@@ -31,11 +32,13 @@ _log = logging.getLogger(__name__)
 
 
 class ManagedOwner:
-    def __init__(self, endpoint: OwnerEndpoint, store: Store) -> None:
+    def __init__(self, endpoint: OwnerEndpoint, store: Store, *, kind: Kind | None = None) -> None:
+        """`kind` is that of a table that is created through this; one that is there has its own."""
         self.endpoint = endpoint
         self.store = store
         self.table = endpoint.attach(store)
         self._epoch: int | None = None
+        self._kind = kind or Kind.MANAGED
         self.is_stranger = False
         """Whether the owner, when it was last asked, did not know the table."""
         self._files: dict[tuple[int, str], str] = {}
@@ -61,8 +64,9 @@ class ManagedOwner:
 
     def get_commits(self, start_version: int) -> Commits:
         told = self.endpoint.get_commits(self.table, start_version)
-        self._learn(told.state, told.epoch)
-        return Commits(commits=tuple(commit.ratified() for commit in told.commits), latest=told.latest)
+        self._learn(told)
+        commits = tuple(commit.ratified() for commit in told.commits)
+        return Commits(commits=commits, latest=told.latest, up_to=told.up_to)
 
     def backfill_to_version(self, version: int) -> None:
         self.endpoint.backfill(self.table, version)
@@ -70,7 +74,8 @@ class ManagedOwner:
     def claim(self, metadata: Metadata, before: Metadata | None) -> Metadata:
         """A new table's metadata names this owner; that of an owned table keeps whom it names."""
         if before is None:
-            return enablement.managed(metadata, owner=self.endpoint.name, conf=owner_conf(self.endpoint))
+            conf = owner_conf(self.endpoint)
+            return enablement.managed(metadata, owner=self.endpoint.name, conf=conf, kind=self._kind)
         return enablement.kept(metadata, before) if enablement.owner_name(before) is not None else metadata
 
     def request(
@@ -79,7 +84,10 @@ class ManagedOwner:
         """What to ask the owner for. The file of a large commit is durable when this returns; asked for the same again,
         it is the same file."""
         content = Content.of(data)
-        enablement.check_commit(content, owner=self.endpoint.name, table=self.table, version=version)
+        epoch = self.epoch()
+        enablement.check_commit(
+            content, owner=self.endpoint.name, table=self.table, version=version, kind=lambda: self._kind
+        )
         if in_commit_timestamp is None and content.info is not None:
             in_commit_timestamp = content.info.in_commit_timestamp
         if in_commit_timestamp is None:
@@ -95,9 +103,9 @@ class ManagedOwner:
             txn_id=txn_id,
             size=len(data),
             in_commit_timestamp=in_commit_timestamp,
-            epoch=self.epoch(),
+            epoch=epoch,
             data=data if is_small else None,
-            file=None if is_small else self._files.setdefault((version, txn_id), file_name(version, str(uuid.uuid4()))),
+            file=None if is_small else self._file(version, txn_id),
             sha256=digest(data),
         )
         if not is_small:
@@ -107,6 +115,9 @@ class ManagedOwner:
             self.store.put_if_absent(request.key, data)
         return request
 
+    def _file(self, version: int, txn_id: str) -> str:
+        return self._files.setdefault((version, txn_id), file_name(version, str(uuid.uuid4()), self._kind))
+
     def answered(self, version: int, txn_id: str) -> None:
         """The outcome is known, and nobody will ask for the same again."""
         self._files.pop((version, txn_id), None)
@@ -114,7 +125,7 @@ class ManagedOwner:
     def epoch(self) -> int:
         if self._epoch is None:
             told = self.endpoint.get_commits(self.table, _NO_COMMITS)
-            self._learn(told.state, told.epoch)
+            self._learn(told)
             return told.epoch
         return self._epoch
 
@@ -127,10 +138,10 @@ class ManagedOwner:
             hint="Open the table again: commits go to its log now",
         )
 
-    def _learn(self, state: State, epoch: int) -> None:
-        self.is_stranger = state is State.NONE
-        if self._epoch is None and state in (State.ACTIVE, State.RELEASING):
-            self._epoch = epoch
+    def _learn(self, told: TableCommits) -> None:
+        self.is_stranger = told.state is State.NONE
+        if told.state in (State.ACTIVE, State.RELEASING) and self._epoch in (None, told.epoch):
+            self._epoch, self._kind = told.epoch, told.kind
 
     def _create(self, data: bytes, txn_id: str, in_commit_timestamp: int | None) -> Outcome:
         try:

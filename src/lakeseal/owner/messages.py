@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from lakeseal import errors, typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import RatifiedCommit, Told
+from lakeseal.owner.kinds import Kind, staged_key, staged_name
 from lakeseal.owner.ownership import State
-from lakeseal.protocol.paths import COMMITS_DIR, LogFileKind, commit_path, parse, staged_commit_path
+from lakeseal.protocol.paths import LogFileKind, commit_path, parse, staged_commit_path
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class TrackedCommit(Struct, frozen=True, kw_only=True):
     data: bytes | None = None
     """Of a small commit, as the ledger has it."""
     file: str | None = None
-    """Its name in `_commits`, where the bytes are not told."""
+    """Its name, where the bytes are not told; see `CommitRequest.file`."""
     sha256: str | None = None
     """Of its bytes, in hexadecimal; None where it was ratified before ledgers kept it."""
 
@@ -82,6 +83,16 @@ class TableCommits(Struct, frozen=True, kw_only=True):
     change_version: int | None = None
     """The version that it, or a pending take-over, is to be."""
     batch_size: int = 1
+    kind: Kind = Kind.MANAGED
+
+    @property
+    def up_to(self) -> int | None:
+        """Above this version nothing is part of the table, whatever is in its log; None where the log has a say. While
+        a catalog releases a table, the release that is in the log may have been followed by others already."""
+        return self.latest if self.kind is Kind.CATALOG and self.state is State.ACTIVE else None
+
+    def told(self) -> Told:
+        return Told(commits={one.version: one.ratified() for one in self.commits}, up_to=self.up_to)
 
     @property
     def first_with_data(self) -> int | None:
@@ -108,7 +119,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     epoch: Number
     data: Annotated[bytes, Meta(max_length=2**24)] | None = None
     file: FileName | None = None
-    """A large commit's name in `_commits`: `<version>.<uuid>.json`."""
+    """A large commit's name in `_commits`: `<version>.<uuid>.json`; in a table that is a catalog's, with the directory
+    before it: `_staged_commits/<version>.<uuid>.json`."""
     sha256: Sha256 | None = None
     """Of the commit's bytes, as its client says. An owner that sees the bytes does not ask."""
 
@@ -120,7 +132,7 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
                 version=self.version,
             )
         if self.file is not None:
-            found = parse(COMMITS_DIR + self.file)
+            found = parse(staged_key(self.file))
             if found is None or found.kind is not LogFileKind.STAGED_COMMIT or found.version != self.version:
                 raise InvalidArgument(
                     f"{self.file!r} does not name a commit file of version {self.version}",
@@ -139,11 +151,11 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
 
 
 def _key(version: int, file: str | None) -> str:
-    return commit_path(version) if file is None else COMMITS_DIR + file
+    return commit_path(version) if file is None else staged_key(file)
 
 
-def file_name(version: int, uuid: str) -> str:
-    return staged_commit_path(version, uuid).removeprefix(COMMITS_DIR)
+def file_name(version: int, uuid: str, kind: Kind = Kind.MANAGED) -> str:
+    return staged_name(staged_commit_path(version, uuid, kind.staging))
 
 
 class Guard(Struct, frozen=True, kw_only=True):

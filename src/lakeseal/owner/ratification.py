@@ -146,6 +146,13 @@ def _decide(
             row.ownership, request.version, epoch=request.epoch, timestamp=request.in_commit_timestamp
         )
         if isinstance(decision, Ownership):
+            if request.file is not None and not request.key.startswith(row.kind.staging):
+                raise InvalidArgument(
+                    f"{request.key} is not where commits of this table are staged",
+                    table=request.table,
+                    version=request.version,
+                    hint=f"Its directory is {row.kind.staging}",
+                )
             if decision.latest - decision.backfilled > most_unbackfilled:
                 return Denied(request=request, verdict=StepRefusal.NOT_BACKFILLED, row=row.ownership)
             answers.append(None)

@@ -30,12 +30,13 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, rows
 from lakeseal.owner.backfill import look
 from lakeseal.owner.enablement import Content
+from lakeseal.owner.kinds import Kind, kind_of, staged_key, staged_name
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import CommitRequest
 from lakeseal.owner.ownership import Ownership, State
 from lakeseal.owner.rows import Mark, TableRow
 from lakeseal.protocol.codec import decode
-from lakeseal.protocol.paths import COMMITS_DIR, LogFileKind, parse
+from lakeseal.protocol.paths import LogFileKind, parse
 from lakeseal.storage.base import Store
 
 ALWAYS_UNKNOWN = (
@@ -155,7 +156,8 @@ def _compared(
     start, timestamp = logged, snapshot.in_commit_timestamp
     if before.is_in_office and before.latest >= logged:
         start, timestamp = before.latest, before.latest_timestamp
-    staged, unknown = _staged(store, table, start, timestamp, chosen)
+    kind = kind_of(metadata) or Kind.MANAGED
+    staged, unknown = _staged(store, table, start, timestamp, chosen, kind)
     if before.is_in_office and before.latest >= logged and not staged:
         return msgspec.structs.replace(base, unknown=unknown)
     after = Ownership(
@@ -171,7 +173,7 @@ def _compared(
         latest=after.latest,
         staged=tuple(msgspec.structs.replace(one, epoch=after.epoch) for one in staged),
         unknown=(*unknown, *ALWAYS_UNKNOWN),
-        row=TableRow(ownership=after, batch_size=enablement.batch_size(metadata, owner.batch_size)),
+        row=TableRow(ownership=after, batch_size=enablement.batch_size(metadata, owner.batch_size), kind=kind),
     )
 
 
@@ -190,14 +192,14 @@ def _differs(owner: LedgerOwner, store: Store, before: Ownership, logged: int) -
 
 
 def _staged(
-    store: Store, table: str, start: int, timestamp: int | None, chosen: frozenset[str]
+    store: Store, table: str, start: int, timestamp: int | None, chosen: frozenset[str], kind: Kind
 ) -> tuple[list[CommitRequest], tuple[str, ...]]:
-    """The commits that follow, as far as `_commits` tells; and what it does not tell."""
+    """The commits that follow, as far as staged files tell; and what they do not tell."""
     by_version: dict[int, list[str]] = {}
-    for key in store.list_keys(COMMITS_DIR):
+    for key in store.list_keys(kind.staging):
         file = parse(key)
         if file is not None and file.kind is LogFileKind.STAGED_COMMIT and file.version > start:
-            by_version.setdefault(file.version, []).append(key.removeprefix(COMMITS_DIR))
+            by_version.setdefault(file.version, []).append(staged_name(key))
     taken: list[CommitRequest] = []
     unknown: list[str] = []
     version = start + 1
@@ -227,7 +229,7 @@ def _staged(
 
 def _read(store: Store, table: str, version: int, file: str, after: int | None) -> CommitRequest | None:
     """None if the file cannot have been ratified."""
-    data = store.get(COMMITS_DIR + file)
+    data = store.get(staged_key(file))
     try:
         info = Content.of_actions(decode(data)).info
     except LakesealError:

@@ -2,7 +2,8 @@
 
 A table names its owner; which owners there are, the user says. A name that the user has not configured is never looked
 up anywhere, and whatever else the table's metadata holds (endpoints, say) is never used to reach anybody. Such a table
-can be read as far as it is backfilled, with a `StaleReadWarning`, and not written to.
+can be read as far as it is backfilled, with a `StaleReadWarning`, and not written to. One that is a catalog's cannot be
+read either: what is in its log proves nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement
 from lakeseal.owner.endpoint import OwnerEndpoint, vanished
+from lakeseal.owner.kinds import Kind
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.paths import LOG_DIR
@@ -44,7 +46,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
     def leads_to(self, snapshot: Snapshot | None) -> bool:
         """False once the table has another owner, so that others know of newer commits."""
-        return snapshot is None or snapshot.properties.managed_commit_owner_name == self.owner_name
+        return snapshot is None or snapshot.properties.owner_name == self.owner_name
 
 
 class Router:
@@ -56,13 +58,16 @@ class Router:
         owners: Mapping[str, OwnerEndpoint],
         *,
         creator: OwnerEndpoint | None = None,
+        kind: Kind = Kind.MANAGED,
         trust: Trust | None = None,
     ) -> None:
-        """`owners` by name; `creator` is the owner of a table that is not there yet and is created through this."""
+        """`owners` by name; `creator` is the owner of a table that is not there yet and is created through this, as one
+        of this `kind`."""
         self._store = store
         self._trust = trust
         self._owners = owners
         self._creator = creator
+        self._kind = kind
         self._route: Route | None = None
         self._has_warned = False
 
@@ -129,11 +134,12 @@ class Router:
             snapshot = log.update()
             if snapshot is None:
                 return self._to_new() if self._creator is not None else self._to_files(log, None)
-            name = snapshot.properties.managed_commit_owner_name
+            name = snapshot.properties.owner_name
             endpoint = None
             if name is not None and enablement.is_managed(snapshot.protocol, snapshot.metadata):
                 endpoint = self._owners.get(name)
             if endpoint is None:
+                enablement.check_path_is_enough(snapshot)
                 if name is not None:
                     self._warn(snapshot)
                 return self._to_files(log, name)
@@ -151,7 +157,7 @@ class Router:
         raise _restless(self._store.uri)
 
     def _to(self, endpoint: OwnerEndpoint) -> Route:
-        owner = ManagedOwner(endpoint, self._store)
+        owner = ManagedOwner(endpoint, self._store, kind=self._kind)
         log = DeltaLog(self._store, commit_source=OwnedCommits(owner), trust=self._trust)
         return Route(log=log, owner=owner, owner_name=endpoint.name)
 
@@ -188,7 +194,7 @@ def _stranger(endpoint: OwnerEndpoint, owner: CommitOwner, newest: Snapshot) -> 
 
 def warn_stale(snapshot: Snapshot, *, stacklevel: int = 2) -> None:
     """Warns if the snapshot is of a table whose owner was not asked, so that it may be stale."""
-    name = snapshot.properties.managed_commit_owner_name
+    name = snapshot.properties.owner_name
     if name is not None:
         warnings.warn(
             f"The commits of {snapshot.table} are managed by {name!r}, which is not configured here: version "

@@ -13,17 +13,20 @@ from msgspec import Struct
 
 from lakeseal.ledger import Row, Tx, key
 from lakeseal.ledger.schema import commits, tables
+from lakeseal.owner.kinds import Kind
 from lakeseal.owner.messages import CommitRequest, TrackedCommit
 from lakeseal.owner.ownership import Ownership, State
 
 _PROMISES = "promises"
 _BOUND = "bound"
 _BATCH_SIZE = "batchSize"
+_KIND = "kind"
 
 
 class TableRow(Struct, frozen=True, kw_only=True):
     ownership: Ownership
     batch_size: int
+    kind: Kind = Kind.MANAGED
 
     @classmethod
     def from_row(cls, row: Row) -> TableRow:
@@ -38,11 +41,14 @@ class TableRow(Struct, frozen=True, kw_only=True):
             latest_timestamp=row.latest_timestamp,
             backfilled=-1 if row.backfilled_version is None else row.backfilled_version,
         )
-        return cls(ownership=ownership, batch_size=row.conf.get(_BATCH_SIZE, 1))
+        kind = Kind(row.conf.get(_KIND, Kind.MANAGED))
+        return cls(ownership=ownership, batch_size=row.conf.get(_BATCH_SIZE, 1), kind=kind)
 
     def to_row(self) -> dict[str, Any]:
         own = self.ownership
         conf: dict[str, Any] = {_BATCH_SIZE: self.batch_size}
+        if self.kind is not Kind.MANAGED:
+            conf[_KIND] = self.kind.value
         if len(own.promises) > 1:
             conf[_PROMISES] = list(own.promises)
         if own.bound:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from lakeseal.log.ratified_commit import RatifiedCommit
+from lakeseal.log.ratified_commit import Told
 from lakeseal.owner.messages import TableCommits
 
 
@@ -12,7 +10,8 @@ class ToldCommits:
     """Always the same answer, so that a snapshot made of it is of that moment."""
 
     def __init__(self, told: TableCommits) -> None:
-        self._commits = {commit.version: commit.ratified() for commit in told.commits}
+        self._told = told.told()
 
-    def unbackfilled(self, start_version: int) -> Mapping[int, RatifiedCommit]:
-        return {version: commit for version, commit in self._commits.items() if version >= start_version}
+    def unbackfilled(self, start_version: int) -> Told:
+        later = {version: commit for version, commit in self._told.commits.items() if version >= start_version}
+        return Told(commits=later, up_to=self._told.up_to)

@@ -62,6 +62,8 @@ class Feature(Struct, frozen=True, kw_only=True):
     hint: str = ""
     not_by_name: str = ""
     """What to do instead, where it is more than a name in a list."""
+    leaves_no_trace: bool = False
+    """Of a feature for readers: files and statistics are as they would be without it, so that it may be dropped."""
 
 
 def _fields(data_type: DataType) -> Iterator[StructField]:
@@ -113,7 +115,9 @@ def _widens(state: FeatureUse) -> bool:
 _RW = FeatureKind.READER_WRITER
 _W = FeatureKind.WRITER
 _OTHER_CLIENT = "Write to the table with the client that set the feature"
-_CATALOG = "Commit through the catalog that manages the table; reading shows what is published so far"
+_CATALOG = "Open the table through the catalog that manages it"
+_REDIRECTED = "The table has moved: its property delta.redirect… tells where to; open it there"
+_GIVE_OWNER = "Give the table an owner: Table.take_over(owner, kind=…)"
 
 FEATURES: dict[str, Feature] = {
     feature.name: feature
@@ -235,12 +239,34 @@ FEATURES: dict[str, Feature] = {
         Feature(
             name="coordinatedCommits-preview",
             kind=_W,
+            writable=True,
+            not_by_name=_GIVE_OWNER,
             requires=("inCommitTimestamp", "vacuumProtocolCheck"),
             in_use=lambda state: state.properties.commit_coordinator is not None,
-            hint="Commit through the table's coordinator; reading shows what is published so far",
         ),
-        Feature(name="catalogManaged", kind=_RW, requires=("inCommitTimestamp", "vacuumProtocolCheck"), hint=_CATALOG),
+        # A catalog's own tables list it and name nobody; who may commit is checked where a commit begins.
+        Feature(
+            name="catalogManaged",
+            kind=_RW,
+            writable=True,
+            not_by_name=_GIVE_OWNER,
+            requires=("inCommitTimestamp", "vacuumProtocolCheck"),
+            in_use=lambda state: (
+                state.properties.catalog_owner_name is not None and state.properties.commit_coordinator is None
+            ),
+            leaves_no_trace=True,
+        ),
         Feature(name="catalogOwned-preview", kind=_RW, stable_name="catalogManaged", hint=_CATALOG),
+        Feature(
+            name="adaptiveMetadata-preview",
+            kind=_RW,
+            readable=False,
+            requires=("catalogManaged",),
+            hint="Its log is kept in another form: use the client that set the feature",
+        ),
+        Feature(name="geospatial", kind=_RW, readable=False, hint="Use a client that knows geometry columns"),
+        Feature(name="redirectReaderWriter-preview", kind=_RW, readable=False, hint=_REDIRECTED),
+        Feature(name="redirectWriterOnly-preview", kind=_W, hint=_REDIRECTED),
         Feature(
             name="icebergCompatV1",
             kind=_W,

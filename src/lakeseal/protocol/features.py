@@ -35,6 +35,7 @@ __all__ = [
     "check_writable",
     "disable",
     "enable",
+    "has_catalog",
     "named",
     "reader_features",
     "required_features",
@@ -120,6 +121,19 @@ def check_writable(
             table=table,
             version=version,
         )
+    if TableProperties.of(metadata).catalog_owner_name is not None and not has_catalog(protocol):
+        raise InvalidMetadata(
+            "The table names a catalog's owner but its protocol has neither catalogManaged nor "
+            "coordinatedCommits-preview",
+            hint="Nobody can say who decides on commits to this table: restore it to a version before this one",
+            table=table,
+            version=version,
+        )
+
+
+def has_catalog(protocol: Protocol) -> bool:
+    """Whether commits to the table are decided on by a catalog: one of ours, or of others."""
+    return supports(protocol, "catalogManaged") or supports(protocol, "coordinatedCommits-preview")
 
 
 def required_features(metadata: Metadata) -> tuple[str, ...]:
@@ -234,9 +248,9 @@ def _is_for_readers(name: str) -> bool:
 
 
 def disable(protocol: Protocol, name: str) -> Protocol:
-    """The protocol without a writer feature; what it required stays.
+    """The protocol without a feature; what it required stays.
 
-    Only what leaves no trace in files and statistics may go, so reader features and implied ones raise
+    Only what leaves no trace in files and statistics may go, so most reader features and implied ones raise
     `InvalidArgument`, as does one that another feature requires.
     """
     feature = named(name)
@@ -244,12 +258,17 @@ def disable(protocol: Protocol, name: str) -> Protocol:
     listed = protocol.writer_features or ()
     if name not in listed:
         return protocol
-    if feature.kind is _RW or feature.legacy:
+    if (feature.kind is _RW and not feature.leaves_no_trace) or feature.legacy:
         raise InvalidArgument(f"The feature {name} cannot be dropped", hint="Older files of the table may depend on it")
     dependent = [n for n in listed if n in FEATURES and name in FEATURES[n].requires]
     if dependent:
         raise InvalidArgument(f"The feature {name} is required by {', '.join(dependent)}")
-    return msgspec.structs.replace(protocol, writer_features=tuple(n for n in listed if n != name))
+    readers = protocol.reader_features
+    return msgspec.structs.replace(
+        protocol,
+        reader_features=None if readers is None else tuple(n for n in readers if n != name),
+        writer_features=tuple(n for n in listed if n != name),
+    )
 
 
 def _contradiction(protocol: Protocol) -> str | None:

@@ -18,6 +18,7 @@ from lakeseal.errors import InvalidArgument
 LOG_DIR = "_delta_log/"
 LAST_CHECKPOINT = LOG_DIR + "_last_checkpoint"
 COMMITS_DIR = LOG_DIR + "_commits/"
+STAGED_COMMITS_DIR = LOG_DIR + "_staged_commits/"
 SIDECARS_DIR = LOG_DIR + "_sidecars/"
 CHANGE_DATA_DIR = "_change_data/"
 MAX_VERSION = 2**63 - 1
@@ -118,8 +119,8 @@ def commit_path(version: int) -> str:
     return f"{version_prefix(version)}.json"
 
 
-def staged_commit_path(version: int, uuid: str) -> str:
-    return f"{COMMITS_DIR}{version_prefix(version)[11:]}.{uuid}.json"
+def staged_commit_path(version: int, uuid: str, directory: str = COMMITS_DIR) -> str:
+    return f"{directory}{version_prefix(version)[11:]}.{uuid}.json"
 
 
 def checkpoint_path(version: int) -> str:

@@ -280,6 +280,28 @@ class TableProperties(Struct, frozen=True, kw_only=True):
     commit_coordinator = Property[str | None](
         "delta.coordinatedCommits.commitCoordinator-preview", _text, None, instead=_COORDINATOR
     )
+    commit_coordinator_conf = Property(
+        "delta.coordinatedCommits.commitCoordinatorConf-preview", _text, "", secret=True, instead=_COORDINATOR
+    )
+    coordinated_table_conf = Property(
+        "delta.coordinatedCommits.tableConf-preview", _text, "", secret=True, instead=_COORDINATOR
+    )
+    # Of tables whose commits a catalog decides on. Theirs names no owner; ours does, so that it is found by path too.
+    catalog_owner_name = Property[str | None]("lakeseal.catalogOwner", _text, None, settable=False)
+    catalog_owner_conf = Property[dict[str, str] | None](
+        "lakeseal.catalogOwnerConf", _string_map, None, settable=False, secret=True
+    )
+    catalog_table_id = Property[str | None]("io.unitycatalog.tableId", _text, None, settable=False)
+
+    @property
+    def owner_name(self) -> str | None:
+        """Who decides on commits, by whatever kind of ownership; None for the file system, and for others' catalogs."""
+        return self.managed_commit_owner_name or self.catalog_owner_name
+
+    @property
+    def owner_conf(self) -> dict[str, str]:
+        """What the table keeps of that owner."""
+        return self.managed_commit_owner_conf or self.catalog_owner_conf or {}
 
     @property
     def constraints(self) -> dict[str, str]:
@@ -343,11 +365,23 @@ _OTHERS: tuple[Property[Any], ...] = (
         False,
         instead="A session has no defaults for protocols here, so there are none to ignore. Leave it out",
     ),
-    Property("delta.coordinatedCommits.commitCoordinatorConf-preview", _text, "", secret=True, instead=_COORDINATOR),
-    Property("delta.coordinatedCommits.tableConf-preview", _text, "", secret=True, instead=_COORDINATOR),
     Property("delta.redirectReaderWriter-preview", _text, "", instead=_REDIRECT),
     Property("delta.redirectWriterOnly-preview", _text, "", instead=_REDIRECT),
 )
+OWNER_KEYS = tuple(
+    one.key
+    for one in (
+        TableProperties.managed_commit_owner_name,
+        TableProperties.managed_commit_owner_conf,
+        TableProperties.commit_coordinator,
+        TableProperties.commit_coordinator_conf,
+        TableProperties.coordinated_table_conf,
+        TableProperties.catalog_owner_name,
+        TableProperties.catalog_owner_conf,
+        TableProperties.catalog_table_id,
+    )
+)
+"""All that tells who decides on commits, by whatever kind of ownership."""
 _BY_LOWERED: dict[str, Property[Any]] = {
     p.key.lower(): p for p in (*vars(TableProperties).values(), *_OTHERS) if isinstance(p, Property)
 }
