@@ -33,6 +33,7 @@ from lakeseal.errors import (
 )
 from lakeseal.ledger import Ledger
 from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.kinds import Kind as OwnedKind
 from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.storage import HasDirectories, Store, identity, open_store
 from lakeseal.table import Owner, Table, TableSays
@@ -71,14 +72,26 @@ class Catalog:
         **says: Unpack[TableSays],
     ) -> Table:
         """A new, empty table with a name; its schema in the catalog is made if it is not there. `kind` says who decides
-        on its commits: the file system, or with `managed` this catalog. Fails if the name is taken, or if there is a
+        on its commits: the file system, or with `managed` this catalog, or with `catalog` too, so that other engines
+        commit to it by the catalog's protocol. Fails if the name is taken, or if there is a
         table at the location."""
         parsed, wanted = TableName.parse(name), _kind(kind)
         owner = self._owner_for(wanted)
         uri = None if location is None else _place(location, storage_options)
         staged = self.opened.names.stage(parsed, uri, wanted)
         try:
-            made = tables.create(staged.uri, schema, partition_by, properties, owner, storage_options, **says)
+            form = OwnedKind.CATALOG if wanted is Kind.CATALOG else OwnedKind.MANAGED
+            made = tables.create(
+                staged.uri,
+                schema,
+                partition_by,
+                properties,
+                owner,
+                storage_options,
+                kind=form,
+                table_id=staged.table_id,
+                **says,
+            )
         except (InvalidInput, AlreadyExists, Refused, Unsupported) as error:
             # It was not made, for certain. Of everything else nobody knows, and the staged table tells where to look.
             self._unstage(staged)
@@ -231,11 +244,9 @@ class Catalog:
         return next((one.table_id for one in staged if one.uri == uri and one.name.folded == name.folded), None)
 
     def _owner_for(self, kind: Kind) -> OwnerEndpoint | None:
-        if kind is Kind.CATALOG:
-            raise UnsupportedFeature("A table of the kind 'catalog' can't be made here yet", hint="Use managed")
-        if kind is Kind.MANAGED and self.opened.owner is None:
+        if kind is not Kind.FILESYSTEM and self.opened.owner is None:
             raise InvalidArgument("This catalog decides on no commits", hint="Use the kind filesystem")
-        return self.opened.owner if kind is Kind.MANAGED else None
+        return None if kind is Kind.FILESYSTEM else self.opened.owner
 
     def _keeper(self, what: str) -> KeepsNames:
         if isinstance(self.opened.names, KeepsNames):
@@ -271,6 +282,7 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     *,
     catalog: CatalogLike | None = None,
+    kind: str | None = None,
     **says: Unpack[TableSays],
 ) -> Table:
     """A new, empty table, at a URI or with a name (`sales.orders`). `schema` is pyarrow's or Spark's. Fails if there is
@@ -279,12 +291,14 @@ def create(
     `defaults` are SQL texts or constants by column, for rows that do not say it; `generated` are SQL texts over the
     row; `identity` names a column that the table numbers, or several with what is asked of them. `constraints` are
     conditions by name, `comments` texts by column, `comment` is the table's; `cluster_by` are columns to keep rows
-    together by. Expressions that only Spark knows need a session, `spark`."""
+    together by. Expressions that only Spark knows need a session, `spark`. `kind` says in which form the table is its
+    owner's; see `Table` and `Catalog.create`."""
     text = os.fspath(uri)
     if not isinstance(uri, str) or not may_be_name(text):
         if catalog is not None:
             TableName.parse(text)  # says what is wrong with it
-        return tables.create(uri, schema, partition_by, properties, owner, storage_options, **says)
+        form = kind or OwnedKind.MANAGED
+        return tables.create(uri, schema, partition_by, properties, owner, storage_options, kind=form, **says)
     if catalog is None and "`" not in text and os.path.isdir(text):
         raise InvalidArgument(
             f"{text} has the form of a table's name, and is a directory here",
@@ -296,7 +310,13 @@ def create(
             hint=f"Leave the owner out: Catalog.create({text!r}, …, kind='managed'); or write ./{text} for a directory",
         )
     return Catalog(catalog).create(
-        text, schema, partition_by=partition_by, properties=properties, storage_options=storage_options, **says
+        text,
+        schema,
+        kind=kind or Kind.FILESYSTEM,
+        partition_by=partition_by,
+        properties=properties,
+        storage_options=storage_options,
+        **says,
     )
 
 

@@ -67,7 +67,7 @@ from lakeseal.owner import handover
 from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
-from lakeseal.owner.kinds import Kind, parse_kind
+from lakeseal.owner.kinds import Kind, NewTable, parse_kind
 from lakeseal.owner.routing import Route, Router
 from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow
 from lakeseal.protocol.identity import Identity, differs_by_marks
@@ -92,11 +92,12 @@ class Table:
         storage_options: Mapping[str, str] | None = None,
         *,
         kind: str = Kind.MANAGED,
+        table_id: str | None = None,
         trust: Trust | None = None,
         catalog: CatalogLike | None = None,
     ) -> None:
         """`owner` manages the commits of a table that is created here, and of one that names it; `kind` says in which
-        form a new one is its: `managed`, `catalog` or `coordinated`. A table that names an owner which is not
+        form a new one is its (`managed`, `catalog` or `coordinated`) and `table_id` what its catalog calls it. A table that names an owner which is not
         configured can be read, as far as it is backfilled, and not written; one that is a catalog's can be neither.
         `trust` says how far to believe what others wrote there. A name instead of the URI (`sales.orders`) is looked up
         in the `catalog`, or in the one that is configured."""
@@ -108,7 +109,8 @@ class Table:
         self.trust = trust or Trust()
         creator = endpoint or (self._place.owner if self._place.is_owned else None)
         owners = Owners(*known)
-        self._router = Router(self._store, owners, creator=creator, kind=parse_kind(kind), trust=self.trust)
+        new = NewTable(kind=parse_kind(kind), table_id=table_id)
+        self._router = Router(self._store, owners, creator=creator, new=new, trust=self.trust)
 
     @property
     def _log(self) -> DeltaLog:
@@ -479,7 +481,7 @@ class Table:
         endpoint = connect(owner)
         version = handover.take_over_as(endpoint, self._store, parse_kind(kind))
         self._router = Router(self._store, Owners(endpoint), creator=endpoint, trust=self.trust)
-        self._place.note_kind(parse_kind(kind))
+        self._place.note_kind("managed" if parse_kind(kind) is Kind.MANAGED else "catalog")
         return version
 
     def release(self) -> int:
@@ -573,6 +575,7 @@ def create(
     replace: bool = False,
     spark: SparkSession | None = None,
     kind: str = Kind.MANAGED,
+    table_id: str | None = None,
 ) -> Table:
     """A new, empty table. `schema` is pyarrow's or Spark's. Fails if there is a table already, unless `replace`: then
     that one is made anew, in one commit.
@@ -582,7 +585,7 @@ def create(
     conditions by name, `comments` texts by column; `cluster_by` are columns to keep rows together by. Expressions that
     only Spark knows need a session, `spark`. In which form the table is its owner's, `kind` says.
     """
-    table = Table(uri, owner=owner, storage_options=storage_options, kind=kind)
+    table = Table(uri, owner=owner, storage_options=storage_options, kind=kind, table_id=table_id)
     definition = TableDefinition(
         schema=_schema(schema),
         partition_by=_names(partition_by) or (),

@@ -18,10 +18,12 @@ class Violation(AssertionError):
     pass
 
 
-def explore(processes: Sequence[Process], *, deviation: str = "", most_states: int = 5_000_000) -> int:
+def explore(
+    processes: Sequence[Process], *, deviation: str = "", most_states: int = 5_000_000, is_catalogs: bool = False
+) -> int:
     """The number of states."""
     walk = _Walk(deviation)
-    first = (walk.number(START), *(walk.number(process) for process in processes))
+    first = (walk.number(START._replace(is_catalogs=is_catalogs)), *(walk.number(process) for process in processes))
     came_from: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {first: None}
     waiting = deque([first])
     while waiting:

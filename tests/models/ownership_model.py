@@ -29,6 +29,12 @@ DEVIATIONS = (
     "bytes dropped before the copy is durable",
     "told without its bytes",
 )
+CATALOG_DEVIATIONS = (
+    "latest version believed while releasing",
+    "latest version believed before asking",
+    "guest that commits to the log of a free table",
+)
+"""Of tables that are a catalog's."""
 
 VERSIONS = 8
 """Longer logs are not looked at."""
@@ -57,6 +63,8 @@ class World(NamedTuple):
     table: Ownership
     rows: tuple[Row, ...]
     acknowledged: frozenset[tuple[str, int]]
+    is_catalogs: bool = False
+    """Whether owners take the table as a catalog's: what they call the latest version is all there is of it."""
 
 
 class Seen(NamedTuple):
@@ -78,6 +86,7 @@ class Process(NamedTuple):
     epoch: int = 0
     listed: tuple[Content | None, ...] | None = None
     expected: frozenset[tuple[str, int]] = frozenset()
+    up_to: int | None = None
     tries: int = 0
     after: str = ""
 
@@ -103,6 +112,11 @@ def small_writer(name: str) -> Process:
     return Process("small writer", name, "ask")
 
 
+def guest(name: str) -> Process:
+    """Another engine: it commits through the catalog only, knows no epochs, and publishes what it was told of."""
+    return Process("guest", name, "ask")
+
+
 def taker(name: str) -> Process:
     return Process("taker", name, "ask")
 
@@ -123,6 +137,8 @@ def steps(world: World, process: Process, deviation: str) -> Iterator[Step]:
     match process.kind:
         case "writer" | "small writer":
             yield from _writer(world, process, deviation)
+        case "guest":
+            yield from _guest(world, process, deviation)
         case "taker":
             yield from _taker(world, process, deviation)
         case "releaser":
@@ -164,7 +180,7 @@ def _looking(world: World, process: Process, deviation: str, decided: str) -> It
         asked = tuple(row for row in world.rows if not row.marked)
         if deviation == "told without its bytes":
             asked = tuple(row for row in asked if not row.bytes)
-        now = now._replace(asked=asked, epoch=world.table.epoch)
+        now = now._replace(asked=asked, epoch=world.table.epoch, up_to=_up_to(world, deviation))
     else:
         now = now._replace(listed=world.log)
     if process.at == "ask":
@@ -175,6 +191,9 @@ def _looking(world: World, process: Process, deviation: str, decided: str) -> It
     assert now.asked is not None
     assert now.listed is not None
     known = merged(now.listed, now.asked)
+    if now.up_to is not None:
+        known |= {row.version: Content("owned", row.txn) for row in now.asked}
+        known = {version: content for version, content in known.items() if version <= (now.up_to or 0)}
     latest = 0
     owner = None
     for version in range(VERSIONS):
@@ -183,7 +202,49 @@ def _looking(world: World, process: Process, deviation: str, decided: str) -> It
         latest, content = version, known[version]
         owner = content.txn if content.kind == "take" else None if content.kind == "free" else owner
     seen = Seen(epoch=now.epoch, rows=(), latest=latest, is_owned=owner is not None)
-    yield place, world, now._replace(at=decided, seen=seen, version=latest + 1, asked=None, listed=None, epoch=0)
+    now = now._replace(at=decided, seen=seen, version=latest + 1)
+    yield place, world, now._replace(asked=None, listed=None, epoch=0, up_to=None)
+
+
+def _up_to(world: World, deviation: str) -> int | None:
+    """Above which a catalog says that there is nothing. While it releases a table, others may have gone on already."""
+    states = [State.ACTIVE]
+    if deviation == "latest version believed while releasing":
+        states.append(State.RELEASING)
+    if deviation == "latest version believed before asking":
+        states.append(State.NONE)
+    return world.table.latest if world.is_catalogs and world.table.state in states else None
+
+
+def _guest(world: World, process: Process, deviation: str) -> Iterator[Step]:
+    seen, name, version = process.seen, process.name, process.version
+    match process.at:
+        case "ask" | "look" if process.tries < 2:
+            for label, same, now in _looking(world, process, deviation, "stage"):
+                if now.seen is None or now.seen.is_owned:
+                    yield label, same, now
+                elif deviation == "guest that commits to the log of a free table":
+                    yield label, _overwrite(same, now.version - 1, Content("owned", name)), _ended(now)
+                else:
+                    yield label, same, _ended(now)
+        case "stage":
+            yield "stages", world._replace(staged=world.staged | {(version, name)}), process._replace(at="ratify")
+        case "ratify" if seen is not None:
+            # The catalog itself knows the epoch of now: versions alone keep a guest of before from committing.
+            today = seen._replace(epoch=world.table.epoch)
+            for label, after, moved in _ratify(world, process, today, deviation):
+                done = moved.at == "done"
+                yield label, after, process._replace(at="publish", seen=None) if done else moved
+        case "settle":
+            yield from _settle(world, process, "ratify", deviation)
+        case "publish":
+            waiting = [row for row in world.rows if row.version <= version and world.log[row.version] is None]
+            if waiting:
+                first = min(waiting)
+                after_put = _put(world, first.version, Content("owned", first.txn))
+                yield f"publishes {first.version}", after_put or world, process
+            else:
+                yield "all is published", world, _ended(process)
 
 
 def _writer(world: World, process: Process, deviation: str) -> Iterator[Step]:

@@ -6,9 +6,11 @@ import pytest
 
 from models.ownership_exploration import Violation, explore
 from models.ownership_model import (
+    CATALOG_DEVIATIONS,
     DEVIATIONS,
     Process,
     backfiller,
+    guest,
     reader,
     releaser,
     small_writer,
@@ -35,6 +37,17 @@ CASTS: dict[str, list[Process]] = {
     "a writer, two take-overs and a release": [small_writer("w1"), taker("t"), taker("u"), releaser("r")],
     "two writers, a take-over and a backfiller": [writer("w1"), small_writer("w2"), taker("t"), backfiller()],
 }
+CATALOGS: dict[str, list[Process]] = {
+    "a guest, a take-over, a release, a backfiller and a reader": [
+        guest("g1"),
+        taker("t"),
+        releaser("r"),
+        backfiller(),
+        reader(),
+    ],
+    "a guest, a writer, a take-over and a release": [guest("g1"), small_writer("w1"), taker("t"), releaser("r")],
+    "a writer, a take-over, a release and a reader": [small_writer("w1"), taker("t"), releaser("r"), reader()],
+}
 LARGE: dict[str, list[Process]] = {
     "two writers, a take-over, a release and a backfiller": [
         writer("w1"),
@@ -57,6 +70,18 @@ LARGE: dict[str, list[Process]] = {
 @pytest.mark.parametrize("cast", CASTS)
 def test_no_interleaving_with_crashes_and_lost_replies_breaks_an_invariant(cast: str) -> None:
     assert explore(CASTS[cast]) > 5_000
+
+
+@pytest.mark.parametrize("cast", CATALOGS)
+def test_no_interleaving_breaks_an_invariant_of_a_table_that_is_a_catalogs(cast: str) -> None:
+    assert explore(CATALOGS[cast], is_catalogs=True) > 2_000
+
+
+@pytest.mark.parametrize("deviation", CATALOG_DEVIATIONS)
+def test_every_way_of_getting_a_catalogs_table_wrong_is_caught(deviation: str) -> None:
+    with pytest.raises(Violation):
+        for cast in CATALOGS.values():
+            explore(cast, deviation=deviation, is_catalogs=True)
 
 
 @pytest.mark.stress

@@ -57,8 +57,8 @@ class Gate:
                 data = self._read(request, store, needed=bool(applying))
                 if data is None:
                     return request
-            self._check(request, data, applying, principal)
-            return msgspec.structs.replace(request, sha256=digest(data))
+            content = self._check(request, data, applying, principal)
+            return msgspec.structs.replace(request, sha256=digest(data), changes_metadata=content.changes_metadata)
 
     def check_principal(self, table: str, principal: str | None, doing: policies.Doing) -> None:
         policies.check_principal(self._applying(table), table=table, principal=principal, doing=doing)
@@ -76,15 +76,17 @@ class Gate:
         _same(len(data) == request.size, "another size")
         return data
 
-    def _check(self, request: CommitRequest, data: bytes, applying: Sequence[Policy], principal: str | None) -> None:
+    def _check(self, request: CommitRequest, data: bytes, applying: Sequence[Policy], principal: str | None) -> Content:
         before = cache(lambda: self._snapshot_at(request.table, request.version - 1) if request.version > 0 else None)
         if self.trusting and not applying:
-            self._check_content(request, Content.of(data), before)
-            return
+            content = Content.of(data)
+            self._check_content(request, content, before)
+            return content
         lines = decode_numbered(data)
         validation.check_form(lines)
         actions = [action for _, action in lines]
-        self._check_content(request, Content.of_actions(actions), before)
+        content = Content.of_actions(actions)
+        self._check_content(request, content, before)
         if not self.trusting:
             validation.check_safe(
                 lines,
@@ -102,6 +104,7 @@ class Gate:
                 before=before,
             )
             policies.check_commit(applying, proposed)
+        return content
 
     def _check_content(self, request: CommitRequest, content: Content, before: Callable[[], Snapshot | None]) -> None:
         info = content.info

@@ -70,7 +70,8 @@ class Book:
                 if logged.content.metadata is not None:
                     size = enablement.batch_size(logged.content.metadata, self._batch_size)
                     kind = kind_of(logged.content.metadata) or Kind.MANAGED
-            rows.write_table(tx, table, TableRow(ownership=after, batch_size=size, kind=kind), now=self._clock())
+            after_settling = TableRow(ownership=after, batch_size=size, kind=kind, metadata_version=version)
+            rows.write_table(tx, table, after_settling, now=self._clock())
 
         self.ledger.write(do, idempotent=True)
 
@@ -150,4 +151,6 @@ def _told(tx: Tx, table: str, start_version: int) -> TableCommits:
         change_version=own.change_version,
         batch_size=row.batch_size,
         kind=row.kind,
+        metadata_version=row.metadata_version,
+        latest_timestamp=own.latest_timestamp,
     )

@@ -156,6 +156,10 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Protocol | None = None
     metadata: Metadata | None = None
 
+    @property
+    def changes_metadata(self) -> bool:
+        return self.protocol is not None or self.metadata is not None
+
     @classmethod
     def of(cls, data: bytes) -> Content:
         """Raises `BrokenCommit` where a line is not valid JSON; `codec.decode` is the judge of everything else."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec import Struct
+
 from lakeseal.errors import InvalidArgument
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.paths import COMMITS_DIR, LOG_DIR, STAGED_COMMITS_DIR
@@ -36,6 +38,16 @@ class Kind(StrEnum):
         """Whether other engines commit to it, by the catalog's protocol."""
         return self is not Kind.MANAGED
 
+
+class NewTable(Struct, frozen=True, kw_only=True):
+    """How a table that is created is its owner's."""
+
+    kind: Kind = Kind.MANAGED
+    table_id: str | None = None
+    """What its catalog calls it; a new UUID where that does not matter."""
+
+
+NEW_TABLE = NewTable()
 
 _FEATURES = {
     Kind.MANAGED: "managedCommits",

@@ -125,7 +125,7 @@ class LedgerOwner:
             owner=name,
             policies=policies,
             trusting=trusting,
-            snapshot_at=self._snapshot_at,
+            snapshot_at=self.snapshot_at,
             clock=clock,
             identity=self.identity,
         )
@@ -373,7 +373,7 @@ class LedgerOwner:
             if not any(holds_for(table, prefix) for table in known):
                 _log.warning("the policy %s for %s holds for no table of the owner yet", policy.name, prefix)
 
-    def _snapshot_at(self, table: str, version: int) -> Snapshot:
+    def snapshot_at(self, table: str, version: int) -> Snapshot:
         """The table at a ratified version, nearly always the newest: an open log then reads only what is new."""
         log = self._logs.get(table)
         if log is None:

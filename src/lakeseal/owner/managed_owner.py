@@ -22,7 +22,7 @@ from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.handover import finish_release
-from lakeseal.owner.kinds import Kind
+from lakeseal.owner.kinds import NEW_TABLE, NewTable
 from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken, file_name
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.actions import Metadata
@@ -32,13 +32,13 @@ _log = logging.getLogger(__name__)
 
 
 class ManagedOwner:
-    def __init__(self, endpoint: OwnerEndpoint, store: Store, *, kind: Kind | None = None) -> None:
-        """`kind` is that of a table that is created through this; one that is there has its own."""
+    def __init__(self, endpoint: OwnerEndpoint, store: Store, *, new: NewTable = NEW_TABLE) -> None:
+        """`new` is how a table is that is created through this; one that is there has its own kind."""
         self.endpoint = endpoint
         self.store = store
         self.table = endpoint.attach(store)
         self._epoch: int | None = None
-        self._kind = kind or Kind.MANAGED
+        self._kind, self._new_id = new.kind, new.table_id
         self.is_stranger = False
         """Whether the owner, when it was last asked, did not know the table."""
         self._files: dict[tuple[int, str], str] = {}
@@ -75,7 +75,8 @@ class ManagedOwner:
         """A new table's metadata names this owner; that of an owned table keeps whom it names."""
         if before is None:
             conf = owner_conf(self.endpoint)
-            return enablement.managed(metadata, owner=self.endpoint.name, conf=conf, kind=self._kind)
+            name, table_id = self.endpoint.name, self._new_id
+            return enablement.managed(metadata, owner=name, conf=conf, kind=self._kind, table_id=table_id)
         return enablement.kept(metadata, before) if enablement.owner_name(before) is not None else metadata
 
     def request(
@@ -107,6 +108,7 @@ class ManagedOwner:
             data=data if is_small else None,
             file=None if is_small else self._file(version, txn_id),
             sha256=digest(data),
+            changes_metadata=content.changes_metadata,
         )
         if not is_small:
             if version > 0:

@@ -84,6 +84,15 @@ class TableCommits(Struct, frozen=True, kw_only=True):
     """The version that it, or a pending take-over, is to be."""
     batch_size: int = 1
     kind: Kind = Kind.MANAGED
+    metadata_version: int = -1
+    """The latest that changed the table's metadata or protocol, since it has this owner; -1 where that is not known."""
+
+    latest_timestamp: int | None = None
+
+    @property
+    def is_in_office(self) -> bool:
+        """Whether the owner decides on the table now."""
+        return self.state in (State.ACTIVE, State.RELEASING)
 
     @property
     def up_to(self) -> int | None:
@@ -123,6 +132,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     before it: `_staged_commits/<version>.<uuid>.json`."""
     sha256: Sha256 | None = None
     """Of the commit's bytes, as its client says. An owner that sees the bytes does not ask."""
+    changes_metadata: bool = False
+    """Whether it holds metadata or a protocol, as its client says; likewise."""
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.file is None):

@@ -108,7 +108,7 @@ def _decide_group(tx: Tx, group: Sequence[Asked], *, now: int, most_unbackfilled
     """What raises is about the whole of the group."""
     found = rows.read_tables(tx, {table for asked in group for table in _tables_of(asked.batch)})
     ratified: list[CommitRequest] = []
-    moved: dict[str, Ownership] = {}
+    moved: dict[str, TableRow] = {}
     decisions: list[Decision] = []
     for asked in group:
         decision = _decide(tx, asked, found, ratified, most_unbackfilled)
@@ -116,13 +116,16 @@ def _decide_group(tx: Tx, group: Sequence[Asked], *, now: int, most_unbackfilled
         if isinstance(decision, Decided) and decision.tables:
             for request, row in zip(asked.batch.commits, decision.tables, strict=True):
                 found[request.table] = row
-                moved[request.table] = row.ownership
+                moved[request.table] = row
             ratified += asked.batch.commits
             for record in asked.batch.records:
                 _write_record(tx, record)
     if ratified:
         _insert(tx, ratified, now=now)
-        rows.write_latest(tx, moved, now=now)
+        of_catalogs = {one.table for one in ratified if one.changes_metadata and moved[one.table].kind.speaks_to_all}
+        rows.write_latest(tx, {t: row.ownership for t, row in moved.items() if t not in of_catalogs}, now=now)
+        for table in sorted(of_catalogs):
+            rows.write_table(tx, table, moved[table], now=now)
     return decisions
 
 
@@ -156,7 +159,8 @@ def _decide(
             if decision.latest - decision.backfilled > most_unbackfilled:
                 return Denied(request=request, verdict=StepRefusal.NOT_BACKFILLED, row=row.ownership)
             answers.append(None)
-            after.append(replace(row, ownership=decision))
+            changed = request.version if request.changes_metadata else row.metadata_version
+            after.append(replace(row, ownership=decision, metadata_version=changed))
         elif decision is StepRefusal.TAKEN:
             taken = _whose(tx, request, ratified)
             if taken is None:

@@ -173,7 +173,12 @@ def _compared(
         latest=after.latest,
         staged=tuple(msgspec.structs.replace(one, epoch=after.epoch) for one in staged),
         unknown=(*unknown, *ALWAYS_UNKNOWN),
-        row=TableRow(ownership=after, batch_size=enablement.batch_size(metadata, owner.batch_size), kind=kind),
+        row=TableRow(
+            ownership=after,
+            batch_size=enablement.batch_size(metadata, owner.batch_size),
+            kind=kind,
+            metadata_version=after.latest,
+        ),
     )
 
 

@@ -21,7 +21,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement
 from lakeseal.owner.endpoint import OwnerEndpoint, vanished
-from lakeseal.owner.kinds import Kind
+from lakeseal.owner.kinds import NEW_TABLE, NewTable
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.paths import LOG_DIR
@@ -58,16 +58,16 @@ class Router:
         owners: Mapping[str, OwnerEndpoint],
         *,
         creator: OwnerEndpoint | None = None,
-        kind: Kind = Kind.MANAGED,
+        new: NewTable = NEW_TABLE,
         trust: Trust | None = None,
     ) -> None:
-        """`owners` by name; `creator` is the owner of a table that is not there yet and is created through this, as one
-        of this `kind`."""
+        """`owners` by name; `creator` is the owner of a table that is not there yet and is created through this, in the
+        form of `new`."""
         self._store = store
         self._trust = trust
         self._owners = owners
         self._creator = creator
-        self._kind = kind
+        self._new = new
         self._route: Route | None = None
         self._has_warned = False
 
@@ -157,7 +157,7 @@ class Router:
         raise _restless(self._store.uri)
 
     def _to(self, endpoint: OwnerEndpoint) -> Route:
-        owner = ManagedOwner(endpoint, self._store, kind=self._kind)
+        owner = ManagedOwner(endpoint, self._store, new=self._new)
         log = DeltaLog(self._store, commit_source=OwnedCommits(owner), trust=self._trust)
         return Route(log=log, owner=owner, owner_name=endpoint.name)
 

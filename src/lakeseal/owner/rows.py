@@ -21,12 +21,14 @@ _PROMISES = "promises"
 _BOUND = "bound"
 _BATCH_SIZE = "batchSize"
 _KIND = "kind"
+_METADATA = "metadataVersion"
 
 
 class TableRow(Struct, frozen=True, kw_only=True):
     ownership: Ownership
     batch_size: int
     kind: Kind = Kind.MANAGED
+    metadata_version: int = -1
 
     @classmethod
     def from_row(cls, row: Row) -> TableRow:
@@ -42,13 +44,18 @@ class TableRow(Struct, frozen=True, kw_only=True):
             backfilled=-1 if row.backfilled_version is None else row.backfilled_version,
         )
         kind = Kind(row.conf.get(_KIND, Kind.MANAGED))
-        return cls(ownership=ownership, batch_size=row.conf.get(_BATCH_SIZE, 1), kind=kind)
+        return cls(
+            ownership=ownership,
+            batch_size=row.conf.get(_BATCH_SIZE, 1),
+            kind=kind,
+            metadata_version=row.conf.get(_METADATA, -1),
+        )
 
     def to_row(self) -> dict[str, Any]:
         own = self.ownership
         conf: dict[str, Any] = {_BATCH_SIZE: self.batch_size}
         if self.kind is not Kind.MANAGED:
-            conf[_KIND] = self.kind.value
+            conf |= {_KIND: self.kind.value, _METADATA: self.metadata_version}
         if len(own.promises) > 1:
             conf[_PROMISES] = list(own.promises)
         if own.bound:

@@ -408,7 +408,7 @@ def settings(changes: Mapping[str, Any]) -> PropertySettings:
         text = _as_text(key, value)
         if is_asked_of_the_protocol(key):
             configuration[_protocol_key(key, text)] = text
-        elif not lowered.startswith("delta.") or lowered.startswith(CONSTRAINT_PREFIX):
+        elif lowered not in _BY_LOWERED and (not lowered.startswith("delta.") or lowered.startswith(CONSTRAINT_PREFIX)):
             configuration[key] = text
         else:
             configuration[_checked_key(key, text)] = text

@@ -29,8 +29,10 @@ from lakeseal.service.call import ServiceCall
 from lakeseal.service.large import FEW_BYTES, FEW_VALUES
 from lakeseal.service.observed import Note
 from lakeseal.service.owner_calls import Ratify
-from lakeseal.service.replies import refused
+from lakeseal.service.replies import refused, refused_as_unity
 from lakeseal.service.service import CALLS, Service
+from lakeseal.service.unity_call import UnityCall
+from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList
 
 _SENT_AT_ONCE = 2**20
@@ -39,7 +41,40 @@ _MOST_NAMED = 10
 
 
 def call_routes() -> list[Route]:
-    return [Route(call.path, _endpoint(call), methods=["POST"], include_in_schema=False) for call in CALLS]
+    own = [Route(call.path, _endpoint(call), methods=["POST"], include_in_schema=False) for call in CALLS]
+    return [*own, *(_unity_route(call) for call in UNITY_CALLS)]
+
+
+def _unity_route(call: type[UnityCall[Any]]) -> Route:
+    async def endpoint(request: Request) -> Response:
+        note = Note.of(request.scope)
+        note.call = call.name
+        try:
+            return await _perform_unity(call, request, note)
+        except Exception as error:
+            return refused_as_unity(error, note, request.app.state.service.ledger.url, decides=call.decides)
+
+    route = Route(call.path, endpoint, methods=[call.method], include_in_schema=False)
+    # Starlette answers HEAD where GET is; here it is a call of its own.
+    route.methods = {call.method}
+    return route
+
+
+async def _perform_unity(call: type[UnityCall[Any]], request: Request, note: Note) -> Response:
+    service: Service = request.app.state.service
+    headers = request.headers
+    caller = await caller_of(service, request.scope, note, bearer(headers.get("authorization")))
+    said = headers.get("content-length")
+    with service.uploads.room_for(said, may_be_large=False) as limit:
+        body = await read_body(request.receive, said, limit)
+        asked = await to_thread.run_sync(_unity_asked, call, request, body)
+        reply = await to_thread.run_sync(service.perform, asked, caller)
+    note.table = asked.about_table
+    return asked.encoded(reply)
+
+
+def _unity_asked(call: type[UnityCall[Any]], request: Request, body: bytes) -> UnityCall[Any]:
+    return call.of(dict(request.path_params), request.query_params.multi_items(), decoded(body, Any) if body else {})
 
 
 def _endpoint(call: type[ServiceCall[Any]]) -> Callable[[Request], Awaitable[Response]]:

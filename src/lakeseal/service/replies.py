@@ -13,6 +13,7 @@ from lakeseal import errors
 from lakeseal.errors import LakesealError, UnknownOutcome
 from lakeseal.ledger.url import LedgerUrl
 from lakeseal.service.observed import Note
+from lakeseal.service.unity_call import unity_error
 from lakeseal.service.wire import ErrorReply
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,20 @@ def _cut(value: object) -> object:
     return f"{value[:_MOST_TOLD]}…" if isinstance(value, str) and len(value) > _MOST_TOLD else value
 
 
+def refused_as_unity(raised: Exception, note: Note, ledger: LedgerUrl, *, decides: bool) -> Response:
+    """As `refused`, in the form of the catalog's protocol."""
+    if isinstance(raised, LakesealError):
+        note.kind, note.table = raised.kind, raised.table
+        told = _discreet(raised, ledger, note)
+    else:
+        told = _unexpected(raised, note, decides=decides)
+    status, body = unity_error(told, decides=decides)
+    reply = json_reply(body, status)
+    if status == 429:
+        reply.headers["Retry-After"] = str(max(1, math.ceil(note.wait_s)))
+    return reply
+
+
 def refused(
     raised: Exception, note: Note, ledger: LedgerUrl, *, decides: bool = False, login: str = "Bearer"
 ) -> Response:
@@ -86,10 +101,14 @@ def refused(
         note.kind, note.table = raised.kind, raised.table
         told = _discreet(raised, ledger, note)
         return error_reply(told, request_id=note.request_id, wait_s=note.wait_s, login=login)
+    return error_reply(_unexpected(raised, note, decides=decides), request_id=note.request_id, status=500)
+
+
+def _unexpected(raised: Exception, note: Note, *, decides: bool) -> LakesealError:
     _log.error(
         "a request failed unexpectedly", exc_info=raised, extra={"request_id": note.request_id, "call": note.call}
     )
     failed = UnknownOutcome if decides else LakesealError
     unexpected = failed(f"The service failed unexpectedly; its log has more under request {note.request_id}")
     note.kind = unexpected.kind
-    return error_reply(unexpected, request_id=note.request_id, status=500)
+    return unexpected

@@ -10,6 +10,7 @@ from typing import Any
 
 from lakeseal import ledger
 from lakeseal.catalog.names import NameBook
+from lakeseal.catalog.unity.server import UnityTables
 from lakeseal.clock import now_ms
 from lakeseal.errors import LakesealError
 from lakeseal.ledger import Ledger
@@ -33,6 +34,7 @@ from lakeseal.service.places import ServedPlaces
 from lakeseal.service.proxies import TrustedProxies
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.service.turns import Turns
+from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.service.wire import TableList
 from lakeseal.steps.books import LedgerBooks
 from lakeseal.steps.places import StepPlaces
@@ -119,9 +121,10 @@ class Service:
         self.buckets = Buckets(settings.rate, 2 * settings.rate)
         self.uploads = UploadRoom(settings.max_body, settings.max_upload)
         self.large = LargeWork()
-        self.metrics = Metrics((*(call.name for call in CALLS), *OTHER_CALLS))
+        self.metrics = Metrics((*(call.name for call in (*CALLS, *UNITY_CALLS)), *OTHER_CALLS))
         self.books = LedgerBooks(self.ledger)
         self.names = NameBook(self.ledger, root=next(iter(self.places.roots), None))
+        self.unity = UnityTables(self.owner)
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
         self.turns = Turns()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)

@@ -1,0 +1,124 @@
+"""`UnityCall`: one thing that engines ask a catalog for, declared once as every call is, in that protocol's own form.
+
+A call's fields come from its route (`{catalog}`), from the query, and from `body`, where it has one. Replies are JSON;
+errors are `{"error": {"message", "type", "code"}}`, which clients go by: all but 400, 404 and 409 is asked for again,
+for minutes. So what is final for a client has one of these, a policy's no among them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from lakeseal import errors
+from lakeseal.catalog.names import NamedTable
+from lakeseal.catalog.table_name import TableName
+from lakeseal.catalog.unity.messages import BASE
+from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.service.access import Caller, Role
+from lakeseal.service.call import Reply, ServiceCall
+
+if TYPE_CHECKING:
+    from lakeseal.service.service import Service
+
+Part = Annotated[str, Meta(min_length=1, max_length=255)]
+_QUERY = 20
+
+# The first that fits. Where a request decides on a commit, what is final must be a status that clients take for final.
+_ERRORS: tuple[tuple[type[LakesealError], int, str], ...] = (
+    (errors.RequestTooLarge, 400, "InvalidParameterValueException"),
+    (errors.NotAuthenticated, 401, "NotAuthorizedException"),
+    (errors.NotAllowed, 403, "PermissionDeniedException"),
+    (errors.MetadataChangedException, 409, "UpdateRequirementConflictException"),
+    (errors.ConcurrentModification, 409, "CommitVersionConflictException"),
+    (errors.SchemaNotFound, 404, "NoSuchSchemaException"),
+    (errors.TableNotFound, 404, "NoSuchTableException"),
+    (errors.VersionNotFound, 400, "InvalidParameterValueException"),
+    (errors.NotFound, 404, "NotFoundException"),
+    (errors.AlreadyExists, 409, "AlreadyExistsException"),
+    (errors.OwnerBusy, 429, "ResourceExhaustedException"),
+    (errors.ReleaseUnderway, 409, "CommitVersionConflictException"),
+    (errors.Refused, 400, "InvalidParameterValueException"),
+    (errors.InvalidInput, 400, "InvalidParameterValueException"),
+    (errors.Unsupported, 400, "UnsupportedTableException"),
+    (errors.CorruptTable, 400, "CorruptTableException"),
+    (errors.StorageUnavailable, 503, "ServiceUnavailableException"),
+)
+_UNKNOWN = (500, "CommitStateUnknownException")
+
+
+class UnityCall(ServiceCall[Reply], Generic[Reply], frozen=True, kw_only=True):
+    method: ClassVar[str] = "GET"
+    route: ClassVar[str]
+    """Below `BASE`."""
+    status: ClassVar[int] = 200
+    decides: ClassVar[bool] = False
+    role: ClassVar[Role] = Role.READER
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "route" in cls.__dict__:
+            cls.path = BASE + cls.route
+
+    @classmethod
+    def of(cls, route: dict[str, str], query: list[tuple[str, str]], body: Any) -> UnityCall[Any]:
+        """From the parts of a request; what the query has beyond the call's fields is let through."""
+        if len(query) > _QUERY:
+            raise InvalidArgument(f"A request has at most {_QUERY} parameters")
+        known = cls.__struct_fields__
+        said = {name: text for name, text in query if name in known and name not in route and name != "body"}
+        values: dict[str, Any] = {**said, **route}
+        if "body" in known:
+            values["body"] = body
+        try:
+            return msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidArgument(f"This is no {cls.name}: {error}") from None
+
+    @property
+    def about_table(self) -> str | None:
+        """For the log."""
+        return None
+
+    def encoded(self, reply: Any) -> Response:
+        if self.status == 204:
+            return Response(status_code=204)
+        return Response(msgspec.json.encode(reply), self.status, media_type="application/json")
+
+
+class OfTable(UnityCall[Reply], Generic[Reply], frozen=True, kw_only=True):
+    """About a table by its name, for which the caller must have the role."""
+
+    @abstractmethod
+    def named(self) -> TableName:
+        """The name that it is about."""
+
+    @property
+    def about_table(self) -> str | None:
+        return str(self.named())
+
+    def check(self, service: Service, caller: Caller) -> None:
+        self.found(service, caller)
+
+    def found(self, service: Service, caller: Caller) -> NamedTable:
+        """Whoever may not see a table is not told that it is there."""
+        found = service.names.resolve(self.named())
+        if not caller.may(Role.READER, found.uri):
+            raise errors.TableNotFound(f"There is no table named {self.named()}")
+        caller.check(self.role, (found.uri,))
+        service.places.check_name(found.uri)
+        service.places.check(found.uri)
+        return found
+
+
+def unity_error(error: LakesealError, *, decides: bool) -> tuple[int, dict[str, Any]]:
+    """The status, and the body."""
+    status, kind = next(((status, kind) for cls, status, kind in _ERRORS if isinstance(error, cls)), _UNKNOWN)
+    if decides and status in (401, 403):
+        status = 400
+    message = error.message if not error.hint else f"{error.message}. {error.hint}"
+    return status, {"error": {"message": message[:5000], "type": kind, "code": status}}
