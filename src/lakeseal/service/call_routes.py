@@ -9,7 +9,7 @@ call itself, in a thread. Whatever is raised becomes an `ErrorReply`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
@@ -66,15 +66,30 @@ async def _perform_unity(call: type[UnityCall[Any]], request: Request, note: Not
     caller = await caller_of(service, request.scope, note, bearer(headers.get("authorization")))
     said = headers.get("content-length")
     with service.uploads.room_for(said, may_be_large=False) as limit:
-        body = await read_body(request.receive, said, limit)
-        asked = await to_thread.run_sync(_unity_asked, call, request, body)
-        reply = await to_thread.run_sync(service.perform, asked, caller)
-    note.table = asked.about_table
-    return asked.encoded(reply)
+        pieces = await read_body(request.receive, said, limit)
+        query = request.query_params.multi_items()
+        answer = await to_thread.run_sync(
+            _unity_answer, service, call, caller, dict(request.path_params), query, pieces
+        )
+    note.table = answer.table
+    return answer.response
 
 
-def _unity_asked(call: type[UnityCall[Any]], request: Request, body: bytes) -> UnityCall[Any]:
-    return call.of(dict(request.path_params), request.query_params.multi_items(), decoded(body, Any) if body else {})
+class _UnityAnswer(NamedTuple):
+    response: Response
+    table: str | None
+
+
+def _unity_answer(
+    service: Service,
+    call: type[UnityCall[Any]],
+    caller: Caller,
+    route: dict[str, str],
+    query: list[tuple[str, str]],
+    pieces: Sequence[bytes],
+) -> _UnityAnswer:
+    asked = call.of(route, query, decoded(pieces, Any) if any(pieces) else {})
+    return _UnityAnswer(asked.encoded(service.perform(asked, caller)), asked.about_table)
 
 
 def _endpoint(call: type[ServiceCall[Any]]) -> Callable[[Request], Awaitable[Response]]:
