@@ -99,8 +99,8 @@ class Table:
         """`owner` manages the commits of a table that is created here, and of one that names it; `kind` says in which
         form a new one is its (`managed`, `catalog` or `coordinated`), `table_id` what its catalog calls it. A table
         that names an owner which is not configured can be read, as far as it is backfilled, and not written; one that
-        is a catalog's can be neither. `trust` says how far to believe what others wrote there. A name instead of the URI
-        (`sales.orders`) is looked up in the `catalog`, or in the one that is configured."""
+        is a catalog's can be neither. `trust` says how far to believe what others wrote there. A name instead of
+        the URI (`sales.orders`) is looked up in the `catalog`, or in the one that is configured."""
         self._place = locate(uri, catalog)
         self.spec = StoreSpec(uri=self._place.uri, storage_options=storage_options or {})
         self._store = self.spec.open()
