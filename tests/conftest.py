@@ -16,7 +16,7 @@ from lakeseal.owner import connect
 from lakeseal.testing.cluster import spark_cluster
 from lakeseal.testing.postgres import postgres_server
 from lakeseal.testing.s3 import S3Server, s3_server
-from oracles.sessions import SESSIONS
+from oracles.sessions import INTERPRETED, SESSIONS
 from preloaded.forks import forking
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +93,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.local.dir": str(scratch / "local"),
         "spark.ui.enabled": "true" if os.environ.get("LAKESEAL_SPARK_UI") else "false",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -Duser.timezone=UTC",
+        **INTERPRETED,
     }
     for name in filter(None, os.environ.get("LAKESEAL_TEST_SESSION", "").split(",")):
         settings |= SESSIONS[name]
@@ -100,8 +101,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with warnings.catch_warnings(), ExitStack() as stack:
         # A socket to the JVM that py4j leaves to the garbage collector.
         warnings.filterwarnings("ignore", category=ResourceWarning)
-        if os.environ.get("LAKESEAL_HUNT"):
-            stack.enter_context(forking(scratch))  # of use only where many streams are started
+        stack.enter_context(forking(scratch))
         if master == "cluster":
             cluster = stack.enter_context(spark_cluster())
             settings |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}

@@ -27,6 +27,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
+import support.loaded  # noqa: F401  for all children
 from lakeseal import Repository
 from lakeseal.ingest import (
     BranchTarget,

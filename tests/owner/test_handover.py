@@ -518,10 +518,10 @@ def _cycles(store: Store, owners: dict[str, LedgerOwner], *, cycles: int, writer
     assert max(owner.book.row(store.uri).epoch for owner in owners.values()) > 0
 
 
-def test_50_take_over_and_release_cycles_under_writers(open_owner, memory: Store) -> None:
+def test_20_take_over_and_release_cycles_under_writers(open_owner, memory: Store) -> None:
     owners = {name: open_owner(name=name, batch_size=3) for name in ("one", "two")}
     # Calls over a network take their time.
-    _cycles(memory, owners, cycles=50 if memory.uri.startswith("memory:") else 5, writers=3)
+    _cycles(memory, owners, cycles=20 if memory.uri.startswith("memory:") else 5, writers=3)
 
 
 @pytest.mark.stress

@@ -53,7 +53,9 @@ TAMPERINGS: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize(
+    "seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.stress) for seed in range(30, 100))]
+)
 def test_a_file_that_was_changed_is_never_published(
     open_owner, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -117,7 +117,9 @@ def test_a_table_that_the_owner_never_knew_is_dropped_without_a_trace(owner: Led
     assert owner.drop(table).epoch == 0
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(
+    "seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.stress) for seed in range(20, 50))]
+)
 def test_nothing_acknowledged_is_lost_however_a_store_comes_and_goes(
     open_owner: OpenOwner, tmp_path: Path, scratch: Path, seed: int
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+import support.loaded  # noqa: F401  for all children
 from lakeseal import ledger
 from lakeseal.clock import now_ms
 from lakeseal.commit.attempts import Retry

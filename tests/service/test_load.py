@@ -124,8 +124,8 @@ def load(service, folder: Path, *, processes: int, seconds: float) -> None:
     print(f"{len(commits) / seconds:.0f} commits/s by {processes} processes; {loses.lost} messages were lost")
 
 
-def test_8_processes_for_20_seconds_make_one_history(open_service, tmp_path: Path) -> None:
-    load(open_service, tmp_path, processes=8, seconds=20)
+def test_8_processes_for_4_seconds_make_one_history(open_service, tmp_path: Path) -> None:
+    load(open_service, tmp_path, processes=8, seconds=4)
 
 
 @pytest.mark.stress

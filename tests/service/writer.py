@@ -16,6 +16,7 @@ import traceback
 
 import msgspec
 
+import support.loaded  # noqa: F401  for all children
 from lakeseal.clock import now_ms
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.service.client import HttpOwner

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+import support.loaded  # noqa: F401  for all children
 from lakeseal import ledger
 from support.crashes import Effects, When
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+import support.loaded  # noqa: F401  for all children
 from lakeseal import ledger as ledgers
 from lakeseal.errors import StorageUnavailable
 from lakeseal.ledger import Ledger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,22 @@ import pytest
 from lakeseal import Table, errors
 from lakeseal.commit.post_commit import flush
 from lakeseal.log.maintenance import maintain
-from lakeseal.testing.s3 import s3_server
+from lakeseal.testing.s3 import S3Server
 
 WRITERS = 8
-COMMITS = 50
+# Children are forked from a process without threads that has everything loaded.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["support.loaded", "lakeseal.table"])
 
 
-@pytest.fixture(scope="module", params=["local", "s3"])
-def location(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict]]:
-    if request.param == "local":
-        yield str(tmp_path_factory.mktemp("contended") / "table"), {}
-    else:
-        with s3_server() as server:
-            yield server.uri("contended"), dict(server.storage_options)
+@pytest.fixture(params=[("local", 20), ("s3", 8)], ids=["local", "s3"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str], int]:
+    """Where a table is, with which options, and how often each writer appends to it."""
+    kind, commits = request.param
+    if kind == "local":
+        return str(tmp_path / "contended"), {}, commits
+    s3: S3Server = request.getfixturevalue("s3")
+    return s3.uri(f"{uuid.uuid4().hex}/contended"), dict(s3.storage_options), commits
 
 
 def _append(uri: str, options: dict[str, str], writer: int, commits: int) -> list[int]:
@@ -36,17 +40,19 @@ def _append(uri: str, options: dict[str, str], writer: int, commits: int) -> lis
     return versions
 
 
-def test_eight_processes_appending_fifty_times_make_four_hundred_versions(location: tuple[str, dict[str, Any]]) -> None:
-    uri, options = location
+def test_every_append_of_eight_processes_is_a_version_and_is_there_once(
+    location: tuple[str, dict[str, str], int],
+) -> None:
+    uri, options, commits = location
     Table(uri, storage_options=options).write(pa.table({"writer": [-1], "number": [-1]}))
-    with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
-        tasks = [pool.apply_async(_append, (uri, options, writer, COMMITS)) for writer in range(WRITERS)]
+    with SERVER.Pool(WRITERS) as pool:
+        tasks = [pool.apply_async(_append, (uri, options, writer, commits)) for writer in range(WRITERS)]
         versions = [version for task in tasks for version in task.get(timeout=500)]
-    assert sorted(versions) == list(range(1, WRITERS * COMMITS + 1))
+    assert sorted(versions) == list(range(1, WRITERS * commits + 1))
     table = Table(uri, storage_options=options)
-    assert table.version() == WRITERS * COMMITS
+    assert table.version() == WRITERS * commits
     found = sorted(zip(*table.to_arrow().select(["writer", "number"]).to_pydict().values(), strict=True))
-    assert found == [(-1, -1)] + [(w, n) for w in range(WRITERS) for n in range(COMMITS)]
+    assert found == [(-1, -1)] + [(w, n) for w in range(WRITERS) for n in range(commits)]
 
 
 def numbers(*values: int, day: str = "d") -> pa.Table:
