@@ -302,6 +302,15 @@ def test_a_catalog_of_an_unknown_kind_is_refused() -> None:
         lakeseal.Table("a.b", catalog="nessie+https://example.com")
 
 
+def test_a_token_or_a_kind_that_is_for_nobody_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="a catalog elsewhere"):
+        lakeseal.Catalog(token="lks")
+    with pytest.raises(InvalidArgument, match="a catalog elsewhere"):
+        lakeseal.Catalog(kind="unity")
+    with pytest.raises(InvalidArgument, match="is for a service"):
+        lakeseal.Catalog(f"sqlite:///{tmp_path}/c.db", "lks")
+
+
 def _token(running: Running, *grants: str) -> tuple[str, str]:
     with open_ledger(running.ledger) as opened:
         text, token = tokens.create(opened, "somebody", tuple(map(Grant.from_text, grants)), now=now_ms())

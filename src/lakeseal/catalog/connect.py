@@ -22,7 +22,7 @@ from lakeseal.catalog.endpoint import HasCatalog, Names, OpenCatalog
 from lakeseal.catalog.names import NameBook
 from lakeseal.errors import InvalidArgument
 from lakeseal.ledger import Ledger, Tx
-from lakeseal.owner.connect import connect
+from lakeseal.owner.connect import connect, is_service
 from lakeseal.storage.location import file_uri
 from lakeseal.storage.location import parse as parse_location
 
@@ -81,6 +81,11 @@ def open_catalog(
     place = None if given is None else parse_location(given).uri
     url = catalog or os.environ.get(CATALOG_VARIABLE)
     if not url:
+        if kind not in (None, OURS) or token is not None:
+            raise InvalidArgument(
+                "A kind or a token is for a catalog elsewhere, and none is named",
+                hint=f"Give its URL, or name it in {CATALOG_VARIABLE}",
+            )
         return _embedded(place)
     prefix, plus, rest = url.partition("+")
     if plus and "://" not in prefix and "://" in rest and prefix != "postgresql":
@@ -91,6 +96,8 @@ def open_catalog(
             known = ", ".join(sorted({OURS, *_openers}))
             raise InvalidArgument(f"There is no kind of catalog {kind!r}", hint=f"There are {known}")
         return opener(url, token, place)
+    if token is not None and "://" in url and not is_service(url):
+        raise InvalidArgument("A token is for a service, and this catalog is a ledger", hint="Leave the token out")
     owner = connect(url) if token is None else connect(url, token=token)
     return _of(owner, url, place)
 
