@@ -18,14 +18,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from lakeseal.errors import InvalidArgument, TableNotFound, VersionNotFound, located
+from lakeseal import expr
+from lakeseal.errors import InvalidArgument, TableNotFound, UnsupportedExpression, VersionNotFound, located
 from lakeseal.log.changes import changes
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.routing import Router
-from lakeseal.protocol.schema import dotted
+from lakeseal.protocol.char_varchar import char_limits
+from lakeseal.protocol.schema import StructField, dotted
+from lakeseal.protocol.schema import StructType as TableSchema
 from lakeseal.spark.failures import noted
+from lakeseal.spark.predicates import check_portable, columns_of
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.read_task import ChangeTask, ScanTask, change_splits, file_splits
 
@@ -43,10 +47,57 @@ class BatchRead:
 
     def task(self) -> ScanTask | ChangeTask:
         # Spark fills up the values of char(n) itself, as its session says.
-        spec = msgspec.structs.replace(read_spec(self.snapshot), pads_chars=False)
-        if self.options.read_change_feed:
-            return ChangeTask(store=self.options.store, spec=spec)
-        return ScanTask(store=self.options.store, spec=spec, version=self.snapshot.version)
+        with located(table=self.log.table, version=self.snapshot.version):
+            spec = msgspec.structs.replace(read_spec(self.snapshot, self._columns()), pads_chars=False)
+            if self.options.read_change_feed:
+                return ChangeTask(store=self.options.store, spec=spec)
+            if self.options.where is not None:
+                _check_condition(self.options.where, self.snapshot.schema)
+            return ScanTask(
+                store=self.options.store, spec=spec, where=self.options.where, version=self.snapshot.version
+            )
+
+    def _columns(self) -> list[str] | None:
+        """By the table's own names, in the order that was asked for."""
+        asked, schema = self.options.columns, self.snapshot.schema
+        if asked is None:
+            return None
+        found: list[str] = []
+        for name in asked:
+            field = schema.field(name)
+            if field is None or field.name in found:
+                raise InvalidArgument(
+                    "The option columns names a column that the table does not have, or one twice",
+                    column=name,
+                    hint=f"The table has {', '.join(schema.names[:20])}",
+                )
+            found.append(field.name)
+        if not found:
+            raise InvalidArgument("The option columns names none", hint="For instance a,b")
+        return found
+
+
+def _check_condition(where: str, schema: TableSchema) -> None:
+    """Raises where a session could mean something else: nobody asks it."""
+    try:
+        expr.bind_predicate(expr.parse(where), schema)
+        check_portable(where, schema, zone_known=False)
+        _check_no_chars(where, schema)
+    except UnsupportedExpression as error:
+        error.hint = "Filter the DataFrame, or read with Table.to_spark(spark, where=…), which asks the session"
+        raise
+
+
+def _check_no_chars(where: str, schema: TableSchema) -> None:
+    for name in columns_of(where, schema):
+        if char_limits(_field(schema, name)) is not None:
+            raise UnsupportedExpression("Texts of char(n) are compared as the session pads them", column=name)
+
+
+def _field(schema: TableSchema, name: str) -> StructField:
+    field = schema.field(name)
+    assert field is not None, "it is one of the schema's"
+    return field
 
 
 def open_table(options: ReadOptions) -> Router:
@@ -80,7 +131,8 @@ class BatchReader(DataSourceReader):
             self._options = batch.options
             self._log: DeltaLog = batch.log
             self._snapshot = batch.snapshot
-            self._task: ScanTask | ChangeTask = selected(batch.task(), schema, table=self._log.table)
+            task = selected(batch.task(), schema, table=self._log.table)
+            self._task: ScanTask | ChangeTask = _with_columns_of_where(task)
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks need to know what to read, not how it was planned.
@@ -99,7 +151,10 @@ class BatchReader(DataSourceReader):
             assert options.starting_version is not None
             assert options.ending_version is not None
             return change_splits(changes(self._log, options.starting_version, options.ending_version))
-        return file_splits(self._snapshot.files)
+        files = self._snapshot.files
+        if task.where is not None:
+            files = files.filter(self._snapshot.match(task.where).may)
+        return file_splits(files)
 
 
 def rows_of(task: ScanTask | ChangeTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -137,6 +192,14 @@ def selected(task: ScanTask | ChangeTask, schema: StructType, *, table: str) -> 
         )
     spec = msgspec.structs.replace(task.spec, columns=tuple(schema.fieldNames()))
     return msgspec.structs.replace(task, spec=spec)
+
+
+def _with_columns_of_where(task: ScanTask | ChangeTask) -> ScanTask | ChangeTask:
+    if not isinstance(task, ScanTask) or task.where is None:
+        return task
+    wanted = {field.name for field in task.spec.wanted()}
+    more = tuple(name for name in columns_of(task.where, task.spec.schema) if name not in wanted)
+    return msgspec.structs.replace(task, only_for_where=more)
 
 
 def _never_null(given: DataType, path: tuple[str, ...]) -> tuple[str, ...] | None:

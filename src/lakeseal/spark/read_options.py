@@ -17,12 +17,15 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.timestamps import version_at
 from lakeseal.owner.routing import Router
 from lakeseal.spark.options import TABLE_OPTIONS, GivenOptions, GivenTable
+from lakeseal.spark.sink_options import listed
 from lakeseal.storage import StoreSpec
 
 _NAMES = (
     *TABLE_OPTIONS,
     "versionAsOf",
     "timestampAsOf",
+    "columns",
+    "where",
     "readChangeFeed",
     "startingVersion",
     "startingTimestamp",
@@ -43,6 +46,10 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     table: GivenTable
     version_as_of: int | None = None
     timestamp_as_of: str | None = None
+    columns: tuple[str, ...] | None = None
+    """Of a batch: those to read, since Spark tells a source in Python of none that it does not need."""
+    where: str | None = None
+    """Of a batch: a condition that means the same in every session; rows for which it is true are read."""
     read_change_feed: bool = False
     starting_version: int | None = None
     starts_at_latest: bool = False
@@ -64,6 +71,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             table=GivenTable.of(given, hint="Give it to load(uri)"),
             version_as_of=given.number("versionAsOf"),
             timestamp_as_of=given.text("timestampAsOf"),
+            columns=listed("columns", given.text("columns")),
+            where=given.text("where"),
             read_change_feed=given.flag("readChangeFeed"),
             starting_version=None if latest else given.number("startingVersion"),
             starts_at_latest=latest,
@@ -118,6 +127,10 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         if self._stream_limits:
             raise InvalidArgument(f"The option {' and '.join(self._stream_limits)} is for streams", hint="Leave it out")
         travels = self.version_as_of is not None or self.timestamp_as_of is not None
+        if self.read_change_feed and (self.columns is not None or self.where is not None):
+            raise InvalidArgument(
+                "The change feed comes whole: columns and where are for rows", hint="Select and filter the DataFrame"
+            )
         if self.read_change_feed and travels:
             raise InvalidArgument(
                 "The change feed has no versionAsOf or timestampAsOf", hint="Give startingVersion and endingVersion"
@@ -163,6 +176,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         return [name for name, given in limits.items() if given]
 
     def check_stream(self) -> None:
+        if self.columns is not None or self.where is not None:
+            raise InvalidArgument("columns and where are for batches", hint="Select and filter the stream's DataFrame")
         if self._batch_bounds:
             raise InvalidArgument(
                 f"A stream has no end: {' and '.join(self._batch_bounds)} is for batches",

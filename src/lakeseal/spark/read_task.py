@@ -64,6 +64,8 @@ class ScanTask(Struct, frozen=True, kw_only=True):
     spec: ReadSpec
     where: str | None = None
     """Rows for which this is not true may be left out; whoever asked applies it again."""
+    only_for_where: tuple[str, ...] = ()
+    """Columns that `where` needs and nobody else: they are read, and go no further."""
     version: int | None = None
     """Of the table, for errors to name."""
 
@@ -76,11 +78,18 @@ class ScanTask(Struct, frozen=True, kw_only=True):
     def read(self, split: bytes) -> Iterator[pa.RecordBatch]:
         part = msgspec.msgpack.decode(split, type=_FileSplit)
         spec = self.spec if self.spec.wanted() else msgspec.structs.replace(self.spec, position_column=ROW_NUMBER)
+        if self.only_for_where:
+            spec = msgspec.structs.replace(spec, columns=(*(f.name for f in spec.wanted()), *self.only_for_where))
         reader = DataReader(self.store.open(), spec, outside=opener(self.store))
         files = pa.ipc.open_stream(part.files).read_all()
         batches = reader.read(files, transform=self._filter(), row_groups=part.row_groups())
+        schema = reader.schema
+        if self.only_for_where:
+            names = schema.names[: -len(self.only_for_where)]
+            schema = pa.schema([schema.field(name) for name in names])
+            batches = (batch.select(names) for batch in batches)
         with located(version=self.version):
-            yield from for_spark(batches, reader.schema)
+            yield from for_spark(batches, schema)
 
     def _filter(self) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
         if self.where is None:
