@@ -308,7 +308,7 @@ class Table:
         clauses, then `execute`. `on` is a SQL condition over `t.…` (this table) and `s.…` (the source)."""
 
         def execute(command: MergeCommand) -> CommitResult | NothingToDo:
-            return self._run(_merge_with(source, command), engine_for(source), isolation_level)
+            return self._run(merge_with(source, command), engine_for(source), isolation_level)
 
         names = {"source_alias": source_alias, "target_alias": target_alias}
         return MergeBuilder(execute, on, merge_schema=merge_schema, user_metadata=user_metadata, **names)
@@ -650,7 +650,7 @@ def _begins_anew(command: Command, txn: OptimisticTransaction, error: Concurrent
     return newest is not None and differs_by_marks(txn.snapshot.metadata, newest.metadata)
 
 
-def _merge_with(source: Any, command: MergeCommand) -> Command:
+def merge_with(source: Any, command: MergeCommand) -> Command:
     if not is_spark(source):
         return ArrowMerge(asked=command, source=read_source(source))
     from lakeseal.spark.merge import SparkMerge  # pyspark is an extra

@@ -4,13 +4,15 @@
         txn.table("orders").write(new_orders)
         txn.table("stock").write(new_stock, mode="overwrite")
 
-At the end of the block all tables have their new version, or none has; an error inside the block leaves all of them as
-they were. The tables must be there and have this owner. Each is written at most once in a transaction.
+At the end of the block all tables have their new version, or none has; an error that leaves the block leaves all of
+them as they were. The tables must be there and have this owner. Each may be written, deleted from, updated and merged
+into as often as you like, and gets one version for all of it; a statement that fails and is caught counts for nothing.
 
-Reads see all tables as they were at one moment, and not what the block itself writes. The moment is that at which the
-last table joined: if another transaction has changed what was read before then, joining fails. Tables that are named
-at the beginning, `transaction(owner, tables=["orders", "stock"])`, join there and then. What was read still counts when
-the block ends: it must be as it was, as far as the isolation level asks for it, also if nothing was written.
+Reads see all tables as they were at one moment, and what the block itself has done to them. The moment is that at which
+the last table joined: if another transaction has changed what was read before then, joining fails. Tables that are
+named at the beginning, `transaction(owner, tables=["orders", "stock"])`, join there and then. What was read still
+counts when the block ends: it must be as it was, as far as the isolation level asks for it, also if nothing was
+written.
 """
 
 from __future__ import annotations
@@ -18,19 +20,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakeseal.catalog.connect import CatalogLike, open_catalog
 from lakeseal.catalog.place import locate
-from lakeseal.commands.command import NothingToDo, run
+from lakeseal.commands.command import Command, NothingToDo, run
+from lakeseal.commands.delete import DeleteCommand
+from lakeseal.commands.merge.builder import MergeBuilder
+from lakeseal.commands.merge.clauses import MergeCommand
 from lakeseal.commands.transactional_write import WriteOptions
+from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.transaction import CommitResult
-from lakeseal.engines import engine_for
+from lakeseal.engines import engine_for, engine_of
 from lakeseal.errors import InvalidArgument
+from lakeseal.jobs.engine import Engine
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.connect import connect
@@ -39,7 +46,10 @@ from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.snapshots import snapshots as snapshots_of
 from lakeseal.owner.transaction import JoinedTransaction, Transaction, TransactionResult
 from lakeseal.storage import StoreSpec
-from lakeseal.table import HOOKS, Owner, Table, outside_of
+from lakeseal.table import HOOKS, Owner, Table, merge_with, outside_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Location = str | os.PathLike[str] | Table
 
@@ -63,6 +73,15 @@ class TablePart:
             self._seen(), store, columns=columns, where=where, files=files, outside=outside_of(self._spec)
         ).to_arrow()
 
+    def to_spark(
+        self, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> DataFrame:
+        """The rows; all of the table counts as read, whatever Spark makes of the condition. A frame is of the table as
+        it is now, and not of what the block does to it later."""
+        from lakeseal.spark.scan import to_spark  # pyspark is an extra
+
+        return to_spark(spark, self.snapshot(), self._spec, where=where, columns=columns)
+
     def write(
         self,
         data: Any,
@@ -85,7 +104,46 @@ class TablePart:
             user_metadata=user_metadata,
             options=WriteOptions(merge_schema=merge_schema),
         )
-        return run(Write(asked=command, data=data), self._txn, engine=engine_for(data), store=self._spec)
+        return self._run(Write(asked=command, data=data), engine_for(data))
+
+    def delete(
+        self, where: str | None = None, *, spark: SparkSession | None = None, user_metadata: str | None = None
+    ) -> CommitResult | NothingToDo:
+        """As `Table.delete`."""
+        return self._run(DeleteCommand(where=where, user_metadata=user_metadata), engine_of(spark))
+
+    def update(
+        self,
+        values: Mapping[str, Any],
+        where: str | None = None,
+        *,
+        spark: SparkSession | None = None,
+        user_metadata: str | None = None,
+    ) -> CommitResult | NothingToDo:
+        """As `Table.update`."""
+        return self._run(UpdateCommand(values=values, where=where, user_metadata=user_metadata), engine_of(spark))
+
+    def merge(
+        self,
+        source: Any,
+        on: str,
+        *,
+        merge_schema: bool = False,
+        source_alias: str | None = None,
+        target_alias: str | None = None,
+        user_metadata: str | None = None,
+    ) -> MergeBuilder:
+        """As `Table.merge`."""
+
+        def execute(command: MergeCommand) -> CommitResult | NothingToDo:
+            return self._run(merge_with(source, command), engine_for(source))
+
+        names = {"source_alias": source_alias, "target_alias": target_alias}
+        return MergeBuilder(execute, on, merge_schema=merge_schema, user_metadata=user_metadata, **names)
+
+    def _run(self, command: Command, engine: Engine) -> CommitResult | NothingToDo:
+        with self._txn.statement():
+            return run(command, self._txn, engine=engine, store=self._spec)
 
     def _seen(self) -> Snapshot:
         assert self._txn.snapshot is not None, "a part of a transaction is of a table that is there"

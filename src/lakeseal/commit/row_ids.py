@@ -24,7 +24,7 @@ from lakeseal.protocol.properties import TableProperties
 
 _PRESERVED = "delta.rowTracking.preserved"
 # What these add and remove are the same rows; of what other operations add, the rows are new.
-_REWRITES = ("DELETE", "UPDATE", "MERGE", "OPTIMIZE")
+_REWRITES = ("DELETE", "UPDATE", "MERGE", "OPTIMIZE", "TRANSACTION")
 
 
 def with_columns(metadata: Metadata) -> Metadata:

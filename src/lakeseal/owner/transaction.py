@@ -25,7 +25,8 @@ transaction can include.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -70,8 +71,11 @@ from lakeseal.owner.messages import (
 )
 from lakeseal.owner.ownership import State
 from lakeseal.owner.snapshots import at_one_moment, not_owned
+from lakeseal.owner.statements import combined
 from lakeseal.protocol.actions import Action
+from lakeseal.protocol.data_paths import canonical_paths
 from lakeseal.protocol.paths import commit_path
+from lakeseal.protocol.properties import TableProperties
 from lakeseal.storage.base import Store
 
 READ = Operation(name="READ")
@@ -79,9 +83,10 @@ READ = Operation(name="READ")
 
 class JoinedTransaction(OptimisticTransaction):
     """One table's part. `commit` states what it wants; the result is a preview, with `attempts` 0 and the version that
-    it gets if nobody is faster."""
+    it gets if nobody is faster. It may be called again: `snapshot` has what was stated until then, `base` has not."""
 
     stated: Proposal | None = None
+    base: Snapshot | None = None
     before_read: Callable[[], None] = staticmethod(lambda: None)
     """Brings the table to the transaction's moment, where it was left behind."""
 
@@ -103,7 +108,23 @@ class JoinedTransaction(OptimisticTransaction):
 
     def move_to(self, snapshot: Snapshot) -> None:
         """What was read and stated until now is as true of this snapshot."""
-        self._snapshot = snapshot
+        self.base = snapshot
+        self._snapshot = snapshot if self.stated is None else self._preview(snapshot, self.stated)[1]
+
+    @property
+    def read_version(self) -> int:
+        return -1 if self.base is None else self.base.version
+
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        """One of several: if it fails, what it had begun to state is forgotten."""
+        before = (self._metadata, self._protocol, dict(self._txns), dict(self._domains))
+        try:
+            yield
+        except BaseException:
+            self._metadata, self._protocol, self._txns, self._domains = before
+            self._has_written = False
+            raise
 
     def now_proposed(self) -> Proposal:
         """What was stated, or that nothing was, with all that was read until now."""
@@ -112,20 +133,31 @@ class JoinedTransaction(OptimisticTransaction):
         return msgspec.structs.replace(self.stated, reads=self.reads, read_version=self.read_version)
 
     def commit(self, actions: Iterable[Action], operation: Operation) -> CommitResult:
-        self.stated = self.close(actions, operation)
-        assert self._snapshot is not None, "a part of a transaction is of a table that is there"
-        attempt = attempt_on(
-            self._snapshot, self.stated, log=self._log, patience=Patience(self._retry), clock=self._clock
-        )
-        ours = LogCommit(version=attempt.version, file=commit_path(attempt.version), data=attempt.data)
+        stated = self.proposal(actions, operation)
+        base = self.base
+        assert base is not None, "a part of a transaction is of a table that is there"
+        if self.stated is not None:
+            has_feed = TableProperties.of(self.metadata).change_data_feed
+            known = frozenset(canonical_paths(base.files["path"]).to_pylist())
+            stated = combined(self.stated, stated, known, has_feed=has_feed)
+        attempt, self._snapshot = self._preview(base, stated)
+        self.stated = stated
+        # The next statement may change the metadata again: its files come behind those of this one.
+        self._has_written = False
         return CommitResult(
             version=attempt.version,
-            snapshot=Snapshot.of(self.table, replay(self._snapshot.state, [ours]), self._snapshot.trust),
+            snapshot=self._snapshot,
             txn_id=self.txn_id,
             timestamp_ms=attempt.timestamp_ms,
             attempts=0,
             metrics=operation.metrics,
         )
+
+    def _preview(self, base: Snapshot, stated: Proposal) -> tuple[Attempt, Snapshot]:
+        """The table as it would be, if what was stated was committed now."""
+        attempt = attempt_on(base, stated, log=self._log, patience=Patience(self._retry), clock=self._clock)
+        ours = LogCommit(version=attempt.version, file=commit_path(attempt.version), data=attempt.data)
+        return attempt, Snapshot.of(self.table, replay(base.state, [ours]), base.trust)
 
 
 class _Part:
@@ -171,7 +203,7 @@ class _Part:
 
     def check(self, proposal: Proposal, newest: Snapshot, patience: Patience) -> None:
         try:
-            check_between(proposal, self.txn.snapshot, self.base, newest, log=self.log, patience=patience)
+            check_between(proposal, self.txn.base, self.base, newest, log=self.log, patience=patience)
         except (MetadataChangedException, ProtocolChangedException) as error:
             raise self.txn.owner_changed(error) from error
 
@@ -257,6 +289,7 @@ class Transaction:
                 hooks=self._hooks,
                 clock=self._clock,
             )
+            txn.base = snapshot
             part = self._parts[owner.table] = _Part(txn, owner, log)
             txn.before_read = partial(self._bring_together, part)
         self._bring_together(part)

@@ -1,0 +1,229 @@
+"""Several statements on the tables of one transaction: they see each other, count together, and keep a serial order."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeseal
+from lakeseal.errors import ConcurrentModification, ConstraintViolation, UnsupportedFeature
+from lakeseal.transactions import TablePart
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+def rows(*pairs: tuple[int, int]) -> pa.Table:
+    return pa.table(
+        {"k": pa.array([k for k, _ in pairs], pa.int64()), "n": pa.array([n for _, n in pairs], pa.int64())}
+    )
+
+
+def held(table: Any, where: str | None = None) -> list[tuple[int, int]]:
+    return sorted((row["k"], row["n"]) for row in table.to_arrow(where=where).to_pylist())
+
+
+def made(folder: Path, name: str, *pairs: tuple[int, int], **properties: str) -> lakeseal.Table:
+    table = lakeseal.Table(folder / name, owner=f"sqlite:///{folder}/ledger.db")
+    table.write(rows(*pairs), properties=properties)
+    return table
+
+
+def owner(folder: Path) -> str:
+    return f"sqlite:///{folder}/ledger.db"
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, {"delta.enableRowTracking": "true"}])
+def test_statements_see_what_the_block_did_before_and_make_one_version(tmp_path: Path, properties: Any) -> None:
+    table = made(tmp_path, "t", (1, 1), (2, 2), **properties)
+    other = made(tmp_path, "other", (9, 9))
+
+    with lakeseal.transaction(owner(tmp_path)) as txn:
+        part = txn.table(table)
+        part.write(rows((3, 3), (4, 4)))
+        assert held(part) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+        part.update({"n": "n * 10"}, "k >= 2")
+        part.delete("k = 3")
+        merge = part.merge(rows((4, 0), (5, 5)), "t.k = s.k").when_matched_update({"n": "t.n + 1"})
+        merge.when_not_matched_insert("*").execute()
+        assert held(part) == [(1, 1), (2, 20), (4, 41), (5, 5)]
+        assert held(part, "k > 4") == [(5, 5)]
+        assert held(table) == [(1, 1), (2, 2)]
+        txn.table(other).delete()
+
+    assert held(table) == [(1, 1), (2, 20), (4, 41), (5, 5)]
+    assert held(other) == []
+    assert (table.version(), other.version()) == (1, 1)
+    newest = table.history(1)[0]
+    assert newest["operation"] == "TRANSACTION"
+    assert newest["operationParameters"]["operations"] == '["WRITE","UPDATE","DELETE","MERGE"]'
+    assert held(lakeseal.Table(table.uri, owner=owner(tmp_path))) == held(table)
+    if "delta.enableRowTracking" in properties:
+        assert table.files()["baseRowId"].null_count == 0
+
+
+def test_a_file_that_came_and_went_is_never_part_of_the_table(tmp_path: Path) -> None:
+    table = made(tmp_path, "t", (1, 1))
+
+    with lakeseal.transaction(owner(tmp_path)) as txn:
+        part = txn.table(table)
+        part.write(rows((2, 2)))
+        part.write(rows((3, 3)), mode="overwrite")
+
+    assert held(table) == [(3, 3)]
+    assert table.files().num_rows == 1
+
+
+def test_columns_that_one_statement_adds_are_there_for_the_next(tmp_path: Path) -> None:
+    table = made(tmp_path, "t", (1, 1))
+
+    with lakeseal.transaction(owner(tmp_path)) as txn:
+        part = txn.table(table)
+        part.write(rows((2, 2)))
+        part.write(rows((3, 3)).append_column("s", pa.array(["x"])), merge_schema=True)
+        part.update({"s": "'all'"}, "k < 3")
+
+    assert sorted((row["k"], row["s"]) for row in table.to_arrow().to_pylist()) == [(1, "all"), (2, "all"), (3, "x")]
+
+
+def test_a_statement_that_fails_and_is_caught_counts_for_nothing(tmp_path: Path) -> None:
+    table = made(tmp_path, "t", (1, 1))
+    table.add_constraint("positive", "n > 0")
+
+    with lakeseal.transaction(owner(tmp_path)) as txn:
+        part = txn.table(table)
+        part.write(rows((2, 2)))
+        with pytest.raises(ConstraintViolation):
+            part.write(rows((3, -3)).append_column("s", pa.array(["x"])), merge_schema=True)
+        part.write(rows((4, 4)))
+
+    assert held(table) == [(1, 1), (2, 2), (4, 4)]
+    assert table.schema().names == ["k", "n"]
+
+
+def test_identities_go_on_within_a_transaction(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("k", pa.int64())])
+    table = lakeseal.create(tmp_path / "t", schema, owner=owner(tmp_path), identity="id")
+
+    with lakeseal.transaction(owner(tmp_path)) as txn:
+        txn.table(table).write(pa.table({"k": [1, 2]}))
+        txn.table(table).write(pa.table({"k": [3]}))
+
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_the_change_feed_tells_of_the_sum_or_the_second_change_is_refused(tmp_path: Path) -> None:
+    table = made(tmp_path, "t", (1, 1), (2, 2), **{"delta.enableChangeDataFeed": "true"})
+
+    with lakeseal.transaction(owner(tmp_path)) as txn:
+        part = txn.table(table)
+        part.write(rows((3, 3)))
+        part.write(rows((4, 4)))
+        with pytest.raises(UnsupportedFeature, match="change feed"):
+            part.update({"n": "0"}, "k = 1")
+
+    kinds = sorted((row["_change_type"], row["k"]) for row in table.changes(1).to_pylist())
+    assert kinds == [("insert", 3), ("insert", 4)]
+    assert held(table) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_spark_reads_and_changes_in_a_transaction_too(spark: Any, tmp_path: Path) -> None:
+    table = made(tmp_path, "t", (1, 1), (2, 2))
+
+    with lakeseal.transaction(owner(tmp_path)) as txn:
+        part = txn.table(table)
+        part.write(spark.sql("SELECT 3L AS k, 3L AS n"))
+        part.delete("k = 1", spark=spark)
+        part.update({"n": "n + 1"}, spark=spark)
+        assert sorted(tuple(row) for row in part.to_spark(spark).collect()) == [(2, 3), (3, 4)]
+
+    assert held(table) == [(2, 3), (3, 4)]
+
+
+Rows = dict[int, int]
+
+
+class Statement:
+    """A random statement, done to a part of a transaction and to a dictionary."""
+
+    def __init__(self, source: random.Random, fresh: int) -> None:
+        self.kind = source.choice(["write", "delete", "update", "merge", "move"])
+        self.low = source.randrange(8)
+        self.high = self.low + source.randrange(3)
+        self.fresh = fresh
+        self.table = source.randrange(3)
+
+    @property
+    def where(self) -> str:
+        return f"k BETWEEN {self.low} AND {self.high}"
+
+    def on_table(self, parts: list[TablePart]) -> None:
+        part = parts[self.table]
+        match self.kind:
+            case "write":
+                part.write(rows((self.fresh, self.low)))
+            case "delete":
+                part.delete(self.where)
+            case "update":
+                part.update({"n": "n * 2 + k"}, self.where)
+            case "merge":
+                merge = part.merge(rows((self.low, 100), (self.fresh, 7)), "t.k = s.k")
+                merge.when_matched_update({"n": "t.n + s.n"}).when_not_matched_insert("*").execute()
+            case "move":
+                # What is written to one table depends on what is read of another.
+                total = sum(n for _, n in held(parts[(self.table + 1) % 3], self.where))
+                part.write(rows((self.fresh, total)))
+
+    def on_model(self, tables: list[Rows]) -> None:
+        mine, others = tables[self.table], tables[(self.table + 1) % 3]
+        chosen = range(self.low, self.high + 1)
+        match self.kind:
+            case "write":
+                mine[self.fresh] = self.low
+            case "delete":
+                for k in chosen:
+                    mine.pop(k, None)
+            case "update":
+                for k in chosen:
+                    if k in mine:
+                        mine[k] = mine[k] * 2 + k
+            case "merge":
+                for k, n in ((self.low, 100), (self.fresh, 7)):
+                    mine[k] = mine[k] + n if k in mine else n
+            case "move":
+                mine[self.fresh] = sum(others[k] for k in chosen if k in others)
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_transactions_over_three_tables_keep_a_serial_order(
+    tmp_path: Path, seed: int, properties: dict[str, str]
+) -> None:
+    source = random.Random(seed)
+    tables = [made(tmp_path, f"t{n}", *((k, k * n) for k in range(8)), **properties) for n in range(3)]
+    model: list[Rows] = [{k: k * n for k in range(8)} for n in range(3)]
+    fresh, committed, refused = 100, 0, 0
+    for _ in range(6):
+        running = [(lakeseal.transaction(owner(tmp_path), "Serializable", tables), []) for _ in range(2)]
+        for _ in range(source.randrange(2, 7)):
+            txn, done = source.choice(running)
+            fresh += 1
+            statement = Statement(source, fresh)
+            statement.on_table([txn.table(table) for table in tables])
+            done.append(statement)
+        source.shuffle(running)
+        for txn, done in running:
+            try:
+                txn.commit()
+            except ConcurrentModification:
+                refused += 1
+                continue
+            committed += 1
+            for statement in done:
+                statement.on_model(model)
+        assert [dict(held(table)) for table in tables] == model, f"seed {seed}"
+    assert committed
+    assert committed + refused == 12
