@@ -160,3 +160,35 @@ def test_delta_spark_keeps_to_what_lakeseal_altered(delta_spark: Any, tmp_path: 
         [{"id": 1, "s": {"a": 1}, "state": None}, {"id": 2, "s": {"a": 5}, "state": "open"}],
     ]
     assert table.to_arrow().sort_by("id").to_pylist() == found[2]
+
+
+def test_either_clusters_what_the_other_created(delta_spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table = lakeseal.create(
+        uri,
+        pa.schema([("a", pa.int64()), ("b", pa.int64())]),
+        cluster_by=["a", "b"],
+        properties={"delta.columnMapping.mode": "name"},
+    )
+    table.write(pa.table({"a": list(range(100)), "b": list(range(100, 0, -1))}))
+    table.optimize()
+    table.write(pa.table({"a": [1000], "b": [1000]}))
+
+    told = delta_spark.run(
+        """
+        columns = spark.sql(f"DESCRIBE DETAIL delta.`{uri}`").collect()[0].clusteringColumns
+        spark.sql(f"OPTIMIZE delta.`{uri}`")
+        spark.sql(f"ALTER TABLE delta.`{uri}` CLUSTER BY (b)")
+        spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2000, 2000)")
+        result = [list(columns), spark.read.format("delta").load(uri).count()]
+        """,
+        uri=uri,
+    )
+    table.optimize()
+
+    assert told == [["a", "b"], 102]
+    assert table.detail()["clusteringColumns"] == ["b"]
+    assert table.to_arrow().num_rows == 102
+    tags = [dict(tag) for tag in table.files()["tags"].to_pylist()]
+    assert {tag["ZCUBE_ZORDER_BY"] for tag in tags} == {'["b"]'}
+    assert delta_spark.run("result = spark.read.format('delta').load(uri).count()", uri=uri) == 102

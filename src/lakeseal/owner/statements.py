@@ -26,10 +26,7 @@ def combined(first: Proposal, then: Proposal, known: frozenset[str], *, has_feed
             hint="Do it in one merge, or in two transactions",
         )
     added = {_key(add): add for add in first.adds}
-    removes = [*first.removes]
-    for remove in then.removes:
-        if added.pop(_key(remove), None) is None:
-            removes.append(remove)
+    removes = [*first.removes, *(remove for remove in then.removes if added.pop(_key(remove), None) is None)]
     for add in then.adds:
         if _key(add) in added:
             raise InvalidArgument("One commit cannot add the same file twice", file=add.path)
