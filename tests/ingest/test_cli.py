@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -189,3 +190,49 @@ def test_the_schema_is_printed_for_editors(capsys: pytest.CaptureFixture[str]) -
     assert main(["ingest", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert {"FilesSource", "KafkaSource", "SqlSource", "TableSource"} <= schema["$defs"].keys()
+
+
+def test_a_project_that_init_makes_is_valid_plans_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "my lake"
+    assert main(["ingest", "init", str(place)]) == 0
+    assert main(["ingest", "init", str(place)]) != 0, "what is there stays"
+    monkeypatch.chdir(place)
+    assert main(["ingest", "validate", "pipeline.yaml"]) == 0
+    capsys.readouterr()
+    assert main(["ingest", "plan", "pipeline.yaml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["units"] == 1
+    assert main(["ingest", "run", "pipeline.yaml", "--no-spark"]) == 0
+    capsys.readouterr()
+    assert main(["ingest", "history", "pipeline.yaml", "--json"]) == 0
+    (newest,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert newest["datasets"][0]["broken"] == {"gone OR name IS NOT NULL": 0}
+    assert main(["ingest", "plan", "pipeline.yaml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["units"] == 0
+
+
+def test_validate_names_what_is_wrong_with_each_dataset(lake: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    text = YAML.format(place=lake.place).replace("/t}", "/t, mode: upsert, keys: [idd]}")
+    (lake.place / "wrong.yaml").write_text(text)
+    assert main(["ingest", "validate", str(lake.place / "wrong.yaml"), "--json"]) == 1
+    assert "idd" in json.loads(capsys.readouterr().out.splitlines()[0])["reason"]
+
+
+def test_the_history_has_how_many_rows_broke_each_rule(lake: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    text = YAML.format(place=lake.place) + "    quality: [{rule: 'id > 1', on_fail: warn}, {rule: 'id > 0'}]\n"
+    (lake.place / "counted.yaml").write_text(text)
+    lake.land("1.json", [{"id": 1}, {"id": 2}, {"id": 1}])
+    assert main(["ingest", "run", str(lake.place / "counted.yaml"), "--no-spark", "--json"]) == 0
+    capsys.readouterr()
+    main(["ingest", "history", str(lake.place / "counted.yaml"), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["datasets"][0]["broken"] == {"id > 1": 2, "id > 0": 0}
+
+
+def test_every_feature_that_the_docs_compare_is_linked_to_a_test_that_is_there() -> None:
+    here = Path(__file__).parent
+    table = (here.parent.parent / "docs/ingest.md").read_text().partition("## Beside others")[2]
+    links = re.findall(r"\[(\w+)\]\(\.\./tests/ingest/(\w+\.py)\)", table)
+    assert len(links) > 15
+    for name, file in links:
+        assert name == "tests" or f"def test_{name}(" in (here / file).read_text(), (name, file)

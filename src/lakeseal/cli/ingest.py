@@ -19,7 +19,7 @@ import typer
 from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson, Newest
 from lakeseal.cli.output import Output
-from lakeseal.errors import InvalidArgument, LakesealError, LeaseHeld, Unsupported
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, LeaseHeld, Unsupported
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.pipeline_books import PipelineBooks
 from lakeseal.ingest.progress import run_progress
@@ -83,6 +83,79 @@ def run(
                 out.error(result_or_error)
             else:
                 _show(out, result_or_error)
+
+
+@ingest_commands.command("validate")
+def validate(ctx: typer.Context, file: File, json: AsJson = False) -> None:
+    """Check the file, its sources and its rules; nothing is read or written. Exit code 1 if something is wrong."""
+    out: Output = ctx.obj
+    found = Pipeline.from_yaml(file).validate()
+    rows = [
+        {"dataset": name, "state": "good" if error is None else "wrong", "reason": "" if error is None else str(error)}
+        for name, error in found.items()
+    ]
+    out.rows(rows, ["dataset", "state", "reason"])
+    raise typer.Exit(1 if any(found.values()) else 0)
+
+
+@ingest_commands.command("plan")
+def plan(ctx: typer.Context, file: File, json: AsJson = False) -> None:
+    """Show what a run would read now. Nothing is written. Exit code 1 if a source can't be looked at."""
+    out: Output = ctx.obj
+    found = Pipeline.from_yaml(file).plan()
+    rows = [
+        {"dataset": name, "units": 0, "bytes": 0, "notes": str(one)}
+        if isinstance(one, LakesealError)
+        else {
+            "dataset": name,
+            "units": len(one.units),
+            "bytes": sum(unit.size for unit in one.units),
+            "notes": "; ".join(one.notes),
+        }
+        for name, one in found.items()
+    ]
+    out.rows(rows, ["dataset", "units", "bytes", "notes"])
+    raise typer.Exit(1 if any(isinstance(one, LakesealError) for one in found.values()) else 0)
+
+
+_FIRST = """\
+# lakeseal ingest run pipeline.yaml --no-spark
+name: {name}
+ledger: sqlite:///ledger.db
+datasets:
+  - name: people
+    source: {{type: files, path: landing/, format: json, schema: "id long, n long, name string, gone boolean"}}
+    quality:
+      - {{rule: "gone OR name IS NOT NULL", on_fail: error_table}}
+    target: {{type: table, uri: lake/people, mode: upsert, keys: [id], sequence_by: n, delete_when: "gone"}}
+"""
+_FIRST_ROWS = """\
+{"id": 1, "n": 1, "name": "Ada"}
+{"id": 2, "n": 1, "name": "Bo"}
+{"id": 1, "n": 2, "name": "Ada L."}
+"""
+
+
+@ingest_commands.command("init")
+def init(
+    ctx: typer.Context,
+    directory: Annotated[str, typer.Argument(help="Made if it is not there.", show_default=False)],
+) -> None:
+    """Make a project that runs: a pipeline and some rows for it."""
+    out: Output = ctx.obj
+    place = Path(directory)
+    files = {"pipeline.yaml": _FIRST.format(name=_plain_name(place)), "landing/first.json": _FIRST_ROWS}
+    there = [name for name in files if (place / name).exists()]
+    if there:
+        raise AlreadyExists(f"{place / there[0]} is there already", hint="Name another directory")
+    for name, text in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text, encoding="utf-8")
+    out.say(f"cd {place} && lakeseal ingest run pipeline.yaml --no-spark")
+
+
+def _plain_name(place: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", place.resolve().name).strip("-") or "pipeline"
 
 
 @ingest_commands.command("status")

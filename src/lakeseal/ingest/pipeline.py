@@ -15,18 +15,23 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from lakeseal import expr
 from lakeseal.clock import now_ms
-from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed
-from lakeseal.ingest.config import Dataset, PipelineConfig, place_of
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
+from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, place_of
 from lakeseal.ingest.jobs import Jobs, LocalJobs
+from lakeseal.ingest.merging import rule_for
 from lakeseal.ingest.pipeline_books import PipelineBooks, owner_of
 from lakeseal.ingest.progress import RunProgress
+from lakeseal.ingest.quality import row_rules
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
+from lakeseal.ingest.sources.source import Plan
 from lakeseal.ingest.targets import places_of, tables_of
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.ingest.yaml_file import read_pipeline
@@ -137,6 +142,24 @@ class Pipeline:
                 yield error
             stop.wait(max(0.0, due - time.monotonic()))
 
+    def validate(self) -> dict[str, LakesealError | None]:
+        """What is wrong with each dataset, as far as its source and its rules tell; nothing is read or written."""
+        return {dataset.name: _trouble(dataset) for dataset in self.config.datasets}
+
+    def plan(self) -> dict[str, Plan | LakesealError]:
+        """What a run would read now, by dataset, or why it could not. Nothing is written, and no turn is taken."""
+        found: dict[str, Plan | LakesealError] = {}
+        for dataset in self.config.datasets:
+            marks = {mark.partition: mark.value for mark in self.watermarks(dataset.name)}
+            source = replace(dataset.source)
+            try:
+                found[dataset.name] = source.preview(marks)
+            except LakesealError as error:
+                found[dataset.name] = error
+            finally:
+                source.close()
+        return found
+
     def history(self, limit: int = 20) -> list[RunResult]:
         """Runs, newest first."""
         return self._records.history(limit)
@@ -174,6 +197,23 @@ class Pipeline:
                     f"The pipeline {self.name!r} has no dataset {name!r}", hint=f"It has {', '.join(known)}"
                 )
         return replace(self.config, datasets=tuple(known[name] for name in dict.fromkeys(datasets)))
+
+
+def _trouble(dataset: Dataset) -> LakesealError | None:
+    source = replace(dataset.source)
+    try:
+        schema = source.row_schema()
+        if dataset.transform is None:
+            if isinstance(dataset.target, TableTarget):
+                rule_for(dataset.target, schema, None)
+            for rule in row_rules(dataset.rules):
+                with suppress(UnsupportedExpression):  # Spark may know it
+                    expr.bind_predicate(expr.parse(rule.rule or ""), schema)
+    except LakesealError as error:
+        return error
+    finally:
+        source.close()
+    return None
 
 
 def raise_for(result: RunResult) -> None:

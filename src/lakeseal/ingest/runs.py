@@ -12,6 +12,7 @@ from lakeseal.errors import BrokenLedger, LakesealError, Refused, StorageUnavail
 from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, Summary
 from lakeseal.ingest.publishing import Decision
+from lakeseal.ingest.quality import row_rules
 from lakeseal.ingest.settling import Settled
 from lakeseal.ingest.sources.source import Plan
 from lakeseal.jobs.task_report import error_from_json
@@ -32,6 +33,8 @@ class DatasetResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes: int = 0
     bad_records: int = 0
     to_error_table: int = 0
+    broken: dict[str, int] = {}
+    """By each rule for rows: how many rows broke it."""
     before: dict[str, Any] = {}
     """Watermarks that moved: where they stood."""
     after: dict[str, Any] = {}
@@ -177,6 +180,7 @@ class DatasetRun:
             bytes=measured.bytes,
             bad_records=measured.bad_records,
             to_error_table=measured.to_error_table if published else 0,
+            broken={rule.name: measured.broken.get(n, 0) for n, rule in enumerate(row_rules(self.dataset.quality))},
             before={change.partition: change.expected for change in changes} if published else {},
             after={change.partition: change.value for change in changes} if published else {},
             steps=self.summary.steps,

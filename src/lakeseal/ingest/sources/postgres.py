@@ -115,6 +115,12 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         payload = {"from": mark["lsn"], "upto": upto}
         return Plan(units=(WorkUnit(partition="", low=mark, high=high, size=upto - mark["lsn"], payload=payload),))
 
+    def preview(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        # To plan makes the slot, and moves it.
+        if "" in watermarks:
+            return Plan(notes=("Changes since the last run, which only the run counts",))
+        return Plan(units=(WorkUnit(partition="", high=None),), notes=("All of the table, and a new slot",))
+
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         rows = _Rows(self._columns)
         if unit.payload.get("whole"):

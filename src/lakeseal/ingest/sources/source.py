@@ -86,6 +86,10 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         raise NotImplementedError
 
+    def preview(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        """As `plan`, for whoever only wants to see it: nothing changes anywhere."""
+        return self.plan(watermarks)
+
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         raise NotImplementedError
 
