@@ -122,6 +122,29 @@ def test_runs_and_extensions_are_what_they_hold() -> None:
     assert stored(pa.array([b"0123456789abcdef"], pa.uuid()), BINARY) == [b"0123456789abcdef"]
 
 
+def test_what_lies_before_1970_is_cut_downwards_at_every_depth() -> None:
+    nanos = pa.array([-1, -1500, -2000, 1999, -(2**63), None]).cast(pa.timestamp("ns"))
+    micros = [-1, -2, -2, 1, -9223372036854776, None]
+    assert canonical(nanos).cast(pa.int64()).to_pylist() == micros
+    offsets = pa.array([0, 2, 6])
+    for kind in (pa.list_(nanos.type), pa.large_list(nanos.type)):
+        deep = pa.ListArray.from_arrays(offsets.cast(pa.int32()), pa.StructArray.from_arrays([nanos], ["t"]))
+        found = canonical(pa.StructArray.from_arrays([deep.cast(pa.list_(pa.struct({"t": nanos.type})))], ["l"]))
+        assert found.field("l").values.field("t").cast(pa.int64()).to_pylist() == micros
+        flat = pa.array([[-1, -1500], None], pa.list_(pa.int64())).cast(kind)
+        assert canonical(flat).values.cast(pa.int64()).to_pylist() == [-1, -2]
+    assert canonical(pa.array([-1, 86_400_000]).cast(pa.date64())).cast(pa.int32()).to_pylist() == [-1, 1]
+    with pytest.raises(pa.ArrowInvalid):
+        canonical(pa.array([2**62]).cast(pa.date64()))
+
+
+def test_the_last_days_that_are_moments_are_and_others_are_told() -> None:
+    days = pa.array([106_751_991, -106_751_991], pa.int32()).cast(pa.date32())
+    assert assign(days, DATE, TIMESTAMP).cast(pa.int64()).to_pylist() == [9223372022400000000, -9223372022400000000]
+    with pytest.raises(EvaluationError, match="294247-01-11"):
+        assign(pa.array([106_751_992], pa.int32()).cast(pa.date32()), DATE, TIMESTAMP)
+
+
 def test_nanoseconds_are_cut_to_microseconds_and_zones_become_utc() -> None:
     array = pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "Europe/Berlin"))
     assert stored(array, TIMESTAMP)[0] == datetime.datetime.fromtimestamp(1_700_000_000, UTC).replace(

@@ -160,7 +160,7 @@ def _to_moment(array: pa.Array, source: DataType, target: DataType, arrow: pa.Da
     if target == DATE:
         return from_numpy((values // MICROS_PER_DAY).astype(np.int32), nulls, arrow), None
     days = values.astype(np.int64)
-    limit = (1 << 63) // MICROS_PER_DAY - 1
+    limit = (1 << 63) // MICROS_PER_DAY
     bad = np.abs(days) > limit
     return from_numpy(np.where(bad, 0, days) * MICROS_PER_DAY, either(nulls, bad), arrow), _marked(bad, nulls)
 

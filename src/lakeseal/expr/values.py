@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeseal.protocol.text_values import format_day, format_micros
+
 Datum = Any
 """`pa.Array | pa.Scalar`, which have no type stubs."""
 
@@ -94,4 +96,6 @@ def first_value(array: pa.Array, bad: pa.Array) -> Any:
         return scalar.as_py()
     except (OverflowError, ValueError):
         # A date that Python's calendar does not have.
-        return str(scalar)
+        if pa.types.is_date(scalar.type):
+            return format_day(scalar.cast(pa.int32()).as_py())
+        return format_micros(scalar.cast(pa.int64()).as_py())

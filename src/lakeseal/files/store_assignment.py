@@ -97,7 +97,8 @@ def check_omittable(field: StructField, path: Path) -> None:
 
 
 def canonical(array: pa.Array) -> pa.Array:
-    """The same values in the one Arrow form of their Delta type; nanoseconds are cut to microseconds."""
+    """The same values in the one Arrow form of their Delta type; nanoseconds are cut to microseconds, downwards as the
+    readers of files cut them."""
     if isinstance(array, pa.ExtensionArray):
         return canonical(array.storage)
     if pa.types.is_run_end_encoded(array.type):
@@ -105,7 +106,28 @@ def canonical(array: pa.Array) -> pa.Array:
     arrow = to_arrow_type(from_arrow_type(array.type))
     if array.type.equals(arrow):
         return array
-    return pc.cast(array, options=pc.CastOptions(target_type=arrow, allow_time_truncate=True))
+    if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
+        return _floor_divided(array, 1000).cast(arrow)
+    if pa.types.is_date64(array.type):
+        return _floor_divided(array, 86_400_000).cast(pa.int32()).cast(arrow)
+    match array:
+        case pa.StructArray():
+            return struct_like(array, [canonical(child) for child in children(array)], arrow)
+        case pa.MapArray():
+            return map_like(array, canonical(array.keys), canonical(array.items), arrow)
+        case pa.ListArray():
+            return list_like(array, canonical(array.values), arrow)
+        case pa.LargeListArray() | pa.FixedSizeListArray():
+            return canonical(array.cast(pa.list_(array.type.value_field)))
+        case _:
+            return pc.cast(array, options=pc.CastOptions(target_type=arrow, allow_time_truncate=True))
+
+
+def _floor_divided(array: pa.Array, unit: int) -> pa.Array:
+    """Arrow would cut towards 1970, which is up for what lies before it; and too large a date it would wrap around."""
+    numbers = array.cast(pa.int64())
+    whole = pc.divide(numbers, unit)
+    return pc.subtract(whole, pc.less(numbers, pc.multiply(whole, unit)).cast(pa.int64()))
 
 
 def stored_type(target: DataType) -> pa.DataType:
