@@ -23,7 +23,7 @@ from lakeseal.errors import (
     NotFound,
     StorageUnavailable,
 )
-from lakeseal.ledger import Ledger, Tx
+from lakeseal.ledger import Ledger, Tx, key
 from lakeseal.ledger.schema import commits, heads, leases, sequences, stores, tables, tokens, watermarks
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -576,3 +576,83 @@ class TestOtherProcesses:
     def test_every_error_of_the_ledger_is_one_of_ours(self, book: Ledger) -> None:
         with pytest.raises(LakesealError):
             book.write(lambda tx: tx.rows(sa.select(sa.literal_column("nonsense"))))
+
+
+class TestManyRows:
+    """Several at once, whatever they hold."""
+
+    TEXTS = ("", "plain", "ü 😀 \u2028", 'a "quote" and \\ and \x01 and \x7f', "null", "{}", "'; DROP TABLE tables; --")
+
+    @pytest.fixture(params=[True, False], ids=["together", "row by row"])
+    def filled(self, book: Ledger, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+        if not request.param:
+            monkeypatch.setattr(book._backend, "reads_rows", False)
+        rows = [
+            {
+                "table_id": text,
+                "state": "active",
+                "epoch": number - 3,
+                "takeover_id": None if number % 2 else text,
+                "latest_version": 2**63 - 1,
+                "conf": {"text": [text, "\0", None, 1.5, -(2**62)]},
+                "updated": -(2**63),
+            }
+            for number, text in enumerate(self.TEXTS)
+        ]
+        book.write(lambda tx: tx.insert_many(tables, rows))
+        return book
+
+    def test_all_values_are_as_they_were_given(self, filled: Ledger) -> None:
+        data = [bytes(range(256)), b"", None]
+        rows = [
+            {
+                "table_id": text,
+                "version": version,
+                "txn_id": f"{version}",
+                "size": 1,
+                "in_commit_timestamp": 1,
+                "inline": inline,
+                "ratified": 1,
+                "backfilled": version == 1,
+            }
+            for text in self.TEXTS
+            for version, inline in enumerate(data)
+        ]
+        filled.write(lambda tx: tx.insert_many(commits, rows))
+        for number, text in enumerate(self.TEXTS):
+            row = filled.read(lambda tx, text=text: tx.get(tables, table_id=text))
+            assert row is not None
+            assert (row.epoch, row.takeover_id) == (number - 3, None if number % 2 else text)
+            assert (row.latest_version, row.updated, row.backfilled_version) == (2**63 - 1, -(2**63), None)
+            assert row.conf == {"text": [text, "\0", None, 1.5, -(2**62)]}
+            for version, inline in enumerate(data):
+                key = {"table_id": text, "version": version}
+                found = filled.read(lambda tx, key=key: tx.get(commits, **key))
+                assert found is not None
+                assert (found.inline, found.backfilled, found.file) == (inline, version == 1, None)
+        asked = [*self.TEXTS[::2], "not there"]
+        found_rows = filled.write(lambda tx: tx.get_all(tables, "table_id", asked))
+        assert [row.table_id for row in found_rows] == sorted(self.TEXTS[::2], key=str.encode)
+
+    def test_each_row_is_changed_by_its_own_values_and_no_other_is(self, filled: Ledger) -> None:
+        changed = [
+            {"table_key": key(text), "latest_version": number or None, "updated": number}
+            for number, text in enumerate(self.TEXTS[:4])
+        ]
+        absent = {"table_key": key("not there"), "latest_version": 1, "updated": 1}
+        filled.write(lambda tx: tx.update_many(tables, "table_key", [*changed, absent]))
+        filled.write(lambda tx: tx.update_many(tables, "table_key", []))
+        for number, text in enumerate(self.TEXTS):
+            row = filled.read(lambda tx, text=text: tx.get(tables, table_id=text))
+            assert row is not None
+            expected = (number or None, number) if number < 4 else (2**63 - 1, -(2**63))
+            assert (row.latest_version, row.updated, row.epoch) == (*expected, number - 3)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"table_id": "a\0"}, {"updated": 2**63}, {"table_id": "\ud800"}, {"updated": "x"}]
+    )
+    def test_what_no_ledger_holds_is_refused_with_all_of_it(self, filled: Ledger, wrong: dict[str, Any]) -> None:
+        rows = [{"table_id": name, "state": "none", "epoch": 0, "conf": {}, "updated": 1} for name in ("x", "y")]
+        with pytest.raises(InvalidArgument):
+            filled.write(lambda tx: tx.insert_many(tables, [rows[0], {**rows[1], **wrong}]))
+        assert filled.read(lambda tx: tx.get(tables, table_id="x")) is None

@@ -50,6 +50,10 @@ class Backend(Protocol):
     def locks_rows(self) -> bool:
         """Whether writers run side by side, so that a row that was read must be locked to stay as it is."""
 
+    @property
+    def reads_rows(self) -> bool:
+        """Whether one statement takes many rows as one text, and values as an array: see `many_rows`."""
+
     def transaction(self, kind: TransactionKind) -> AbstractContextManager[sa.Connection]:
         """A connection inside a transaction, which is rolled back at the end unless it was committed."""
 

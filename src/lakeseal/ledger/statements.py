@@ -34,9 +34,14 @@ def select(table: sa.Table, match: Match, lock: bool) -> sa.Select[Any]:
 
 
 @cache
-def select_all(table: sa.Table, column: str, order: str, lock: bool) -> sa.Select[Any]:
-    these = sa.bindparam("these", expanding=True, type_=table.c[column].type)
-    query = sa.select(table).where(table.c[column].in_(these)).order_by(table.c[order])
+def select_all(table: sa.Table, column: str, order: str, lock: bool, as_array: bool) -> sa.Select[Any]:
+    found = table.c[column]
+    if as_array:
+        # One text for any number of values, which need not be made anew.
+        is_one = found == sa.any_(sa.bindparam("these", type_=sa.ARRAY(sa.Text)))
+    else:
+        is_one = found.in_(sa.bindparam("these", expanding=True, type_=found.type))
+    query = sa.select(table).where(is_one).order_by(table.c[order])
     return locked(query) if lock else query
 
 

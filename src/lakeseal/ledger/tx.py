@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import StatementError
 
 from lakeseal.errors import InvalidArgument, LakesealError
-from lakeseal.ledger import statements
+from lakeseal.ledger import many_rows, statements
 from lakeseal.ledger.backend import Backend
 from lakeseal.ledger.types import key as key_of
 
@@ -59,7 +59,7 @@ class Tx:
         """The rows that have one of these values in `name`, which has a key column; in the order of `name`, and locked
         in that order."""
         column = statements.keys(table)[name]
-        query = statements.select_all(table, column, name, self._locks)
+        query = statements.select_all(table, column, name, self._locks, self._backend.reads_rows)
         asked = {"these": [key_of(value) for value in values]}
         return self._run(lambda connection: connection.execute(query, asked).all())
 
@@ -82,8 +82,28 @@ class Tx:
         """All of them, or `AlreadyExists` and the transaction is over."""
         self._writable()
         values = [self._columns(table, row) for row in rows]
-        if values:
+        if values and self._backend.reads_rows:
+            self._run_rows(many_rows.insert(table, tuple(values[0])), table, values)
+        elif values:
             self._run(lambda connection: connection.execute(statements.insert_all(table), values))
+
+    def update_many(self, table: sa.Table, on: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Sets, where the column `on` has the value that a row gives, the row's other columns: the same of all rows."""
+        self._writable()
+        if not rows:
+            return
+        self._check(table, rows[0])
+        columns = tuple(name for name in rows[0] if name != on)
+        if self._backend.reads_rows:
+            self._run_rows(many_rows.update(table, on, columns), table, rows)
+        else:
+            match = ((on, False),)
+            values = [{f"is_{on}": row[on], **{f"new_{name}": row[name] for name in columns}} for row in rows]
+            self._run(lambda connection: connection.execute(statements.update(table, match, columns), values))
+
+    def _run_rows(self, statement: sa.TextClause, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        given = {many_rows.ROWS: many_rows.encode(table, rows)}
+        self._run(lambda connection: connection.execute(statement, given))
 
     def put(self, table: sa.Table, **values: Any) -> None:
         """Inserts the row, or overwrites the given columns of the row with this primary key."""

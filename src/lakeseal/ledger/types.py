@@ -14,6 +14,7 @@ all of them, with `InvalidArgument`.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from lakeseal.errors import BrokenLedger, InvalidArgument
 _ID_CHARACTERS = 255
 
 
+@lru_cache(maxsize=1024)
 def key(name: str) -> str:
     """What stands for a name in an index: PostgreSQL limits an index entry to 2,704 bytes, and a URI has no limit."""
     try:

@@ -111,22 +111,18 @@ def insert_table(tx: Tx, table: str, row: TableRow, *, now: int) -> bool:
     return tx.insert(tables, table_id=table, **row.to_row(), updated=now)
 
 
-_latest = (
-    sa.update(tables)
-    .where(tables.c.table_key == sa.bindparam("of"))
-    .values(
-        latest_version=sa.bindparam("version"), latest_timestamp=sa.bindparam("timestamp"), updated=sa.bindparam("now")
-    )
-)
-
-
 def write_latest(tx: Tx, after: Mapping[str, Ownership], *, now: int) -> None:
     """What ratifications change of each table, and nothing else."""
     values = [
-        {"of": key(table), "version": row.latest, "timestamp": row.latest_timestamp, "now": now}
+        {
+            "table_key": key(table),
+            "latest_version": row.latest,
+            "latest_timestamp": row.latest_timestamp,
+            "updated": now,
+        }
         for table, row in after.items()
     ]
-    tx.run_many(_latest, values)
+    tx.update_many(tables, "table_key", values)
 
 
 def insert_commit(tx: Tx, request: CommitRequest, *, now: int) -> bool:

@@ -75,6 +75,7 @@ _MEANING: dict[str, type[LakesealError]] = {
 class PostgresBackend:
     insert = staticmethod(insert)
     locks_rows = True
+    reads_rows = True
 
     def __init__(self, url: LedgerUrl, *, patience: float) -> None:
         self.url = url

@@ -47,6 +47,7 @@ _FORK_SECONDS = 5.0
 class SqliteBackend:
     insert = staticmethod(insert)
     locks_rows = False
+    reads_rows = False
 
     def __init__(self, url: LedgerUrl, *, create: bool, patience: float) -> None:
         self.url = url
