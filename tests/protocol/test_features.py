@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeseal.errors import InvalidArgument, InvalidMetadata, UnsupportedFeature
+from lakeseal.errors import InvalidArgument, InvalidMetadata, UnsupportedFeature, UnsupportedType
 from lakeseal.protocol.actions import Metadata, Protocol
 from lakeseal.protocol.feature_list import FEATURES, FeatureKind, named
 from lakeseal.protocol.features import (
@@ -453,3 +454,17 @@ def test_any_protocol_is_accepted_or_refused_with_a_typed_error(
     for check in (lambda: check_readable(odd), lambda: check_writable(odd, PLAIN)):
         with suppress(UnsupportedFeature, InvalidMetadata):
             check()
+
+
+@pytest.mark.parametrize("name", ["geospatial", "geospatial-dev", "collations", "collations-preview"])
+def test_collations_and_geospatial_are_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=name):
+        check_writable(protocol(3, 7, [], [name]), PLAIN)
+
+
+@pytest.mark.parametrize("data_type", ["geometry(4326)", "geography(srid:ANY)"])
+def test_geospatial_types_are_refused_by_name(data_type: str) -> None:
+    fields = f'[{{"name":"place","type":"{data_type}","nullable":true,"metadata":{{}}}}]'
+    with pytest.raises(UnsupportedType, match=re.escape(data_type)) as caught:
+        StructType.from_json(f'{{"type":"struct","fields":{fields}}}')
+    assert caught.value.column == "place"
