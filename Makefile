@@ -61,17 +61,18 @@ NEEDS_JAVA := $(if $(ROOM),$(shell grep -rlE "mark\.(spark|own_spark)" tests/$(R
 CLASSES := $(CURDIR)/.venv/spark-classes.jsa
 SHORT := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(CLASSES) -Xlog:disable -Xlog:all=error:stderr
 test: $(if $(NEEDS_JAVA),classes,packages)
-	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; \
+	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; shared=; own=; \
+	trap 'kill $$shared $$own 2>/dev/null; wait; rm -rf $$scratch' EXIT; trap 'exit 130' INT TERM; \
 	export JAVA_TOOL_OPTIONS="$(SHORT)" PYTHONDONTWRITEBYTECODE=; \
-	if [ -n "$(NEEDS_JAVA)" ]; then \
-	$(PYTEST) -m "spark and not own_spark and not stress and not peers" --basetemp=$$scratch/shared $(TESTS) $(ARGS) >$$scratch/said-shared 2>&1 & shared=$$!; \
-	$(PYTEST) -m "spark and own_spark and not stress and not peers" --basetemp=$$scratch/own $(TESTS) $(ARGS) >$$scratch/said-own 2>&1 & own=$$!; \
+	if [ -n "$(NEEDS_JAVA)" ]; then . ./.venv/lakeseal-env.sh; \
+	$(PY) -m pytest -m "spark and not own_spark and not stress and not peers" --basetemp=$$scratch/shared $(TESTS) $(ARGS) >$$scratch/said-shared 2>&1 & shared=$$!; \
+	$(PY) -m pytest -m "spark and own_spark and not stress and not peers" --basetemp=$$scratch/own $(TESTS) $(ARGS) >$$scratch/said-own 2>&1 & own=$$!; \
 	fi; \
-	$(if $(NEEDS_JAVA),$(PYTEST),$(PY) -m pytest) -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	$(PY) -m pytest -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
 	if [ -n "$(NEEDS_JAVA)" ]; then \
 	wait $$own || [ $$? -eq 5 ] || failed=1; cat $$scratch/said-own; \
 	wait $$shared || [ $$? -eq 5 ] || failed=1; cat $$scratch/said-shared; \
-	fi; rm -rf $$scratch; \
+	shared=; own=; fi; \
 	exit $$failed
 
 check: packages
