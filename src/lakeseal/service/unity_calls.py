@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
-from lakeseal.catalog.names import NamedSchema
+from lakeseal.catalog.names import NamedSchema, NamedTable
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.catalog.unity.messages import (
     ApiConfig,
+    AskForCommits,
     CatalogInfo,
     CatalogList,
     Credentials,
     LoadedTable,
     Metastore,
     Nothing,
+    PreviewCommit,
+    PreviewCommits,
     SchemaInfo,
     SchemaList,
+    SendCommit,
+    StagedCommit,
     TableInfo,
     TableInfoList,
     UpdateTable,
 )
-from lakeseal.errors import InvalidArgument, SchemaNotFound
+from lakeseal.errors import InvalidArgument, SchemaNotFound, TableNotFound
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import calls_of
 from lakeseal.service.unity_call import OfTable, Part, UnityCall
@@ -218,6 +225,66 @@ class DropTable(_OfFullName, OfTable[Nothing], frozen=True, kw_only=True):
     def perform(self, service: Service, caller: Caller) -> Nothing:
         found = self.found(service, caller)
         service.names.drop(found.name, table_id=found.table_id)
+        return Nothing()
+
+
+class _OfTableId(UnityCall[Any], frozen=True, kw_only=True):
+    """By the UUID and the place of a table: clients of the preview know no names."""
+
+    def check(self, service: Service, caller: Caller) -> None:
+        self.found(service, caller)
+
+    @abstractmethod
+    def asked(self) -> tuple[str, str]:
+        """The table's UUID, and its place as the client writes it."""
+
+    def found(self, service: Service, caller: Caller) -> NamedTable:
+        table_id, uri = self.asked()
+        # Hadoop writes file:/x.
+        place = f"file://{uri.removeprefix('file:')}" if re.match("file:/[^/]", uri) else uri
+        found = service.names.by_id(table_id.lower())
+        if found.uri != place.rstrip("/") or not caller.may(Role.READER, found.uri):
+            raise TableNotFound(f"There is no table {table_id} at this place")
+        caller.check(self.role, (found.uri,))
+        service.places.check_name(found.uri)
+        service.places.check(found.uri)
+        return found
+
+
+class GetPreviewCommits(_OfTableId, UnityCall[PreviewCommits], frozen=True, kw_only=True):
+    """A table's commits that are not published, for clients of the preview."""
+
+    route: ClassVar[str] = "/delta/preview/commits"
+    body: AskForCommits
+
+    def asked(self) -> tuple[str, str]:
+        return self.body.table_id, self.body.table_uri
+
+    def perform(self, service: Service, caller: Caller) -> PreviewCommits:
+        loaded = service.unity.load(self.found(service, caller))
+        end = loaded.latest_table_version if self.body.end_version is None else self.body.end_version
+        told = [one for one in reversed(loaded.commits) if self.body.start_version <= one.version <= end]
+        commits = tuple(PreviewCommit(**structs.asdict(one)) for one in told)
+        return PreviewCommits(commits=commits, latest_table_version=loaded.latest_table_version)
+
+
+class PostPreviewCommit(_OfTableId, UnityCall[Nothing], frozen=True, kw_only=True):
+    """Make a staged file the next version of a table, for clients of the preview."""
+
+    method: ClassVar[str] = "POST"
+    route: ClassVar[str] = "/delta/preview/commits"
+    role: ClassVar[Role] = Role.WRITER
+    decides: ClassVar[bool] = True
+    body: SendCommit
+
+    def asked(self) -> tuple[str, str]:
+        return self.body.table_id, self.body.table_uri
+
+    def perform(self, service: Service, caller: Caller) -> Nothing:
+        found = self.found(service, caller)
+        if self.body.commit_info is not None:
+            staged = StagedCommit(**structs.asdict(self.body.commit_info))
+            service.unity.commit(found, staged, principal=caller.principal)
         return Nothing()
 
 

@@ -186,6 +186,21 @@ class PreviewCommit(Struct, frozen=True, kw_only=True):
     file_modification_timestamp: Milliseconds
 
 
+class AskForCommits(Struct, frozen=True, kw_only=True):
+    table_id: Text
+    table_uri: Uri
+    start_version: Version = 0
+    end_version: Version | None = None
+
+
+class SendCommit(Struct, frozen=True, kw_only=True):
+    """`metadata` and reports of what is published are let through: the log is the authority."""
+
+    table_id: Text
+    table_uri: Uri
+    commit_info: PreviewCommit | None = None
+
+
 class PreviewCommits(Struct, frozen=True, kw_only=True):
     commits: tuple[PreviewCommit, ...]
     latest_table_version: int

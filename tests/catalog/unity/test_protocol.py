@@ -1,0 +1,236 @@
+"""The catalog's protocol by plain requests: what clients repeat, lose and get wrong, and who may not ask."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
+from lakeseal.storage import open_store
+
+
+def error(answer: Any) -> tuple[int, str]:
+    said = answer.json()["error"]
+    assert said["code"] == answer.status_code
+    return answer.status_code, said["type"]
+
+
+CONFLICT = (409, "CommitVersionConflictException")
+INVALID = (400, "InvalidParameterValueException")
+
+
+def test_a_table_is_told_whole(catalog: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("m", pa.map_(pa.string(), pa.int32()))])
+    table = catalog.create("orders", schema)
+    told = catalog.load("orders")
+    metadata = told["metadata"]
+    assert (told["commits"], told["latest-table-version"], metadata["last-commit-version"]) == ([], 0, 0)
+    assert metadata["table-uuid"] == metadata["properties"]["io.unitycatalog.tableId"]
+    assert metadata["properties"]["delta.feature.catalogManaged"] == "supported"
+    assert metadata["properties"]["delta.minReaderVersion"] == "3"
+    assert metadata["table-type"] == "MANAGED"
+    types = {field["name"]: field["type"] for field in metadata["columns"]["fields"]}
+    assert types["tags"]["element-type"] == "string"
+    assert (types["m"]["key-type"], types["m"]["value-type"]) == ("string", "integer")
+    etag = metadata["etag"]
+    table.write(pa.table({"id": [1], "tags": [["a"]], "m": [[("a", 1)]]}, schema=schema))
+    again = catalog.load("orders")
+    assert (again["metadata"]["etag"], again["latest-table-version"]) == (etag, 1)
+    assert again["commits"] == [], "what only the ledger had is published before it is told"
+    table.set_properties({"owner.team": "x"})
+    after = catalog.load("orders")["metadata"]
+    assert after["etag"] != etag
+    assert after["properties"]["owner.team"] == "x"
+
+
+def test_the_same_request_gets_the_same_answer_however_often(catalog: Any) -> None:
+    table = catalog.create("orders")
+    staged = catalog.stage("orders", 1, txn_id="t1")
+    for _ in range(3):
+        answer = catalog.commit("orders", staged)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["latest-table-version"] == 1
+    other_file = catalog.stage("orders", 1, txn_id="t1")
+    assert catalog.commit("orders", other_file).status_code == 200
+    assert error(catalog.commit("orders", catalog.stage("orders", 1, txn_id="t2"))) == CONFLICT
+    assert table.version() == 1
+    assert len(table.files()) == 1
+
+
+def test_a_repeated_request_is_answered_after_the_metadata_changed_and_the_file_is_gone(catalog: Any) -> None:
+    table = catalog.create("orders")
+    etag = catalog.load("orders")["metadata"]["etag"]
+    staged = catalog.stage("orders", 1)
+    required = {"type": "assert-etag", "etag": etag}
+    assert catalog.commit("orders", staged, required).status_code == 200
+    table.set_properties({"a": "b"})
+    assert catalog.commit("orders", staged, required).status_code == 200
+    store = open_store(catalog.folder / "orders")
+    store.delete(store.list_keys(STAGED_COMMITS_DIR))
+    assert catalog.commit("orders", staged, required).status_code == 200
+    assert error(catalog.commit("orders", catalog.stage("orders", 3), required)) == (
+        409,
+        "UpdateRequirementConflictException",
+    )
+
+
+def test_a_transaction_that_has_a_version_is_told_which_when_it_asks_for_another(catalog: Any) -> None:
+    catalog.create("orders")
+    assert catalog.commit("orders", catalog.stage("orders", 1, txn_id="mine")).status_code == 200
+    assert catalog.commit("orders", catalog.stage("orders", 2, txn_id="theirs")).status_code == 200
+    for version in (2, 3):
+        answer = catalog.commit("orders", catalog.stage("orders", version, txn_id="mine"))
+        assert error(answer) == INVALID
+        assert "version 1" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../00000000000000000001.json",
+        "00000000000000000001.json",
+        "x/00000000000000000001.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
+        "../../_commits/00000000000000000001.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
+        "00000000000000000002.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
+        "00000000000000000001.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json\0",
+        "",
+    ],
+)
+def test_a_file_that_is_no_staged_commit_of_this_version_is_refused(catalog: Any, name: str) -> None:
+    table = catalog.create("orders")
+    staged = {**catalog.stage("orders", 1), "file-name": name}
+    assert error(catalog.commit("orders", staged)) == INVALID
+    assert table.version() == 0
+
+
+def test_what_a_staged_file_holds_is_looked_at(catalog: Any) -> None:
+    table = catalog.create("orders")
+    good = catalog.stage("orders", 1)
+    wrong = [
+        {**good, "file-size": good["file-size"] + 1},
+        {**good, "timestamp": good["timestamp"] + 1},
+        {**good, "file-name": f"{1:020d}.{uuid.uuid4()}.json"},
+        catalog.stage_bytes("orders", 1, b'{"add":{}}\n', 1),
+        catalog.stage_bytes("orders", 1, b"\xff\xfe", 1),
+        catalog.stage_bytes("orders", 1, b"", 1),
+        catalog.stage("orders", 1, path="../../elsewhere"),
+        catalog.stage("orders", 1, info={"txnId": None}),
+        catalog.stage("orders", 1, info={"inCommitTimestamp": None}),
+        catalog.stage("orders", 1, timestamp=5),
+    ]
+    for staged in wrong:
+        assert catalog.commit("orders", staged).status_code == 400, staged
+    assert error(catalog.commit("orders", catalog.stage("orders", 2))) == INVALID, "it follows from nothing"
+    assert table.version() == 0
+    assert catalog.commit("orders", good).status_code == 200
+
+
+def test_a_report_of_what_is_published_is_a_hint_and_no_more(catalogs: Any, tmp_path: Path) -> None:
+    with catalogs(tmp_path, publish_every_s=3600.0) as catalog:
+        catalog.create("orders")
+        assert catalog.commit("orders", catalog.stage("orders", 1)).status_code == 200
+        report = {"updates": [{"action": "set-latest-backfilled-version", "latest-published-version": 1}]}
+        answer = catalog.ask("POST", catalog.path("orders"), report)
+        assert [one["version"] for one in answer.json()["commits"]] == [1], "nobody published it"
+        store = open_store(tmp_path / "orders")
+        (key,) = store.list_keys(STAGED_COMMITS_DIR)
+        store.put(commit_path(1), store.get(key).rstrip(b"\n"))
+        catalog.service.owner.publish(store.uri)
+        assert catalog.load("orders")["commits"] == []
+
+
+def test_requests_that_make_no_sense_are_refused(catalog: Any) -> None:
+    catalog.create("orders")
+    path = catalog.path("orders")
+    for body in (
+        {},
+        {"updates": []},
+        {"updates": [{"action": "fly"}]},
+        {"updates": [{"action": "add-commit"}]},
+        {"updates": [{"action": "set-properties"}]},
+        {"updates": [{"action": "add-commit", "commit": catalog.stage("orders", 1)}] * 2},
+        {"requirements": [{"type": "assert-weather"}], "updates": [{"action": "set-latest-backfilled-version"}]},
+        {"updates": [{"action": "add-commit", "commit": {"version": -1}}]},
+        [],
+    ):
+        assert error(catalog.ask("POST", path, body)) == INVALID, body
+
+
+def test_a_table_that_is_not_a_catalogs_is_shown_and_takes_no_commits(catalog: Any) -> None:
+    table = catalog.create("plain", kind="managed")
+    table.write(pa.table({"id": [1], "s": ["a"]}))
+    told = catalog.load("plain")
+    assert told["metadata"]["table-type"] == "EXTERNAL"
+    assert (told["commits"], told["latest-table-version"]) == ([], 1)
+    assert error(catalog.commit("plain", catalog.stage("plain", 2))) == INVALID
+    assert table.version() == 1
+
+
+def test_lists_come_in_pages_and_show_what_the_caller_may_read(catalog: Any) -> None:
+    for name in ("a", "b", "c"):
+        catalog.create(name)
+    schemas = catalog.ask("GET", "/schemas?catalog_name=main").json()["schemas"]
+    assert [(one["name"], one["properties"]) for one in schemas] == [("sales", {})]
+    seen, token = [], ""
+    while True:
+        page = catalog.ask(
+            "GET", f"/tables?catalog_name=main&schema_name=sales&max_results=2&page_token={token}"
+        ).json()
+        seen += [one["name"] for one in page["tables"]]
+        token = page["next_page_token"]
+        if not token:
+            break
+    assert seen == ["a", "b", "c"]
+    info = catalog.ask("GET", "/tables/main.sales.a").json()
+    assert [(one["name"], one["type_name"], one["type_text"]) for one in info["columns"]] == [
+        ("id", "LONG", "bigint"),
+        ("s", "STRING", "string"),
+    ]
+    some = catalog.login(f"reader:file://{catalog.folder}/b")
+    shown = catalog.ask("GET", "/tables?catalog_name=main&schema_name=sales", token=some).json()["tables"]
+    assert [one["name"] for one in shown] == ["b"]
+    assert error(catalog.ask("GET", catalog.path("a"), token=some)) == (404, "NoSuchTableException")
+    assert error(catalog.commit("b", catalog.stage("b", 1), token=some))[0] == 400
+    assert catalog.ask("GET", "/schemas", token=some).status_code == 400
+    assert error(catalog.ask("GET", "/schemas/main.nowhere")) == (404, "NoSuchSchemaException")
+    assert catalog.http.get(catalog.path("a")).status_code == 401
+
+
+def test_the_small_calls(catalog: Any) -> None:
+    catalog.create("orders")
+    assert catalog.ask("HEAD", catalog.path("orders")).status_code == 204
+    assert catalog.ask("HEAD", catalog.path("nothing")).status_code == 404
+    assert catalog.ask("POST", catalog.path("orders") + "/metrics", {"x": 1}).status_code == 204
+    assert catalog.ask("GET", catalog.path("orders") + "/credentials?operation=READ").json() == {
+        "storage-credentials": []
+    }
+    assert catalog.ask("GET", "/delta/v1/config").json()["protocol-version"] == "1.0"
+    assert catalog.ask("GET", "/metastore_summary").json()["metastore_id"]
+    assert catalog.ask("DELETE", "/tables/main.sales.orders").status_code == 200
+    assert error(catalog.ask("GET", catalog.path("orders"))) == (404, "NoSuchTableException")
+    assert (catalog.folder / "orders").exists()
+
+
+def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: Path) -> None:
+    with catalogs(tmp_path, publish_every_s=3600.0) as catalog:
+        table = catalog.create("old", kind="coordinated")
+        table_id = table.snapshot().properties.catalog_table_id
+        asked = {"table_id": table_id, "table_uri": f"file:{tmp_path}/old"}
+        path = "/delta/preview/commits"
+        staged = catalog.stage("old", 1)
+        (tmp_path / "old/_delta_log/_commits").mkdir()
+        name = staged["file-name"]
+        (tmp_path / "old/_delta_log/_staged_commits" / name).rename(tmp_path / "old/_delta_log/_commits" / name)
+        info = {key.replace("-", "_"): value for key, value in staged.items()}
+        for _ in range(2):
+            assert catalog.ask("POST", path, {**asked, "commit_info": info}).json() == {}
+        told = catalog.ask("GET", path, {**asked, "start_version": 0}).json()
+        assert (told["latest_table_version"], [one["file_name"] for one in told["commits"]]) == (1, [name])
+        assert told["commits"][0] == info
+        elsewhere = {**asked, "table_uri": f"file:{tmp_path}/elsewhere"}
+        assert catalog.ask("GET", path, elsewhere).status_code == 404
+        assert table.version() == 1
