@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from lakeseal.errors import RunFailed
 from lakeseal.ingest import Check, Dataset, KafkaSource, Pipeline, Retries, delegation
 
 pytestmark = pytest.mark.spark
@@ -271,3 +272,30 @@ def _command(process: psutil.Process) -> list[str]:
     with contextlib.suppress(psutil.Error):
         return list(process.cmdline())
     return []
+
+
+@pytest.mark.parametrize("owner", ["ledger", "none"])
+def test_rows_that_spark_transforms_are_merged_and_without_a_sequence_two_of_one_key_are_refused(
+    spark: Any, lake: Any, owner: str
+) -> None:
+    def dataset(**target: Any) -> Dataset:
+        return Dataset(
+            name="d",
+            source=lake.files(schema="id long, n long, a string, gone boolean"),
+            transform="SELECT id, n, upper(a) AS a, gone FROM input",
+            target=lake.to_table(mode="upsert", keys=("id",), owner=owner, **target),
+        )
+
+    lake.land("1.json", [{"id": 1, "n": 1, "a": "x"}, {"id": 2, "n": 1, "a": "y"}, {"id": 1, "n": 2, "a": "z"}])
+    with pytest.raises(RunFailed, match="nothing says which"):
+        lake.pipeline(dataset()).run(spark)
+    pipeline = lake.pipeline(dataset(sequence_by="n", delete_when="gone"))
+    pipeline.run(spark)
+    lake.land(
+        "2.json", [{"id": 2, "n": 3, "gone": True}, {"id": 1, "n": 1, "a": "late"}, {"id": 3, "n": 1, "a": "new"}]
+    )
+    pipeline.run(spark)
+    lake.land("3.json", [{"id": 2, "n": 2, "a": "late"}])
+    pipeline.run(spark)
+    found = lake.table().to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["n"], row["a"]) for row in found] == [(1, 2, "Z"), (3, 1, "NEW")]

@@ -187,6 +187,13 @@ def waiting_rows(store: StoreSpec) -> pa.Table:
     return Scan(DeltaLog(opened).snapshot(), opened).to_arrow()
 
 
+def check_rows(merging: Merging, waiting: StoreSpec) -> None:
+    """Raises for rows that nobody could merge, such as two of one key without an order: known before the merge is
+    recorded as a step, nobody has to abort it."""
+    if merging.mode in ("upsert", "cdc"):
+        latest(waiting_rows(waiting), merging.rule)
+
+
 def apply(merging: Merging, waiting: StoreSpec, target: Part, deletes: Part | None) -> bool:
     """Whether anything changes."""
     rows = waiting_rows(waiting)

@@ -41,7 +41,7 @@ from lakeseal.ingest.config import (
     Target,
     place_of,
 )
-from lakeseal.ingest.merging import Merging, Part, apply, deletes_schema, published_schema, rule_for
+from lakeseal.ingest.merging import Merging, Part, apply, check_rows, deletes_schema, published_schema, rule_for
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.ingest.row_changes import ARRIVAL
 from lakeseal.ingest.table_merge_step import TableMergeStep
@@ -310,6 +310,8 @@ class Tables:
         for waiting in staged.waiting():
             assert self._context is not None, "the driver publishes what is merged"
             waiting.execute(self._context)
+            if destination.merge is not None and not destination.is_joint:
+                check_rows(destination.merge.step.merging, destination.spec.store)
         return staged
 
     def errors(self, dataset: Dataset, provenance: Provenance) -> Destination:
