@@ -156,13 +156,13 @@ class TestPlan:
         data = table(column("f", DOUBLE))
         target = table(
             column("f", STRING),
-            generated("h", "xxhash64(f)"),
+            generated("h", "monotonically_increasing_id()"),
             StructField("d", STRING, True, {CURRENT_DEFAULT: "uuid()"}),
         )
         plan = plan_columns(data, target)
         assert [(c.name, c.sql) for c in plan.in_plan] == [
             ("f", "CAST(f AS string)"),
-            ("h", "xxhash64(f)"),
+            ("h", "monotonically_increasing_id()"),
             ("d", "uuid()"),
         ]
         assert all(isinstance(c.reason, UnsupportedExpression) for c in plan.in_plan)
