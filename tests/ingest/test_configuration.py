@@ -46,7 +46,7 @@ def test_a_pipeline_is_read_from_yaml() -> None:
         ("format: json", "format: jsn", "5:43", "jsn"),
         ("min: 1", "min: x", "7:71", "int"),
         ("on_fail: fail", "on_fial: fail", "7:80", "on_fial"),
-        ("type: kafka", "type: kafak", "10:14", "files, kafka, sql, table"),
+        ("type: kafka", "type: kafak", "10:14", "files, kafka, postgres, rest, sql, table"),
         ("id long, at timestamp", "id lng", "5:5", "not a schema"),
         ("id long, at timestamp", "id long, ID long", "5:5", "two columns"),
         ("name: orders", "name: events", "1:1", "Two datasets"),
