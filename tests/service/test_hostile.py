@@ -23,8 +23,10 @@ from lakeseal.service.book_calls import PutSequence, ResetWatermarks
 from lakeseal.service.logs import masked
 from lakeseal.service.owner_calls import GetCommitsOf, Ratify
 from lakeseal.service.service import CALLS
+from lakeseal.service.unity_calls import UNITY_CALLS
 from service.conftest import Watched
 from service.test_books import ASKED as BOOKS_ASKED
+from service.test_names import ASKED as NAMES_ASKED
 
 TABLE = "file:///nowhere/t"
 COMMIT = {
@@ -42,6 +44,7 @@ RECORD = {"table": "watermarks", "key": {"a": 1}, "values": {"b": {"c": [1]}}, "
 GUARD = {"table": TABLE, "version": 1, "epoch": 0}
 ASKED: dict[str, dict[str, Any]] = {
     **BOOKS_ASKED,
+    **NAMES_ASKED,
     "get_commits": {"table": TABLE, "start_version": 0},
     "get_commits_of": {"tables": [TABLE]},
     "ratify": {"commits": [COMMIT], "guards": [GUARD], "records": [RECORD]},
@@ -202,7 +205,7 @@ def unbounded(kind: Any, where: str, seen: set[Any]) -> Iterator[str]:
 def test_every_text_of_every_message_has_a_bound() -> None:
     """What is free JSON, and a record's own bytes, are bounded with the message."""
     free = {"RunRecord.detail (key)", "TaskState.output (key)"}
-    found = [one for call in CALLS for one in strings_of(call, set())]
+    found = [one for call in (*CALLS, *UNITY_CALLS) for one in strings_of(call, set())]
     assert set(found) <= free
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from lakeseal.errors import InvalidArgument
 
@@ -29,9 +30,13 @@ _PART = re.compile(r"`((?:[^`]|``)*)`|([^`.]*)")
 _HINT = "Write schema.table or catalog.schema.table; a part with other characters than a-z, 0-9 and _ between backticks"
 
 
+Part = Annotated[str, Meta(max_length=MOST_CHARACTERS)]
+"""Names come over the wire too: none is read that is longer than a name."""
+
+
 class SchemaName(Struct, frozen=True, kw_only=True):
-    catalog: str = DEFAULT_CATALOG
-    schema: str
+    catalog: Part = DEFAULT_CATALOG
+    schema: Part
 
     def __post_init__(self) -> None:
         for what, part in (("catalog", self.catalog), ("schema", self.schema)):
@@ -56,9 +61,9 @@ class SchemaName(Struct, frozen=True, kw_only=True):
 
 
 class TableName(Struct, frozen=True, kw_only=True):
-    catalog: str = DEFAULT_CATALOG
-    schema: str
-    table: str
+    catalog: Part = DEFAULT_CATALOG
+    schema: Part
+    table: Part
 
     def __post_init__(self) -> None:
         for what, part in (("catalog", self.catalog), ("schema", self.schema), ("table", self.table)):
