@@ -53,7 +53,7 @@ def test_a_table_goes_to_the_owner_and_back(lakeseal: Run, url: str, tmp_path: P
     uri = str(tmp_path / "orders")
     package.Table(uri).write(pa.table({"id": [1]}))
     taken = lakeseal("owner", "take-over", uri, "--owner", url, "--json")
-    assert taken.rows == [{"table": f"file://{uri}", "owner": "lakeseal", "version": 1}]
+    assert taken.rows == [{"table": f"file://{uri}", "owner": "lakeseal", "kind": "managed", "version": 1}]
     again = lakeseal("owner", "take-over", uri, "--owner", url, "--json")
     assert again.code == 1
     assert json.loads(again.err)["kind"] == "already-exists"
@@ -69,6 +69,18 @@ def test_a_table_goes_to_the_owner_and_back(lakeseal: Run, url: str, tmp_path: P
     assert released.rows == [{"table": f"file://{uri}", "owner": None, "version": 3}]
     assert package.Table(uri).to_arrow().num_rows == 2
     assert "none" in lakeseal("owner", "tables", "--owner", url).out
+
+
+def test_a_table_becomes_one_that_other_engines_commit_to(lakeseal: Run, url: str, tmp_path: Path) -> None:
+    uri = str(tmp_path / "orders")
+    package.Table(uri).write(pa.table({"id": [1]}))
+    taken = lakeseal("owner", "take-over", uri, "--owner", url, "--kind", "catalog", "--json").rows[0]
+    assert (taken["kind"], taken["version"]) == ("catalog", 1)
+    with pytest.raises(package.LakesealError, match="only its catalog knows"):
+        package.Table(uri).to_arrow()
+    assert package.Table(uri, owner=url).to_arrow().num_rows == 1
+    assert lakeseal("owner", "release", uri, "--owner", url, "--json").code == 0
+    assert package.Table(uri).to_arrow().num_rows == 1
 
 
 def test_the_same_through_a_service_with_a_token_from_the_environment(

@@ -19,6 +19,7 @@ from lakeseal.errors import InvalidUri, TableNotFound
 from lakeseal.owner import handover, rebuild, rows
 from lakeseal.owner.connect import connect
 from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.kinds import Kind
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
@@ -81,13 +82,22 @@ def status(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = No
 
 
 @owner_commands.command("take-over")
-def take_over(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
-    """Hand a table's commits from the file system to the owner."""
+def take_over(
+    ctx: typer.Context,
+    uri: Uri,
+    owner: Owner,
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="catalog: other engines commit to it too, through the owner's service.")
+    ] = Kind.MANAGED,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Hand a table's commits to the owner, from the file system or from another kind of table that it has."""
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
-    version = handover.take_over(endpoint, store)
-    locate(uri).note_kind("managed")
-    out.record({"table": store.uri, "owner": endpoint.name, "version": version})
+    version = handover.take_over_as(endpoint, store, kind)
+    locate(uri).note_kind("managed" if kind is Kind.MANAGED else "catalog")
+    out.record({"table": store.uri, "owner": endpoint.name, "kind": str(kind), "version": version})
 
 
 @owner_commands.command("release")

@@ -141,7 +141,7 @@ def check_path_is_enough(snapshot: Snapshot) -> None:
         version=snapshot.version,
         hint="Open the table with that owner: lakeseal.Table(uri, owner=…)"
         if name
-        else "Open it by its name in the catalog: lakeseal.Catalog(url, kind='unity').table(name)",
+        else "Read it with a client of that catalog; Lakeseal asks no catalogs of others",
     )
 
 

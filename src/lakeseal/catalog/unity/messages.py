@@ -17,9 +17,6 @@ Version = Annotated[int, Meta(ge=0, le=MAX_INT)]
 Milliseconds = Annotated[int, Meta(ge=0, le=MAX_INT)]
 Text = Annotated[str, Meta(max_length=255)]
 Uri = Annotated[str, Meta(max_length=4096)]
-Properties = Annotated[dict[Text, Annotated[str, Meta(max_length=65_536)] | None], Meta(max_length=1000)]
-Columns = Annotated[dict[str, Any], Meta(max_length=16)]
-"""A struct type as JSON, with hyphens."""
 
 
 class StagedCommit(Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -87,37 +84,6 @@ class Credential(Struct, frozen=True, kw_only=True, rename="kebab"):
 
 class Credentials(Struct, frozen=True, kw_only=True, rename="kebab"):
     storage_credentials: tuple[Credential, ...]
-
-
-class ProtocolJson(Struct, frozen=True, kw_only=True, rename="kebab"):
-    min_reader_version: Version
-    min_writer_version: Version
-    reader_features: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
-    writer_features: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
-
-
-class CreateStagingTable(Struct, frozen=True, kw_only=True, rename="kebab"):
-    name: Text
-
-
-class StagingTable(Struct, frozen=True, kw_only=True, rename="kebab"):
-    table_id: str
-    table_type: str
-    location: str
-    storage_credentials: tuple[Credential, ...]
-    required_protocol: ProtocolJson
-    suggested_protocol: ProtocolJson
-    required_properties: dict[str, str]
-    suggested_properties: dict[str, str]
-
-
-class CreateTable(Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What the client wrote as version 0 counts; of the rest only the name and the place are needed."""
-
-    name: Text
-    location: Uri
-    table_type: Text = "MANAGED"
-    properties: Properties = {}
 
 
 class SchemaInfo(Struct, frozen=True, kw_only=True):
