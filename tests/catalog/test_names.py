@@ -74,7 +74,7 @@ def test_registering_again_with_the_same_id_answers_the_same(book: Book) -> None
     assert book.register(ORDERS, "file:///t", FILES, table_id=table_id.upper()) == first
 
 
-@pytest.mark.parametrize("table_id", ["", "x", "1" * 32, "{" + str(uuid.uuid4()) + "}", "\0" * 36])
+@pytest.mark.parametrize("table_id", ["", "x", "1" * 32, "{0c4c6503-1185-4227-8d92-bf5b0f29fa10}", "\0" * 36])
 def test_what_is_no_uuid_is_refused(book: Book, table_id: str) -> None:
     with pytest.raises(InvalidArgument):
         book.register(ORDERS, "file:///t", FILES, table_id=table_id)
