@@ -10,6 +10,7 @@ from typing import Any
 
 from lakeseal import ledger
 from lakeseal.catalog.names import NameBook
+from lakeseal.catalog.unity.creation import Creation
 from lakeseal.catalog.unity.server import UnityTables
 from lakeseal.clock import now_ms
 from lakeseal.errors import LakesealError
@@ -125,6 +126,7 @@ class Service:
         self.books = LedgerBooks(self.ledger)
         self.names = NameBook(self.ledger, root=next(iter(self.places.roots), None))
         self.unity = UnityTables(self.owner)
+        self.creation = Creation(self.owner, self.names)
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
         self.turns = Turns()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)

@@ -44,9 +44,9 @@ _ERRORS: tuple[tuple[type[LakesealError], int, str], ...] = (
     (errors.ReleaseUnderway, 409, "CommitVersionConflictException"),
     (errors.Refused, 400, "InvalidParameterValueException"),
     (errors.InvalidInput, 400, "InvalidParameterValueException"),
-    (errors.Unsupported, 400, "UnsupportedTableException"),
-    (errors.CorruptTable, 400, "CorruptTableException"),
-    (errors.StorageUnavailable, 503, "ServiceUnavailableException"),
+    (errors.Unsupported, 400, "UnsupportedTableFormatException"),
+    (errors.CorruptTable, 400, "InvalidParameterValueException"),
+    (errors.StorageUnavailable, 503, "InternalServerErrorException"),
 )
 _UNKNOWN = (500, "CommitStateUnknownException")
 

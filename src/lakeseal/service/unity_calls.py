@@ -18,6 +18,8 @@ from lakeseal.catalog.unity.messages import (
     Credentials,
     LoadedTable,
     Metastore,
+    NeededProtocol,
+    NewTable,
     Nothing,
     PreviewCommit,
     PreviewCommits,
@@ -25,10 +27,13 @@ from lakeseal.catalog.unity.messages import (
     SchemaList,
     SendCommit,
     StagedCommit,
+    StageTable,
+    StagingTable,
     TableInfo,
     TableInfoList,
     UpdateTable,
 )
+from lakeseal.catalog.unity.table_view import MANAGED
 from lakeseal.errors import InvalidArgument, SchemaNotFound, TableNotFound
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import calls_of
@@ -37,7 +42,8 @@ from lakeseal.service.unity_call import OfTable, Part, UnityCall
 if TYPE_CHECKING:
     from lakeseal.service.service import Service
 
-_TABLE = "/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+_SCHEMA = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
+_TABLE = _SCHEMA + "/tables/{table}"
 _MOST = 100
 PageSize = Annotated[int, Meta(ge=0, le=1000)]
 Token = Annotated[str, Meta(max_length=255)]
@@ -109,6 +115,70 @@ class ReportMetrics(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
         self.found(service, caller)
 
 
+class CreateStagingTable(UnityCall[StagingTable], frozen=True, kw_only=True):
+    """Give a table that is about to be made its place, below the first root of the service."""
+
+    method: ClassVar[str] = "POST"
+    route: ClassVar[str] = _SCHEMA + "/staging-tables"
+    role: ClassVar[Role] = Role.WRITER
+    decides: ClassVar[bool] = True
+    catalog: Part
+    schema: Part
+    body: StageTable
+
+    def check(self, service: Service, caller: Caller) -> None:
+        """Done with the place."""
+
+    def perform(self, service: Service, caller: Caller) -> StagingTable:
+        name = TableName(catalog=self.catalog, schema=self.schema, table=self.body.name)
+        table_id, place = service.creation.place()
+        _check_place(service, caller, self.role, place)
+        staged = service.creation.stage(name, table_id)
+        protocol, properties = service.creation.required(table_id)
+        return StagingTable(
+            table_id=table_id,
+            table_type=MANAGED,
+            location=staged.uri,
+            storage_credentials=(),
+            required_protocol=NeededProtocol(
+                min_reader_version=protocol.min_reader_version,
+                min_writer_version=protocol.min_writer_version,
+                reader_features=protocol.reader_features or (),
+                writer_features=protocol.writer_features or (),
+            ),
+            required_properties=properties,
+        )
+
+
+class CreateTable(UnityCall[LoadedTable], frozen=True, kw_only=True):
+    """Make a table of the catalog of one that was staged, and whose version 0 is there."""
+
+    method: ClassVar[str] = "POST"
+    route: ClassVar[str] = _SCHEMA + "/tables"
+    role: ClassVar[Role] = Role.WRITER
+    decides: ClassVar[bool] = True
+    catalog: Part
+    schema: Part
+    body: NewTable
+
+    @property
+    def about_table(self) -> str | None:
+        return f"{self.catalog}.{self.schema}.{self.body.name}"
+
+    def check(self, service: Service, caller: Caller) -> None:
+        _check_place(service, caller, self.role, _place(self.body.location))
+
+    def perform(self, service: Service, caller: Caller) -> LoadedTable:
+        if self.body.table_type != MANAGED:
+            raise InvalidArgument(
+                f"A table of the type {self.body.table_type} is not made here",
+                hint="Give one that is there its name: lakeseal catalog register",
+            )
+        name = TableName(catalog=self.catalog, schema=self.schema, table=self.body.name)
+        made = service.creation.create(name, _place(self.body.location), principal=caller.principal)
+        return service.unity.load(made)
+
+
 class _Question(UnityCall[Any], frozen=True, kw_only=True):
     """About no table: everybody who is known may ask, and is told of what they may read."""
 
@@ -134,7 +204,7 @@ class MetastoreSummary(_Question, UnityCall[Metastore], frozen=True, kw_only=Tru
         return Metastore(metastore_id=service.identity or "")
 
 
-class ListCatalogs(_Question, UnityCall[CatalogList], frozen=True, kw_only=True):
+class UnityListCatalogs(_Question, UnityCall[CatalogList], frozen=True, kw_only=True):
     """The catalogs that have a schema."""
 
     route: ClassVar[str] = "/catalogs"
@@ -155,7 +225,7 @@ class GetCatalog(_Question, UnityCall[CatalogInfo], frozen=True, kw_only=True):
         return CatalogInfo(name=self.catalog, id=self.catalog)
 
 
-class ListSchemas(_Question, UnityCall[SchemaList], frozen=True, kw_only=True):
+class UnityListSchemas(_Question, UnityCall[SchemaList], frozen=True, kw_only=True):
     """The schemas of a catalog."""
 
     route: ClassVar[str] = "/schemas"
@@ -168,7 +238,7 @@ class ListSchemas(_Question, UnityCall[SchemaList], frozen=True, kw_only=True):
         return SchemaList(schemas=tuple(map(_schema, page.schemas)), next_page_token=page.next_token)
 
 
-class GetSchema(_Question, UnityCall[SchemaInfo], frozen=True, kw_only=True):
+class UnityGetSchema(_Question, UnityCall[SchemaInfo], frozen=True, kw_only=True):
     """A schema."""
 
     route: ClassVar[str] = "/schemas/{full_name}"
@@ -240,10 +310,8 @@ class _OfTableId(UnityCall[Any], frozen=True, kw_only=True):
 
     def found(self, service: Service, caller: Caller) -> NamedTable:
         table_id, uri = self.asked()
-        # Hadoop writes file:/x.
-        place = f"file://{uri.removeprefix('file:')}" if re.match("file:/[^/]", uri) else uri
         found = service.names.by_id(table_id.lower())
-        if found.uri != place.rstrip("/") or not caller.may(Role.READER, found.uri):
+        if found.uri != _place(uri) or not caller.may(Role.READER, found.uri):
             raise TableNotFound(f"There is no table {table_id} at this place")
         caller.check(self.role, (found.uri,))
         service.places.check_name(found.uri)
@@ -286,6 +354,17 @@ class PostPreviewCommit(_OfTableId, UnityCall[Nothing], frozen=True, kw_only=Tru
             staged = StagedCommit(**structs.asdict(self.body.commit_info))
             service.unity.commit(found, staged, principal=caller.principal)
         return Nothing()
+
+
+def _place(uri: str) -> str:
+    """As tables are known; Hadoop writes file:/x."""
+    return (f"file://{uri.removeprefix('file:')}" if re.match("file:/[^/]", uri) else uri).rstrip("/")
+
+
+def _check_place(service: Service, caller: Caller, role: Role, uri: str) -> None:
+    service.places.check_name(uri)
+    caller.check(role, (uri,))
+    service.places.check(uri)
 
 
 def _schema(found: NamedSchema) -> SchemaInfo:

@@ -86,6 +86,41 @@ class Credentials(Struct, frozen=True, kw_only=True, rename="kebab"):
     storage_credentials: tuple[Credential, ...]
 
 
+class StageTable(Struct, frozen=True, kw_only=True, rename="kebab"):
+    name: Text
+
+
+class FeatureLists(Struct, frozen=True, kw_only=True, rename="kebab"):
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+
+class NeededProtocol(FeatureLists, frozen=True, kw_only=True, rename="kebab"):
+    min_reader_version: int
+    min_writer_version: int
+
+
+class StagingTable(Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Where a table is to be made, and what its version 0 has to say."""
+
+    table_id: str
+    table_type: str
+    location: str
+    storage_credentials: tuple[Credential, ...]
+    required_protocol: NeededProtocol
+    suggested_protocol: FeatureLists = FeatureLists()
+    required_properties: dict[str, str]
+    suggested_properties: dict[str, str] = {}
+
+
+class NewTable(Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Columns, protocol and properties are let through: version 0, which is at the location, is the authority."""
+
+    name: Text
+    location: Uri
+    table_type: Text = "MANAGED"
+
+
 class SchemaInfo(Struct, frozen=True, kw_only=True):
     name: str
     catalog_name: str
