@@ -38,6 +38,10 @@ def serve(
         Path | None,
         typer.Option("--policies", help="A JSON file with a list of policies.", show_default=False),
     ] = None,
+    credentials: Annotated[
+        Path | None,
+        typer.Option("--credentials", help="A JSON file with what engines reach files with.", show_default=False),
+    ] = None,
     max_body: Annotated[int, typer.Option("--max-body", min=1, help="Bytes of one request.")] = 4 * 2**20,
     max_upload: Annotated[
         int,
@@ -92,7 +96,8 @@ def serve(
         roots=tuple(root or ()),
         name=name,
         batch_size=batch_size,
-        policies=_read_policies(policies),
+        policies=_read_list(policies, "policies"),
+        credentials=_read_list(credentials, "credentials"),
         storage_options=parse_store_options(option) or {},
         max_body=max_body,
         max_upload=max_upload,
@@ -116,12 +121,12 @@ def serve(
     run(settings, listening=listening)
 
 
-def _read_policies(path: Path | None) -> tuple[dict[str, Any], ...]:
+def _read_list(path: Path | None, what: str) -> tuple[dict[str, Any], ...]:
     if path is None:
         return ()
     try:
         return msgspec.json.decode(path.read_bytes(), type=tuple[dict[str, Any], ...])
     except OSError as error:
-        raise InvalidArgument(f"The policies in {path} cannot be read: {error.strerror}") from None
+        raise InvalidArgument(f"The {what} in {path} cannot be read: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        raise InvalidArgument(f"{path} is not a JSON list of policies: {error}") from None
+        raise InvalidArgument(f"{path} is not a JSON list of {what}: {error}") from None

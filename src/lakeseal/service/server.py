@@ -22,6 +22,7 @@ from lakeseal.owner import policies
 from lakeseal.service import logs, metrics
 from lakeseal.service.app import AppFactory
 from lakeseal.service.connections import ConnectionFactory, raise_file_limit, tls_context
+from lakeseal.service.credentials import Credentials
 from lakeseal.service.places import ServedPlaces
 from lakeseal.service.service import OpenOwner, open_owner
 from lakeseal.service.settings import ServiceSettings, is_loopback
@@ -116,6 +117,7 @@ def _check(settings: ServiceSettings) -> None:
     ServedPlaces(settings.roots)
     tls_context(settings)
     policies.from_json(settings.policies)
+    Credentials(settings.credentials)
     if ledger.parse(settings.ledger).kind != "memory":
         ledger.open(settings.ledger).close()
 

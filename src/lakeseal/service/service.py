@@ -26,6 +26,7 @@ from lakeseal.service.authentication import Authenticator
 from lakeseal.service.bodies import UploadRoom
 from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.call import Reply, ServiceCall
+from lakeseal.service.credentials import Credentials
 from lakeseal.service.large import LargeWork
 from lakeseal.service.limits import Buckets
 from lakeseal.service.metrics import Metrics
@@ -126,6 +127,7 @@ class Service:
         self.books = LedgerBooks(self.ledger)
         self.names = NameBook(self.ledger, root=next(iter(self.places.roots), None))
         self.unity = UnityTables(self.owner)
+        self.credentials = Credentials(settings.credentials)
         self.creation = Creation(self.owner, self.names)
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
         self.turns = Turns()

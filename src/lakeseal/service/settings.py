@@ -33,6 +33,8 @@ class ServiceSettings(Struct, frozen=True, kw_only=True):
     batch_size: int = DEFAULT_BATCH_SIZE
     policies: tuple[dict[str, Any], ...] = ()
     storage_options: dict[str, str] = {}
+    credentials: tuple[dict[str, Any], ...] = ()
+    """What engines are given to reach tables' files: see `credentials`."""
     max_body: int = MAX_BODY
     max_upload: int = MAX_UPLOAD
     """Bytes that larger requests may have, one or several at a time, in each worker: what pipelines record. To read

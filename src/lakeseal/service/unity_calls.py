@@ -37,6 +37,7 @@ from lakeseal.catalog.unity.table_view import MANAGED
 from lakeseal.errors import InvalidArgument, SchemaNotFound, TableNotFound
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import calls_of
+from lakeseal.service.credentials import READ_WRITE
 from lakeseal.service.unity_call import OfTable, Part, UnityCall
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class TableCredentials(_OfDeltaTable, OfTable[Credentials], frozen=True, kw_only
         found = self.found(service, caller)
         if self.operation != "READ":
             caller.check(Role.WRITER, (found.uri,))
-        return Credentials(storage_credentials=())
+        return Credentials(storage_credentials=service.credentials.of(found.uri, self.operation, caller))
 
 
 class ReportMetrics(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
@@ -139,7 +140,7 @@ class CreateStagingTable(UnityCall[StagingTable], frozen=True, kw_only=True):
             table_id=table_id,
             table_type=MANAGED,
             location=staged.uri,
-            storage_credentials=(),
+            storage_credentials=service.credentials.of(staged.uri, READ_WRITE, caller),
             required_protocol=NeededProtocol(
                 min_reader_version=protocol.min_reader_version,
                 min_writer_version=protocol.min_writer_version,

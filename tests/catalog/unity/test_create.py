@@ -318,3 +318,25 @@ def test_a_policy_decides_on_new_tables_too(catalogs: Any, tmp_path: Path) -> No
 def test_a_service_without_a_root_has_no_place_for_tables(catalog: Any) -> None:
     catalog.service.names.create_schema(SchemaName(schema="sales"))
     assert error(catalog.ask("POST", SCHEMA + "/staging-tables", {"name": "x"})) == INVALID
+
+
+def test_credentials_come_with_a_place_and_a_table(catalogs: Any, tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "lake").mkdir()
+    root = f"file://{tmp_path}/lake"
+    configured = ({"prefix": root, "operation": "READ_WRITE", "config": {"s3.access-key-id": "top-secret"}},)
+    caplog.set_level("DEBUG")
+    with catalogs(tmp_path, roots=(root,), credentials=configured) as catalog:
+        catalog.service.names.create_schema(SchemaName(schema="sales"))
+        staged = stage(catalog)
+        (found,) = staged["storage-credentials"]
+        assert (found["prefix"], found["operation"], found["config"]) == (root, "READ_WRITE", configured[0]["config"])
+        assert found["expiration-time-ms"] > now_ms()
+        write(staged, actions(staged))
+        assert create(catalog, staged).status_code == 200
+        path = catalog.path("orders") + "/credentials?operation="
+        assert len(catalog.ask("GET", path + "READ_WRITE").json()["storage-credentials"]) == 1
+        assert catalog.ask("GET", path + "READ").json() == {"storage-credentials": []}
+        reader = catalog.login("reader")
+        assert catalog.ask("GET", path + "READ_WRITE", token=reader).status_code == 403
+        assert catalog.ask("GET", path + "FLY").status_code == 400
+    assert "top-secret" not in caplog.text
