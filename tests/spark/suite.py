@@ -321,7 +321,9 @@ def what_only_spark_can_evaluate_is_evaluated_in_its_plan(spark: SparkSession, r
             pa.field("inner", pa.struct([("a", pa.int32()), ("b", pa.string())])),
         ]
     )
-    lakeseal.create(root / "t", schema, properties={"delta.constraints.near": "length(to_json(named_struct('n', name))) < 15"})
+    lakeseal.create(
+        root / "t", schema, properties={"delta.constraints.near": "length(to_json(named_struct('n', name))) < 15"}
+    )
     table = Table(root / "t")
     # A double as a string has the digits of Java, and the fields of a struct come in another order.
     table.write(spark.sql("SELECT 'Rupert' AS name, 1e21D AS score, named_struct('b', 0.1F, 'A', 2L) AS inner"))
