@@ -193,6 +193,7 @@ def test_who_gives_out_no_identities_does_not_conflict_with_who_does(tmp_path: P
     assert sorted(table.to_arrow()["n"].to_pylist()) == [2, 3]
 
 
+@pytest.mark.spark
 def test_spark_numbers_rows_too(spark: Any, tmp_path: Path) -> None:
     table = made(tmp_path, identity="id", properties={"delta.enableChangeDataFeed": "true"})
 
@@ -211,6 +212,7 @@ def test_spark_numbers_rows_too(spark: Any, tmp_path: Path) -> None:
     assert {row["n"]: row["id"] for row in feed} == {n: ids[n] for n in range(150, 160)}
 
 
+@pytest.mark.spark
 def test_spark_judges_what_only_spark_knows(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedExpression, match="Spark"):
         made(tmp_path, defaults={"s": "format_number(1234.5, 1)"})

@@ -130,6 +130,7 @@ def test_the_change_feed_tells_of_the_sum_or_the_second_change_is_refused(tmp_pa
     assert held(table) == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
+@pytest.mark.spark
 def test_spark_reads_and_changes_in_a_transaction_too(spark: Any, tmp_path: Path) -> None:
     table = made(tmp_path, "t", (1, 1), (2, 2))
 

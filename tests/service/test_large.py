@@ -22,7 +22,7 @@ from lakeseal.storage import Store, open_store
 from service.conftest import Watched
 from support.managed_tables import add, create
 
-LATER = now_ms() + 600_000
+LATER = now_ms() + 86_400_000
 MB = 2**20
 
 

@@ -1003,13 +1003,6 @@ def test_a_partitioned_stream_of_another_format_is_left_alone(session: Any, tmp_
     assert [path.name for path in (tmp_path / "out").glob("p=*")] == ["p=a"]
 
 
-@pytest.mark.spark
-def test_a_stream_that_is_to_be_clustered_is_refused(session: Any, table: Table, tmp_path: Path) -> None:
-    writer = session.readStream.format("lakeseal").load(table.uri).writeStream.format("lakeseal").clusterBy("id")
-    with pytest.raises(InvalidArgument, match="clustered"):
-        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
-
-
 KILLED = """
 import sys
 import lakeseal
