@@ -17,7 +17,7 @@ from lakeseal.owner import connect
 from lakeseal.testing.cluster import spark_cluster
 from lakeseal.testing.postgres import postgres_server
 from lakeseal.testing.s3 import S3Server, s3_server
-from oracles.sessions import INTERPRETED, SESSIONS
+from oracles.sessions import SESSIONS
 from preloaded.forks import forking
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,7 +98,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.local.dir": str(scratch / "local"),
         "spark.ui.enabled": "true" if os.environ.get("LAKESEAL_SPARK_UI") else "false",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -Duser.timezone=UTC",
-        **INTERPRETED,
     }
     for name in filter(None, os.environ.get("LAKESEAL_TEST_SESSION", "").split(",")):
         settings |= SESSIONS[name]
