@@ -64,12 +64,11 @@ test: $(if $(NEEDS_JAVA),classes,packages)
 	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; shared=; own=; \
 	trap 'kill $$shared $$own 2>/dev/null; wait; rm -rf $$scratch' EXIT; trap 'exit 130' INT TERM; \
 	export JAVA_TOOL_OPTIONS="$(SHORT)" PYTHONDONTWRITEBYTECODE=; \
+	if [ -n "$(NEEDS_JAVA)" ]; then . ./.venv/lakeseal-env.sh; fi; \
 	$(PY) -m pytest -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
-	if [ -n "$(NEEDS_JAVA)" ]; then . ./.venv/lakeseal-env.sh; \
+	if [ -n "$(NEEDS_JAVA)" ]; then \
 	$(PY) -m pytest -m "spark and not own_spark and not stress and not peers" --basetemp=$$scratch/shared $(TESTS) $(ARGS) >$$scratch/said-shared 2>&1 & shared=$$!; \
 	$(PY) -m pytest -m "spark and own_spark and not stress and not peers" --basetemp=$$scratch/own $(TESTS) $(ARGS) >$$scratch/said-own 2>&1 & own=$$!; \
-	fi; \
-	if [ -n "$(NEEDS_JAVA)" ]; then \
 	wait $$own || [ $$? -eq 5 ] || failed=1; cat $$scratch/said-own; \
 	wait $$shared || [ $$? -eq 5 ] || failed=1; cat $$scratch/said-shared; \
 	shared=; own=; fi; \
