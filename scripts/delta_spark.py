@@ -23,6 +23,8 @@ def start() -> SparkSession:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        # Delta computes a table's state in this many tasks, 50 if nobody says, and each generates its code anew.
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.driver.memory": os.environ.get("DELTA_SPARK_MEMORY", "2g"),
         "spark.ui.enabled": "false",
     }
