@@ -18,12 +18,13 @@ from lakeseal.ledger import open as open_ledger
 from lakeseal.owner import ownership
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import MOST_NAME_BYTES, file_name, from_json
-from lakeseal.service.bodies import MOST_AT_ONCE, decoded
+from lakeseal.service.bodies import decoded
 from lakeseal.service.book_calls import PutSequence, ResetWatermarks
 from lakeseal.service.logs import masked
 from lakeseal.service.owner_calls import GetCommitsOf, Ratify
 from lakeseal.service.service import CALLS
 from lakeseal.service.unity_calls import UNITY_CALLS
+from lakeseal.stepwise_json import MOST_AT_ONCE
 from service.conftest import Watched
 from service.test_books import ASKED as BOOKS_ASKED
 from service.test_names import ASKED as NAMES_ASKED
@@ -250,7 +251,7 @@ def test_messages_of_many_values_are_read_in_steps_and_mean_the_same(
             continue
         for text in (data, b" \n" + data + b"\t", data + b"}"):
             said = outcome(text, kind, from_json)
-            monkeypatch.setattr("lakeseal.service.bodies.MOST_AT_ONCE", 0)
+            monkeypatch.setattr("lakeseal.stepwise_json.MOST_AT_ONCE", 0)
             assert outcome([text], kind, decoded) == said, (path, fragment)
             monkeypatch.undo()
 

@@ -48,7 +48,7 @@ def values(count: int) -> dict[str, Any]:
 
 def messages(scale: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """What is said, the call, and its message."""
-    size, count = int(7.9 * MB * scale), int((MOST_VALUES - 1_000) * scale)
+    size, count = int(3.9 * MB * scale), int((MOST_VALUES - 1_000) * scale)
     of = {"store": "s", "dataset": "d"}
     for what, value in {**texts(size), **values(count)}.items():
         yield what, "reset-watermarks", {"pipeline": what, "dataset": "d", "values": {"0": value}}
@@ -65,7 +65,7 @@ def messages(scale: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     changes = [{"partition": name, "expected": None, "value": 1} for name in names]
     yield "many watermarks", "advance-watermarks", {"pipeline": "many", "dataset": "d", "changes": changes}
     yield "many watermarks", "read-watermarks", {"pipeline": "many"}
-    renames = [Rename(f"task-output/{n}", f"job-output/{n}", n, "0" * 32) for n in range(int(45_000 * scale))]
+    renames = [Rename(f"task-output/{n}", f"job-output/{n}", n, "0" * 32) for n in range(int(20_000 * scale))]
     step = FsRenameCommitStep(source="file:///s", target="file:///t", files=tuple(renames))
     record = CommitSequence.builder("s", "d").add(step).build().record()
     told = {"payload": base64.b64encode(record.payload).decode(), "count": record.count, "checksum": record.checksum}

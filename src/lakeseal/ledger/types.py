@@ -21,6 +21,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from lakeseal import stepwise_json
 from lakeseal.errors import BrokenLedger, InvalidArgument
 
 _ID_CHARACTERS = 255
@@ -99,6 +100,6 @@ class Json(TypeDecorator[Any]):
         if value is None:
             return None
         try:
-            return msgspec.json.decode(value)
-        except msgspec.DecodeError as error:
+            return stepwise_json.decode(value) if stepwise_json.is_long(value) else msgspec.json.decode(value)
+        except (ValueError, RecursionError, StopIteration) as error:
             raise BrokenLedger(f"the ledger holds text that is not JSON: {error}") from None

@@ -1,25 +1,21 @@
 """Bodies of requests: how many bytes, how long, and out of JSON, in any thread, without holding up the others.
 
 msgspec decodes a message in one go, during which no other thread of the process runs, the event loop neither. For
-almost all messages that is no time. One of very many values would take long, so it is read in steps, and one of more
-than `MOST_VALUES` is refused. Whatever else looks at all bytes of a message does it piece by piece, or lets others run.
+almost all messages that is no time. One of very many values would take long, so it is read in steps
+(`stepwise_json`), and one of more than `MOST_VALUES` is refused. Whatever else looks at all bytes of a message does it
+piece by piece, or lets others run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from json.decoder import JSONArray, JSONObject, scanstring  # type: ignore[attr-defined]
-from json.scanner import py_make_scanner  # type: ignore[attr-defined]
-from typing import Any, NoReturn, TypeVar
+from typing import TypeVar
 
 from starlette.types import Receive
 
-from lakeseal import typed_json
+from lakeseal import stepwise_json, typed_json
 from lakeseal.errors import InvalidArgument, OwnerBusy, RequestTooLarge
 from lakeseal.owner.messages import from_json
 
@@ -27,7 +23,6 @@ _BODY_SECONDS = 60
 _BYTES_PER_SECOND = 2**20
 """Large bodies may take longer by so much."""
 MOST_VALUES = 150_000
-MOST_AT_ONCE = 30_000
 _COUNTED_AT_ONCE = 2**20
 
 T = TypeVar("T")
@@ -109,45 +104,9 @@ def decoded(pieces: Sequence[bytes], kind: type[T], count: int | None = None) ->
     """`InvalidArgument` unless it is one. `count` is what `count_values` says, where that is known."""
     # Where it is long, others run meanwhile.
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if (count_values(pieces) if count is None else count) <= MOST_AT_ONCE:
+    if (count_values(pieces) if count is None else count) <= stepwise_json.MOST_AT_ONCE:
         return from_json(data, kind)
     try:
-        return typed_json.convert(_decode_in_steps(data), kind)
+        return typed_json.convert(stepwise_json.decode(data.decode()), kind)
     except (ValueError, RecursionError, StopIteration) as error:
         raise InvalidArgument(f"This is no {kind.__name__}: {error}") from None
-
-
-def _decode_in_steps(data: bytes) -> Any:
-    text = data.decode()
-    value, end = _scan(text, _SPACE.match(text, 0).end())  # type: ignore[union-attr]
-    if _SPACE.match(text, end).end() != len(text):  # type: ignore[union-attr]
-        raise ValueError("there is more behind it")
-    return value
-
-
-def _text(source: str, end: int, strict: bool = True) -> tuple[str, int]:
-    found, end = scanstring(source, end, strict)
-    if not found.isascii():
-        # Half a character is none, and raises.
-        found.encode()
-    return found, end
-
-
-def _float(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
-        raise ValueError("a number is out of range")
-    return found
-
-
-def _constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
-
-
-_SPACE = re.compile(r"[ \t\n\r]*")
-# json's own decoder, by its parts that are written in Python: between those, other threads have their turn.
-_decoder = json.JSONDecoder(parse_float=_float, parse_constant=_constant)
-_decoder.parse_object = JSONObject  # type: ignore[attr-defined]
-_decoder.parse_array = JSONArray  # type: ignore[attr-defined]
-_decoder.parse_string = _text  # type: ignore[attr-defined]
-_scan: Callable[[str, int], tuple[Any, int]] = py_make_scanner(_decoder)

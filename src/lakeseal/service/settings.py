@@ -14,7 +14,7 @@ from lakeseal.service.proxies import TrustedProxies
 
 DEFAULT_LISTEN = "127.0.0.1:8700"
 MAX_BODY = 4 * 2**20
-MAX_UPLOAD = 8 * 2**20
+MAX_UPLOAD = 4 * 2**20
 RATE = 500.0
 MAX_CONNECTIONS = 10_000
 MAX_CONNECTIONS_PER_ADDRESS = 512
