@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("branch-job", "branches", "change", "ingest", "log-load", "owner", "steps", "write")
+BENCHMARKS = ("branch-job", "branches", "catalog", "change", "ingest", "log-load", "owner", "steps", "write")
 
 
 def main() -> None:

@@ -20,15 +20,15 @@ from lakeseal import table as tables
 from lakeseal.catalog.connect import CatalogLike, open_catalog
 from lakeseal.catalog.endpoint import KeepsNames
 from lakeseal.catalog.kinds import kind_of, table_id_of
+from lakeseal.catalog.making import NOT_MADE, making, unstage
 from lakeseal.catalog.names import Kind, NamedTable, StagedTable
+from lakeseal.catalog.place import Place
 from lakeseal.catalog.table_name import DEFAULT_CATALOG, SchemaName, TableName, may_be_name
 from lakeseal.errors import (
     AlreadyExists,
     InvalidArgument,
-    InvalidInput,
     LakesealError,
     Refused,
-    Unsupported,
     UnsupportedFeature,
 )
 from lakeseal.ledger import Ledger
@@ -82,7 +82,7 @@ class Catalog:
         try:
             form = OwnedKind.CATALOG if wanted is Kind.CATALOG else OwnedKind.MANAGED
             made = tables.create(
-                staged.uri,
+                self._staged_place(staged),
                 schema,
                 partition_by,
                 properties,
@@ -92,9 +92,8 @@ class Catalog:
                 table_id=staged.table_id,
                 **says,
             )
-        except (InvalidInput, AlreadyExists, Refused, Unsupported) as error:
-            # It was not made, for certain. Of everything else nobody knows, and the staged table tells where to look.
-            self._unstage(staged)
+        except NOT_MADE as error:
+            unstage(self.opened, staged)
             if isinstance(error, AlreadyExists):
                 error.hint = f"Give it the name: Catalog.register({name!r}, {staged.uri!r})"
             raise
@@ -105,7 +104,7 @@ class Catalog:
                 # Nobody else knows of it. What can't be deleted stays among the unfinished.
                 with suppress(LakesealError):
                     self._delete(made, owner)
-                    self._unstage(staged)
+                    unstage(self.opened, staged)
             raise
         return self.table(name, storage_options)
 
@@ -119,14 +118,8 @@ class Catalog:
         """Where a table is to be made, which gets this name when it is there. Around whatever makes it."""
         parsed = TableName.parse(name)
         uri = None if location is None else _place(location, storage_options)
-        staged = self.opened.names.stage(parsed, uri, Kind.FILESYSTEM)
-        try:
-            yield staged.uri
-        except (InvalidInput, AlreadyExists, Refused, Unsupported):
-            # It was not made, for certain. Of everything else nobody knows, and the staged table tells where to look.
-            self._unstage(staged)
-            raise
-        self.opened.names.register(parsed, staged.uri, Kind.FILESYSTEM, table_id=staged.table_id)
+        with making(self.opened, parsed, uri) as place:
+            yield place
 
     def register(
         self, name: str, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
@@ -166,8 +159,7 @@ class Catalog:
 
     def catalogs(self) -> list[str]:
         """Those that have a schema."""
-        names = self.opened.names
-        return names.catalogs() if isinstance(names, KeepsNames) else [DEFAULT_CATALOG]
+        return self.opened.names.catalogs()
 
     def create_schema(self, name: str) -> None:
         self.opened.names.create_schema(SchemaName.parse(name))
@@ -243,7 +235,18 @@ class Catalog:
         staged = names.staged() if isinstance(names, KeepsNames) else []
         return next((one.table_id for one in staged if one.uri == uri and one.name.folded == name.folded), None)
 
+    def _staged_place(self, staged: StagedTable) -> Place:
+        if self.opened.by_table is None:
+            return Place(uri=staged.uri)
+        now = staged.created_ms
+        table = NamedTable(
+            name=staged.name, uri=staged.uri, table_id=staged.table_id, kind=staged.kind, created_ms=now, updated_ms=now
+        )
+        return Place(uri=staged.uri, table=table, catalog=self.opened)
+
     def _owner_for(self, kind: Kind) -> OwnerEndpoint | None:
+        if self.opened.by_table is not None:
+            return None
         if kind is not Kind.FILESYSTEM and self.opened.owner is None:
             raise InvalidArgument("This catalog decides on no commits", hint="Use the kind filesystem")
         return None if kind is Kind.FILESYSTEM else self.opened.owner
@@ -252,10 +255,6 @@ class Catalog:
         if isinstance(self.opened.names, KeepsNames):
             return self.opened.names
         raise UnsupportedFeature(f"This catalog does not {what}")
-
-    def _unstage(self, staged: StagedTable) -> None:
-        if isinstance(self.opened.names, KeepsNames):
-            self.opened.names.unstage(staged.table_id)
 
     @staticmethod
     def _delete(table: Table, owner: OwnerEndpoint | None) -> None:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 
-from lakeseal.catalog.place import locate
+from lakeseal.catalog.making import made_or_there
+from lakeseal.catalog.place import Place, locate
+from lakeseal.catalog.table_name import may_be_name
 from lakeseal.clock import now_ms
 from lakeseal.commands import alter, vacuum
 from lakeseal.commands.alter import AlterCommand, FirstRow
@@ -68,7 +70,7 @@ from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.kinds import Kind, NewTable, parse_kind
-from lakeseal.owner.routing import Route, Router
+from lakeseal.owner.routing import CatalogRouter, Route, Router
 from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow
 from lakeseal.protocol.identity import Identity, differs_by_marks
 from lakeseal.protocol.schema import DataType, StructType
@@ -87,7 +89,7 @@ Owner = str | OwnerConfig | OwnerEndpoint
 class Table:
     def __init__(
         self,
-        uri: str | os.PathLike[str],
+        uri: str | os.PathLike[str] | Place,
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
         *,
@@ -102,7 +104,8 @@ class Table:
         is a catalog's can be neither. `trust` says how far to believe what others wrote there. A name instead of
         the URI (`sales.orders`) is looked up in the `catalog`, or in the one that is configured."""
         self._place = locate(uri, catalog)
-        self.spec = StoreSpec(uri=self._place.uri, storage_options=storage_options or {})
+        options = self._place.credentials() if storage_options is None else storage_options
+        self.spec = StoreSpec(uri=self._place.uri, storage_options=options)
         self._store = self.spec.open()
         endpoint = None if owner is None else connect(owner)
         known = [one for one in (self._place.owner, endpoint) if one is not None]
@@ -110,7 +113,17 @@ class Table:
         creator = endpoint or (self._place.owner if self._place.is_owned else None)
         owners = Owners(*known)
         new = NewTable(kind=parse_kind(kind), table_id=table_id)
-        self._router = Router(self._store, owners, creator=creator, new=new, trust=self.trust)
+        committer = self._place.committer(self._store)
+        self._router = (
+            Router(self._store, owners, creator=creator, new=new, trust=self.trust)
+            if committer is None
+            else CatalogRouter(self._store, committer, trust=self.trust)
+        )
+
+    @property
+    def place(self) -> Place:
+        """Where it is, with what its catalog knows, if it was opened by its name: opens the same table again."""
+        return self._place
 
     @property
     def _log(self) -> DeltaLog:
@@ -375,20 +388,26 @@ class Table:
 
     def clone(
         self,
-        uri: str | os.PathLike[str],
+        uri: str | os.PathLike[str] | Place,
         version: int | None = None,
         timestamp: Timestamp | None = None,
         *,
         deep: bool = False,
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
+        catalog: CatalogLike | None = None,
     ) -> Table:
-        """A new table at `uri` with this one's rows, which are not copied: a shallow clone. A deep one has files of its
-        own; where it is there already, what this table has got and lost since is copied and taken out."""
-        table = Table(uri, owner=owner, storage_options=storage_options or self.spec.storage_options)
+        """A new table at `uri`, or with that name in the `catalog`, with this one's rows, which are not copied: a
+        shallow clone. A deep one has files of its own; where it is there already, what this table has got and lost
+        since is copied and taken out."""
+        options = storage_options or self.spec.storage_options
         source = self.snapshot(version, timestamp)
         copied = DeepCloneCommand(source=source, store=self._store, outside=self._outside)
-        table._run(copied if deep else CloneCommand(source=source), InProcessEngine())
+        with made_or_there(uri, catalog) as place:
+            table = Table(place, owner=owner, storage_options=options)
+            table._run(copied if deep else CloneCommand(source=source), InProcessEngine())
+        if isinstance(uri, str) and may_be_name(uri) and table.name is None:
+            return Table(uri, owner=owner, storage_options=options, catalog=catalog)  # it has its name now
         return table
 
     def cluster_by(self, columns: Sequence[str] | str | None) -> CommitResult:
@@ -558,7 +577,7 @@ class TableSays(TypedDict, total=False):
 
 
 def create(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | Place,
     schema: Any,
     partition_by: Sequence[str] | str = (),
     properties: Mapping[str, Any] | None = None,
@@ -604,7 +623,7 @@ def create(
 
 
 def convert(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | Place,
     partition_by: Sequence[str] | Mapping[str, Any] = (),
     properties: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,

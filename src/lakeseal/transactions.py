@@ -221,7 +221,10 @@ def _endpoint(owner: Owner | None, catalog: CatalogLike | None) -> OwnerEndpoint
         return connect(owner)
     found = open_catalog(catalog).owner
     if found is None:
-        raise InvalidArgument("The catalog decides on no commits", hint="Name the owner of the tables")
+        raise InvalidArgument(
+            "This catalog decides on each table by itself, and makes no commit over several",
+            hint="Name the owner of the tables: a ledger or a service of Lakeseal's",
+        )
     return found
 
 

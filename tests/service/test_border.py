@@ -371,7 +371,7 @@ def test_a_service_that_is_away_is_said_to_be_asked_again(caplog: pytest.LogCapt
     owner = HttpOwner(nobody(), patience_s=1.5)
     with caplog.at_level(logging.WARNING), pytest.raises(StorageUnavailable):
         owner.get_commits("file:///t")
-    (told,) = [record for record in caplog.records if record.name == "lakeseal.service.client"]
+    (told,) = [record for record in caplog.records if record.name == "lakeseal.service.http_client"]
     said = told.getMessage()
     assert "cannot be reached" in said
     assert "asked again, at most 2 s apart, until " in said
@@ -388,7 +388,7 @@ def test_a_service_that_comes_back_is_said_to(start, tmp_path: Path, caplog: pyt
         time.sleep(0.5)
         start("--insecure", listen=listen)
         assert asked.result().latest == -1
-    said = [record.getMessage() for record in caplog.records if record.name == "lakeseal.service.client"]
+    said = [record.getMessage() for record in caplog.records if record.name == "lakeseal.service.http_client"]
     assert len(said) == 2
     assert said[1] == f"The service at {service.url} answers again"
     owner.close()

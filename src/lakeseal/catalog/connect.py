@@ -5,7 +5,7 @@
     open_catalog("postgresql://user@host/db")    of a team
     open_catalog("https://lake.example.com")     a Lakeseal service
     open_catalog("team")                         by the name of an owner in LAKESEAL_OWNERS
-    open_catalog("unity+https://…")              another kind of catalog, as `register` made it known
+    open_catalog("unity+https://…")              somebody else's, that speaks UC Delta API v1; the same as kind="unity"
 
 The ledger that has the names also decides on the commits of their tables. To look at names makes no ledger, not even
 the embedded one: that comes into being, with its folder, when the first name is given.
@@ -13,6 +13,7 @@ the embedded one: that comes into being, with its folder, when the first name is
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from lakeseal.catalog.endpoint import HasCatalog, Names, OpenCatalog
 from lakeseal.catalog.names import NameBook
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.ledger import Ledger, Tx
 from lakeseal.owner.connect import connect, is_service
 from lakeseal.storage.location import file_uri
@@ -34,6 +35,7 @@ T = TypeVar("T")
 CATALOG_VARIABLE = "LAKESEAL_CATALOG"
 ROOT_VARIABLE = "LAKESEAL_CATALOG_ROOT"
 OURS = "lakeseal"
+UNITY = "unity"
 
 CatalogLike = str | OpenCatalog | HasCatalog
 """A catalog: its URL, its name in LAKESEAL_OWNERS, or itself."""
@@ -42,6 +44,8 @@ Opener = Callable[[str, str | None, str | None], OpenCatalog]
 """From an address without the kind, a token and a root."""
 
 _openers: dict[str, Opener] = {}
+# Rooms above this one, which register themselves when they are imported.
+_PROVIDERS = {UNITY: "lakeseal.service.unity_client"}
 
 
 class _EmbeddedBook(NameBook):
@@ -91,15 +95,27 @@ def open_catalog(
     if plus and "://" not in prefix and "://" in rest and prefix != "postgresql":
         kind, url = prefix, rest
     if kind not in (None, OURS):
-        opener = _openers.get(kind)
-        if opener is None:
-            known = ", ".join(sorted({OURS, *_openers}))
-            raise InvalidArgument(f"There is no kind of catalog {kind!r}", hint=f"There are {known}")
-        return opener(url, token, place)
+        return _opener(kind)(url, token, place)
     if token is not None and "://" in url and not is_service(url):
         raise InvalidArgument("A token is for a service, and this catalog is a ledger", hint="Leave the token out")
     owner = connect(url) if token is None else connect(url, token=token)
     return _of(owner, url, place)
+
+
+def _opener(kind: str) -> Opener:
+    if kind in _PROVIDERS and kind not in _openers:
+        try:
+            importlib.import_module(_PROVIDERS[kind])
+        except ModuleNotFoundError:
+            raise Unsupported(
+                f"A catalog of the kind {kind!r} cannot be reached: its client is not installed",
+                hint="pip install 'lakeseal[server]'",
+            ) from None
+    found = _openers.get(kind)
+    if found is None:
+        known = ", ".join(sorted({OURS, *_PROVIDERS, *_openers}))
+        raise InvalidArgument(f"There is no kind of catalog {kind!r}", hint=f"There are {known}")
+    return found
 
 
 def _embedded(root: str | None) -> OpenCatalog:

@@ -7,17 +7,22 @@ travel as JSON. `OpenCatalog` puts the names together with whoever decides on co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from lakeseal.catalog.names import Kind, NamedSchema, NamedTable, SchemaPage, StagedTable, TablePage
 from lakeseal.catalog.table_name import SchemaName, TableName
+from lakeseal.commit.owner import CommitOwner
 from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.storage.base import Store
 
 
 class Names(Protocol):
     """May be shared by threads."""
+
+    def catalogs(self) -> list[str]: ...
 
     def resolve(self, name: TableName) -> NamedTable: ...
 
@@ -40,8 +45,6 @@ class Names(Protocol):
 
 @runtime_checkable
 class KeepsNames(Names, Protocol):
-    def catalogs(self) -> list[str]: ...
-
     def drop_schema(self, name: SchemaName) -> bool: ...
 
     def rename(self, name: TableName, new_name: TableName, *, table_id: str | None = None) -> NamedTable: ...
@@ -53,12 +56,24 @@ class KeepsNames(Names, Protocol):
     def unstage(self, table_id: str) -> bool: ...
 
 
+class DecidesByTable(Protocol):
+    """A catalog of others, that decides on commits to its own tables, each by itself."""
+
+    def committer(self, table: NamedTable, store: Store) -> CommitOwner:
+        """Of a table of the kind `catalog`; the store is where it is."""
+
+    def credentials(self, table: NamedTable) -> Mapping[str, str]:
+        """Storage options that the catalog lends for the table's files."""
+
+
 class OpenCatalog(Struct, frozen=True, kw_only=True):
     url: str
     """By which it can be opened again, in another process too; without a token."""
     names: Names
     owner: OwnerEndpoint | None
-    """Who decides on commits to its tables, but those of the kind `filesystem`."""
+    """Who decides on commits to its tables, but those of the kind `filesystem`; None for catalogs of others."""
+    by_table: DecidesByTable | None = None
+    """Of a catalog of others."""
 
     def __repr__(self) -> str:
         return f"OpenCatalog({self.names!r})"

@@ -10,6 +10,7 @@ too, nobody can tell which is meant, and that is an error. `./sales.orders` is a
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from lakeseal.catalog.connect import CatalogLike
     from lakeseal.catalog.endpoint import OpenCatalog
     from lakeseal.catalog.names import NamedTable
+    from lakeseal.commit.owner import CommitOwner
     from lakeseal.owner.endpoint import OwnerEndpoint
+    from lakeseal.storage.base import Store
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -36,6 +39,18 @@ class Place(Struct, frozen=True, kw_only=True):
         """Whoever decides on commits to the catalog's tables, to be known to whoever opens this one: the table itself
         says whether it has an owner."""
         return None if self.catalog is None else self.catalog.owner
+
+    def committer(self, store: Store) -> CommitOwner | None:
+        """Whoever decides on commits to this very table, if that is a catalog of others; the store is where it is."""
+        if self.table is None or self.catalog is None or self.catalog.by_table is None or not self.is_owned:
+            return None
+        return self.catalog.by_table.committer(self.table, store)
+
+    def credentials(self) -> Mapping[str, str]:
+        """Storage options that a catalog of others lends for the table's files; else none."""
+        if self.table is None or self.catalog is None or self.catalog.by_table is None:
+            return {}
+        return self.catalog.by_table.credentials(self.table)
 
     @property
     def is_owned(self) -> bool:
@@ -53,9 +68,11 @@ class Place(Struct, frozen=True, kw_only=True):
             self.catalog.names.set_kind(self.table.name, Kind(kind), table_id=self.table.table_id)
 
 
-def locate(table: str | os.PathLike[str], catalog: CatalogLike | None = None) -> Place:
+def locate(table: str | os.PathLike[str] | Place, catalog: CatalogLike | None = None) -> Place:
     """Where a table is that somebody names, or gives the URI of. `TableNotFound` if the catalog has no such name;
     without a `catalog`, the one that is configured is asked."""
+    if isinstance(table, Place):
+        return table
     text = os.fspath(table)
     if not isinstance(table, str) or not may_be_name(text):
         if catalog is not None and isinstance(table, str) and text.isidentifier():

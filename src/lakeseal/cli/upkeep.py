@@ -99,5 +99,5 @@ def clone(
 ) -> None:
     """Make a new table that starts with this one's rows, without copying them."""
     out: Output = ctx.obj
-    made = open_table(uri, option, owner, catalog).clone(target, version, timestamp, owner=owner)
+    made = open_table(uri, option, owner, catalog).clone(target, version, timestamp, owner=owner, catalog=catalog)
     out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})

@@ -80,6 +80,14 @@ class ClaimsTables(Protocol):
         """`metadata` with whom it has to name; `before` is the table's until now, None for a new one."""
 
 
+@runtime_checkable
+class AsksForFeatures(Protocol):
+    """An owner whose new tables must have more in their protocol than their metadata needs."""
+
+    @property
+    def features(self) -> tuple[str, ...]: ...
+
+
 class OwnedCommits:
     """An owner as the log's source of commits that are not in the log under their own names yet."""
 

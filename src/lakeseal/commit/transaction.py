@@ -18,7 +18,7 @@ from lakeseal.commit import attempts, isolation, row_ids
 from lakeseal.commit.attempts import Landed, Retry
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
-from lakeseal.commit.owner import ClaimsTables, CommitOwner
+from lakeseal.commit.owner import AsksForFeatures, ClaimsTables, CommitOwner
 from lakeseal.commit.post_commit import FreshCommit, PostCommit, run_after
 from lakeseal.commit.proposal import FileActions, Operation, Proposal
 from lakeseal.commit.read_set import ReadSet
@@ -156,6 +156,8 @@ class OptimisticTransaction:
         wanted, metadata = asked(self.protocol, metadata, before)
         if isinstance(self._owner, ClaimsTables):
             metadata = self._owner.claim(metadata, before)
+        if before is None and isinstance(self._owner, AsksForFeatures):
+            wanted = enable(wanted, *self._owner.features)
         self._check_row_tracking(metadata)
         metadata = row_ids.with_columns(metadata)
         self._metadata = metadata
@@ -361,7 +363,7 @@ class OptimisticTransaction:
             raise OwnedElsewhere(
                 "Commits to this table are made by its catalog", table=self.table, version=snapshot.version
             )
-        if name is None and isinstance(self._owner, ClaimsTables):
+        if name is None and not foreign and isinstance(self._owner, ClaimsTables):
             raise OwnedElsewhere(
                 "Commits to this table go to its log, and not to an owner",
                 table=self.table,

@@ -54,8 +54,11 @@ def managed(
             _COORDINATOR_CONF: _json({"ucMetastoreId": conf.get(LEDGER_ID, owner)}),
             _COORDINATED_TABLE: _json({_TABLE_ID: owned[_TABLE_ID]}),
         }
-    configuration = {**metadata.configuration, **owned, _TIMESTAMPS: "true"}
-    return msgspec.structs.replace(metadata, configuration=configuration)
+    return with_properties(metadata, {**owned, _TIMESTAMPS: "true"})
+
+
+def with_properties(metadata: Metadata, properties: Mapping[str, str]) -> Metadata:
+    return msgspec.structs.replace(metadata, configuration={**metadata.configuration, **properties})
 
 
 def _json(conf: Mapping[str, str]) -> str:
@@ -141,7 +144,7 @@ def check_path_is_enough(snapshot: Snapshot) -> None:
         version=snapshot.version,
         hint="Open the table with that owner: lakeseal.Table(uri, owner=…)"
         if name
-        else "Read it with a client of that catalog; Lakeseal asks no catalogs of others",
+        else "Open it by its name in that catalog: lakeseal.Catalog(url, kind='unity').table(name)",
     )
 
 

@@ -88,6 +88,8 @@ class Publisher:
         self._alone = alone
         self._holder = uuid.uuid4().hex
         self._wake = threading.Event()
+        self._asked: set[str] = set()
+        """Tables whose turn it is in the next round."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._backoff = Backoff(first_s=every_s, longest_s=_LONGEST_PAUSE_S, least=1.0)
@@ -98,17 +100,21 @@ class Publisher:
         self._holds = alone
         self._asks_at = 0.0
 
-    def notify(self) -> None:
-        """A batch is full somewhere: do not wait for the next round."""
+    def notify(self, table: str | None = None) -> None:
+        """A batch is full somewhere, or this table is to have its turn whatever it has: do not wait for the next
+        round."""
+        if table is not None:
+            self._asked.add(table)
         self._wake.set()
 
     def run_once(self, *, only_full: bool = False) -> Round:
         """`only_full`: batches that are not full yet wait for a later round."""
         now = time.monotonic()
+        asked, self._asked = self._asked, set()
         rows = {
             table: row
             for table, row in self._owner.book.open_work().items()
-            if self._pauses.get(table, (0.0, 0))[0] <= now and (_is_full(row) or not only_full)
+            if self._pauses.get(table, (0.0, 0))[0] <= now and (_is_full(row) or table in asked or not only_full)
         }
         active = [table for table, row in rows.items() if row.ownership.state is State.ACTIVE]
         on_disk = [table for table in active if table.startswith("file:")]
@@ -155,6 +161,8 @@ class Publisher:
             try:
                 if self._alone or self._holds_lease():
                     self.run_once(only_full=not is_due)
+                else:
+                    self._asked.clear()
             except LakesealError as error:
                 _log.warning("a round of the publisher failed, the next one follows: %s", error)
             if is_due:

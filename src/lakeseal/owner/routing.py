@@ -178,6 +178,24 @@ class Router:
             warn_stale(snapshot, stacklevel=5)
 
 
+class CatalogRouter(Router):
+    """To a table that a catalog of others decides on: the catalog is asked, and nobody else."""
+
+    def __init__(self, store: Store, owner: CommitOwner, *, trust: Trust | None = None) -> None:
+        super().__init__(store, {}, trust=trust)
+        self._owner = owner
+
+    def snapshot(self) -> Snapshot | None:
+        return self.route().log.update()
+
+    def run(self, do: Callable[[Route], T]) -> T:
+        return do(self.route())
+
+    def _find(self) -> Route:
+        log = DeltaLog(self._store, commit_source=OwnedCommits(self._owner), trust=self._trust)
+        return Route(log=log, owner=self._owner, owner_name=None)
+
+
 def _stranger(endpoint: OwnerEndpoint, owner: CommitOwner, newest: Snapshot) -> WrongLedger | None:
     """Why the owner that was asked cannot be the one that the table names; None if it is."""
     named, asked = enablement.ledger_id(newest.metadata), endpoint.identity()

@@ -1,8 +1,6 @@
 """`HttpOwner`: an owner behind a service, as an `OwnerEndpoint`. Importing this makes `connect` know http and https.
 
-Where a request goes, and what token it carries, is what the user configured and nothing else: redirects are not
-followed, and nothing that stands in a table is ever part of it. A token is not sent over plain http to other machines,
-unless LAKESEAL_ALLOW_HTTP=1.
+Where a request goes is what the user configured, and nothing that stands in a table is ever part of it (`HttpClient`).
 
 A reply that did not come, or came from somebody who is not the service, is `UnknownOutcome` for calls that may have
 changed something, and `StorageUnavailable` for the others and where no connection was made. Reads, and whatever was
@@ -13,28 +11,21 @@ May be shared by threads, and used after a fork.
 
 from __future__ import annotations
 
-import itertools
-import logging
-import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import httpx
 import msgspec
 
 from lakeseal import typed_json
-from lakeseal.backoff import Backoff, Deadline
 from lakeseal.errors import (
     InvalidArgument,
-    InvalidUri,
     LakesealError,
     OwnerBusy,
-    StorageError,
     StorageUnavailable,
     UnknownOutcome,
 )
@@ -45,6 +36,7 @@ from lakeseal.owner.naming import name_of
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
 from lakeseal.service.call import ServiceCall
+from lakeseal.service.http_client import PATIENCE_S, TIMEOUT, HttpClient, retry_after_s
 from lakeseal.service.name_client import HttpNames
 from lakeseal.service.owner_calls import (
     Backfill,
@@ -58,18 +50,9 @@ from lakeseal.service.owner_calls import (
     Ratify,
     WithdrawTakeover,
 )
-from lakeseal.service.settings import is_loopback
-from lakeseal.service.transport import HttpAnswer, NoAnswer, NotConnected, Transport, open_transport, untrusted
+from lakeseal.service.transport import HttpAnswer
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList, TableStatus
 from lakeseal.storage.base import Store
-
-ALLOW_HTTP_VARIABLE = "LAKESEAL_ALLOW_HTTP"
-_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-_PATIENCE_S = 10.0
-_BACKOFF = Backoff(first_s=0.05, longest_s=2.0)
-# Waits of a tenth of a second are nothing to tell of.
-_TELL_AFTER = 2
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -83,20 +66,14 @@ class HttpOwner:
         *,
         token: str | None = None,
         name: str | None = None,
-        timeout: httpx.Timeout = _TIMEOUT,
-        patience_s: float = _PATIENCE_S,
+        timeout: httpx.Timeout = TIMEOUT,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """`name`: the service must call itself so. Nothing is contacted yet."""
-        self._url = _checked(url, token)
-        self._token = token
+        self._http = HttpClient(url, token=token, timeout=timeout, patience_s=patience_s)
+        self._url = self._http.url
         self._expected = name
-        self._timeout = timeout
-        self._patience_s = patience_s
-        self._lock = threading.Lock()
-        self._clients: dict[int, Transport] = {}
         self._info: OwnerInfo | None = None
-        # Nobody closes an owner that a table was opened with.
-        self._close = weakref.finalize(self, _close, self._clients, self._lock)
 
     @classmethod
     def from_config(cls, config: OwnerConfig) -> HttpOwner:
@@ -131,7 +108,7 @@ class HttpOwner:
     def info(self) -> OwnerInfo:
         """Asked for once."""
         if self._info is None:
-            found = self._read(lambda: self._once("GET", wire.OWNER, OwnerInfo, None))
+            found = self._http.read(lambda: self._once("GET", wire.OWNER, OwnerInfo, None))
             if self._expected not in (None, found.name):
                 raise InvalidArgument(
                     f"The service at {self._url} is the owner {found.name!r}, and was configured as {self._expected!r}",
@@ -183,7 +160,7 @@ class HttpOwner:
         found: list[TableStatus] = []
         while True:
             query = urlencode({"prefix": prefix, "after": found[-1].table if found else ""})
-            part = self._read(partial(self._once, "GET", f"{wire.TABLES}?{query}", TableList, None))
+            part = self._http.read(partial(self._once, "GET", f"{wire.TABLES}?{query}", TableList, None))
             found += part.tables
             if not part.more:
                 return found
@@ -198,51 +175,17 @@ class HttpOwner:
 
     def repeat(self, call: ServiceCall[T]) -> T:
         """For calls that may change something, and are the same when made twice: made again where no answer came."""
-        return self._patiently(lambda: self._send(call), (StorageUnavailable, UnknownOutcome))
+        return self._http.patiently(lambda: self._send(call), (StorageUnavailable, UnknownOutcome))
 
     def close(self) -> None:
         """Its connections; it can be used again."""
-        _close(self._clients, self._lock)
+        self._http.close()
 
     def _ask(self, call: ServiceCall[T]) -> T:
-        return self._read(lambda: self._send(call))
+        return self._http.read(lambda: self._send(call))
 
     def _decide(self, call: ServiceCall[T]) -> T:
-        return self._patiently(lambda: self._send(call), OwnerBusy)
-
-    def _read(self, once: Callable[[], T]) -> T:
-        def ask() -> T:
-            try:
-                return once()
-            except UnknownOutcome as error:
-                # Nothing was to be decided.
-                raise StorageUnavailable(error.message) from error.__cause__
-
-        return self._patiently(ask, StorageUnavailable)
-
-    def _patiently(self, ask: Callable[[], T], again: type[LakesealError] | tuple[type[LakesealError], ...]) -> T:
-        deadline = Deadline(self._patience_s)
-        for tried in itertools.count(1):
-            try:
-                answer = ask()
-            except again as error:
-                said = error.retry_after_s if isinstance(error, OwnerBusy) else None
-                if tried == _TELL_AFTER and not deadline.is_over:
-                    _log.warning(
-                        "%s; it is asked again, at most %g s apart, until %s",
-                        error.message,
-                        _BACKOFF.longest_s,
-                        deadline,
-                    )
-                # What a service asks for is waited at least, and a little more, so that not all come back at once.
-                asked_for = None if said is None else min(said, _BACKOFF.longest_s) + _BACKOFF.pause_s(1)
-                if not deadline.wait(_BACKOFF.pause_s(tried) if asked_for is None else asked_for):
-                    raise
-            else:
-                if tried > _TELL_AFTER:
-                    _log.warning("The service at %s answers again", self._url)
-                return answer
-        raise AssertionError("there is always another number")
+        return self._http.patiently(lambda: self._send(call), OwnerBusy)
 
     def _send(self, call: ServiceCall[T]) -> T:
         try:
@@ -254,12 +197,7 @@ class HttpOwner:
 
     def _once(self, method: str, target: str, reply: type[T], body: bytes | None) -> T:
         """`UnknownOutcome` whenever the service may have got the request and its own answer did not come."""
-        try:
-            answer = self._client().ask(method, target, body)
-        except NotConnected as error:
-            raise self._unreachable(error) from error
-        except NoAnswer as error:
-            raise UnknownOutcome(f"No answer came from the service at {self._url}: {error}") from error
+        answer = self._http.once(method, target, body)
         if answer.status == 200:
             try:
                 return typed_json.decode(answer.content, reply)
@@ -272,82 +210,14 @@ class HttpOwner:
             said = typed_json.decode(answer.content, ErrorReply)
             error = error_from_json(said.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
-            return self._foreign(answer)
+            return self._http.foreign(answer)
         if isinstance(error, OwnerBusy):
-            after = answer.retry_after
-            error.retry_after_s = float(after) if after.isascii() and after.isdecimal() else 1.0
+            error.retry_after_s = retry_after_s(answer)
         return error
-
-    def _foreign(self, answer: HttpAnswer) -> LakesealError:
-        """Somebody between us and the service, or in its place."""
-        if 300 <= answer.status < 400:
-            return InvalidUri(
-                f"The service at {self._url} answers with a redirect, and redirects are not followed",
-                hint="Configure the address where the service really is",
-            )
-        text = f"Not the service at {self._url} answered, but something in between, with status {answer.status}"
-        if answer.status < 500:
-            return StorageError(text, hint="Check the owner's address")
-        return UnknownOutcome(text)
-
-    def _unreachable(self, error: NotConnected) -> StorageError:
-        certificate = untrusted(error)
-        if certificate is not None:
-            return StorageError(
-                f"The certificate of the service at {self._url} is not trusted: {certificate.verify_message}",
-                hint="Set SSL_CERT_FILE to the certificates of your own authority",
-            )
-        return StorageUnavailable(
-            f"The service at {self._url} cannot be reached: {error}",
-            hint="Check that it runs, and the owner's address",
-        )
-
-    def _client(self) -> Transport:
-        # A connection that two processes share would mix up their answers.
-        process = os.getpid()
-        client = self._clients.get(process)
-        if client is None:
-            with self._lock:
-                client = self._clients.get(process)
-                if client is None:
-                    headers = {"User-Agent": f"lakeseal/{version('lakeseal')}"}
-                    if self._token is not None:
-                        headers["Authorization"] = f"Bearer {self._token}"
-                    client = self._clients[process] = open_transport(self._url, headers, self._timeout)
-        return client
 
 
 _connected: weakref.WeakValueDictionary[tuple[str, str | None, str | None], HttpOwner] = weakref.WeakValueDictionary()
 _connected_lock = threading.Lock()
-
-
-def _close(clients: dict[int, Transport], lock: threading.Lock) -> None:
-    with lock:
-        client = clients.pop(os.getpid(), None)
-    if client is not None:
-        client.close()
-
-
-def _checked(url: str, token: str | None) -> str:
-    """The address without anything but scheme, host, port and path."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise InvalidUri("The address of the service is malformed", hint="Write https://host") from None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-        raise InvalidUri("The address of a service is https://host[:port][/path]", hint="Write https://host")
-    if "@" in parts.netloc:
-        raise InvalidUri("The address of the service holds a password", hint="Give a token instead")
-    if token is not None:
-        if not token.isascii() or not token.isprintable() or " " in token:
-            raise InvalidArgument("The token has characters that no token has")
-        if parts.scheme == "http" and not is_loopback(host) and os.environ.get(ALLOW_HTTP_VARIABLE) != "1":
-            raise InvalidArgument(
-                f"The token would travel to {host} in the clear",
-                hint=f"Use https://, or set {ALLOW_HTTP_VARIABLE}=1 if the network between is yours alone",
-            )
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 register("http", HttpOwner.from_config)

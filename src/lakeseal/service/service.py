@@ -133,6 +133,7 @@ class Service:
         self.turns = Turns()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
+        self.unity.when_published = self._publisher.notify
         self._recovery = threading.Thread(target=self._recover, name="lakeseal-recovery", daemon=True)
         self._is_stopping = False
 

@@ -19,6 +19,7 @@ from lakeseal.catalog.unity.messages import (
     LoadedTable,
     Metastore,
     NeededProtocol,
+    NewSchema,
     NewTable,
     Nothing,
     PreviewCommit,
@@ -34,7 +35,7 @@ from lakeseal.catalog.unity.messages import (
     UpdateTable,
 )
 from lakeseal.catalog.unity.table_view import MANAGED
-from lakeseal.errors import InvalidArgument, SchemaNotFound, TableNotFound
+from lakeseal.errors import InvalidArgument, NotAllowed, SchemaNotFound, TableNotFound
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import calls_of
 from lakeseal.service.credentials import READ_WRITE
@@ -239,6 +240,24 @@ class UnityListSchemas(_Question, UnityCall[SchemaList], frozen=True, kw_only=Tr
         return SchemaList(schemas=tuple(map(_schema, page.schemas)), next_page_token=page.next_token)
 
 
+class UnityCreateSchema(UnityCall[SchemaInfo], frozen=True, kw_only=True):
+    """Make a schema. It belongs to no place: whoever writes anywhere may."""
+
+    method: ClassVar[str] = "POST"
+    route: ClassVar[str] = "/schemas"
+    role: ClassVar[Role] = Role.WRITER
+    decides: ClassVar[bool] = True
+    body: NewSchema
+
+    def check(self, service: Service, caller: Caller) -> None:
+        if not any(grant.role.includes(self.role) for grant in caller.grants):
+            raise NotAllowed(f"{caller.principal or 'This caller'} needs the role {self.role}")
+
+    def perform(self, service: Service, caller: Caller) -> SchemaInfo:
+        name = SchemaName(catalog=self.body.catalog_name, schema=self.body.name)
+        return _schema(service.names.create_schema(name))
+
+
 class UnityGetSchema(_Question, UnityCall[SchemaInfo], frozen=True, kw_only=True):
     """A schema."""
 
@@ -354,6 +373,8 @@ class PostPreviewCommit(_OfTableId, UnityCall[Nothing], frozen=True, kw_only=Tru
         if self.body.commit_info is not None:
             staged = StagedCommit(**structs.asdict(self.body.commit_info))
             service.unity.commit(found, staged, principal=caller.principal)
+        if self.body.latest_backfilled_version is not None:
+            service.unity.published(found, self.body.latest_backfilled_version)
         return Nothing()
 
 

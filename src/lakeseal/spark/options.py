@@ -16,7 +16,7 @@ from lakeseal.catalog.place import locate, named
 from lakeseal.catalog.table_name import TableName
 from lakeseal.errors import InvalidArgument
 from lakeseal.owner.connect import Owners, connect
-from lakeseal.owner.routing import Router
+from lakeseal.owner.routing import CatalogRouter, Router
 from lakeseal.storage import StoreSpec
 
 TABLE_OPTIONS = ("path", "table", "catalog", "owner")
@@ -80,6 +80,8 @@ class GivenTable(Struct, frozen=True, kw_only=True):
     """That has the name."""
     is_catalogs: bool = False
     """Whether the catalog decides on the table's commits."""
+    name: str | None = None
+    """By which the catalog knows it."""
 
     @classmethod
     def of(cls, given: GivenOptions, *, hint: str) -> GivenTable:
@@ -91,10 +93,11 @@ class GivenTable(Struct, frozen=True, kw_only=True):
         place = locate(path, catalog) if path else named(TableName.parse(name or ""), catalog)
         return cls(
             uri=place.uri,
-            storage_options=dict(given.storage),
+            storage_options=dict(given.storage or place.credentials()),
             owner=given.text("owner"),
             catalog=None if place.catalog is None else place.catalog.url,
             is_catalogs=place.is_owned,
+            name=None if place.table is None else str(place.table.name),
         )
 
     @property
@@ -109,7 +112,11 @@ class GivenTable(Struct, frozen=True, kw_only=True):
         if self.catalog is not None:
             from lakeseal.catalog.connect import open_catalog  # whoever gives URIs needs no database's libraries
 
-            catalogs = open_catalog(self.catalog).owner
+            opened = open_catalog(self.catalog)
+            if opened.by_table is not None and self.is_catalogs and self.name is not None:
+                store, table = self.store.open(), opened.names.resolve(TableName.parse(self.name))
+                return CatalogRouter(store, opened.by_table.committer(table, store))
+            catalogs = opened.owner
         creator = named_owner or (catalogs if self.is_catalogs else None)
         owners = Owners(*(one for one in (catalogs, named_owner) if one is not None))
         return Router(self.store.open(), owners, creator=creator if creates else None)

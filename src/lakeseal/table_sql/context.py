@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lakeseal.catalog.connect import CATALOG_VARIABLE, CatalogLike
+from lakeseal.catalog.place import Place
 from lakeseal.catalogs import Catalog
 from lakeseal.errors import InvalidArgument, InvalidExpression, NotFound, TableNotFound
 from lakeseal.log.timestamps import Timestamp
@@ -69,7 +70,8 @@ class SqlContext:
         return self.settings is not None and self.settings.case_sensitive
 
     def at_path(self, path: str) -> Table:
-        return Table(path, owner=self.owner, storage_options=self.storage_options)
+        # What is said to be a path is no name, whatever it looks like.
+        return Table(Place(uri=path), owner=self.owner, storage_options=self.storage_options)
 
     def resolve(self, name: TableName) -> FoundTable | None:
         """The table that is meant; None if it is none of ours."""

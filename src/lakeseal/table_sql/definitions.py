@@ -7,6 +7,7 @@ from typing import Any, Never
 import pyarrow as pa
 
 from lakeseal import table as tables
+from lakeseal.catalog.place import Place
 from lakeseal.commit.alter_columns import column_path
 from lakeseal.errors import AlreadyExists, InvalidArgument, TableNotFound, UnsupportedFeature
 from lakeseal.expr.render import quote_name
@@ -159,7 +160,7 @@ def clone(context: SqlContext, table: Table, statement: CloneTable) -> Any:
         if asked:
             _not_yet(what, table)
     source.table.clone(
-        table.uri,
+        table.place,
         **context.moment(source.at),
         deep=statement.deep,
         owner=context.owner,
@@ -170,7 +171,7 @@ def clone(context: SqlContext, table: Table, statement: CloneTable) -> Any:
 
 def convert(context: SqlContext, statement: Convert) -> Any:
     partition_by = {field.name: field.type for field in statement.partition_by}
-    made = tables.convert(statement.path, partition_by, storage_options=context.storage_options)
+    made = tables.convert(Place(uri=statement.path), partition_by, storage_options=context.storage_options)
     return _told(context, made, committed=True)
 
 

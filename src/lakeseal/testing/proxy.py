@@ -33,6 +33,16 @@ class Request(Struct, frozen=True, kw_only=True):
     """With lower-case names."""
 
 
+class Reply(Struct, frozen=True, kw_only=True):
+    """Somebody's own answer, in JSON."""
+
+    status: int
+    body: bytes
+
+
+Verdict = ProxyFault | Reply | int | None
+
+
 class Proxy(Struct, frozen=True, kw_only=True):
     endpoint: str
     requests: list[Request]
@@ -40,8 +50,9 @@ class Proxy(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def faulty_proxy(upstream: str, fault: Callable[[Request], ProxyFault | int | None]) -> Iterator[Proxy]:
-    """`fault` decides per request: None lets it pass, a number is answered as that status without asking the store."""
+def faulty_proxy(upstream: str, fault: Callable[[Request], Verdict]) -> Iterator[Proxy]:
+    """`fault` decides per request: None lets it pass, a number is answered as that status without asking the store, and
+    so is a `Reply`."""
     target = urlsplit(upstream)
     seen: list[Request] = []
     over = threading.Event()
@@ -65,6 +76,8 @@ def faulty_proxy(upstream: str, fault: Callable[[Request], ProxyFault | int | No
             verdict = fault(request)
             if isinstance(verdict, int):
                 self._answer(verdict, {}, b"")
+            elif isinstance(verdict, Reply):
+                self._answer(verdict.status, {"Content-Type": "application/json"}, verdict.body)
             elif verdict is ProxyFault.LOSE_REQUEST:
                 self._break()
             else:

@@ -43,6 +43,7 @@ def test_duckdb_reads_and_inserts_beside_lakeseal(catalog: Any) -> None:
 
 def test_duckdb_reads_commits_that_are_staged_and_not_published(catalogs: Any, tmp_path: Path) -> None:
     with catalogs(tmp_path, publish_every_s=3600.0) as catalog:
+        catalog.service.unity.when_published = lambda table: None
         catalog.create("orders")
         with catalog.duckdb() as engine:
             for number in range(3):

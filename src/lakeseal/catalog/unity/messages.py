@@ -121,6 +121,11 @@ class NewTable(Struct, frozen=True, kw_only=True, rename="kebab"):
     table_type: Text = "MANAGED"
 
 
+class NewSchema(Struct, frozen=True, kw_only=True):
+    name: Text
+    catalog_name: Text
+
+
 class SchemaInfo(Struct, frozen=True, kw_only=True):
     name: str
     catalog_name: str
@@ -195,11 +200,12 @@ class AskForCommits(Struct, frozen=True, kw_only=True):
 
 
 class SendCommit(Struct, frozen=True, kw_only=True):
-    """`metadata` and reports of what is published are let through: the log is the authority."""
+    """`metadata` is let through: the log is the authority."""
 
     table_id: Text
     table_uri: Uri
     commit_info: PreviewCommit | None = None
+    latest_backfilled_version: Version | None = None
 
 
 class PreviewCommits(Struct, frozen=True, kw_only=True):

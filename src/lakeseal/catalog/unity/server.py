@@ -8,12 +8,12 @@ What a client may rely on (and clients do):
   when it is answered, it is part of the table. The same file for the same version, or the same txnId for the same
   version in another file, gets the same answer however often. A txnId that has another version already is told which:
   to rebase it would write it twice.
-- Reports of what clients have published are hints: the publisher looks at the files itself.
+- Reports of what clients have published are hints: the publisher is told, and looks at the files itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lakeseal.catalog.names import NamedTable
@@ -65,6 +65,8 @@ class UnityTables:
     def __init__(self, owner: LedgerOwner) -> None:
         self._owner = owner
         self.views = TableViews(owner)
+        self.when_published: Callable[[str], None] = lambda _: None
+        """Told of a table that has published commits which the ledger does not know of, as a client says."""
 
     def load(self, named: NamedTable) -> LoadedTable:
         (told,) = self._owner.get_files_of((named.uri,))
@@ -98,7 +100,17 @@ class UnityTables:
             self._check(named, told, asked.requirements)
         else:
             self.commit(named, staged, asked.requirements, principal=principal)
-        return self.load(named)
+        said = [one.latest_published_version for one in asked.updates if one.action == PUBLISHED]
+        return self._heard(named, self.load(named), said[0] if said else None)
+
+    def published(self, named: NamedTable, version: int) -> None:
+        """A client says that all versions up to this one are published."""
+        self._heard(named, self.load(named), version)
+
+    def _heard(self, named: NamedTable, loaded: LoadedTable, published: int | None) -> LoadedTable:
+        if published is not None and any(one.version <= published for one in loaded.commits):
+            self.when_published(named.uri)
+        return loaded
 
     def commit(
         self,
