@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow.parquet as pq
 import pytest
 
 from lakeseal.ingest import Dataset, DirectoryTarget, FilesSource, Pipeline, TableTarget
 from lakeseal.storage import Store, open_store
 from lakeseal.table import Table
+from lakeseal.testing.postgres import fresh_database, postgres_server
 from lakeseal.testing.s3 import S3Server
 
 
@@ -85,3 +87,21 @@ def broker() -> Iterator[Any]:
 
     with KafkaBroker() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def logical_server() -> Iterator[str]:
+    with postgres_server(wal_level="logical", max_replication_slots="20", fsync="off") as url:
+        yield url
+
+
+@pytest.fixture
+def database(logical_server: str) -> Iterator[str]:
+    """One whose changes can be captured."""
+    with fresh_database(logical_server) as url:
+        yield url
+        with psycopg.connect(url, autocommit=True) as connection:
+            for (slot,) in connection.execute(
+                "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+            ).fetchall():
+                connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))

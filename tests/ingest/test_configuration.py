@@ -13,7 +13,7 @@ from lakeseal.ingest import Dataset, Pipeline, Source
 from lakeseal.ingest.config import DirectoryTarget, TableTarget
 from lakeseal.ingest.sources.files import FilesSource
 from lakeseal.ingest.targets import place_of
-from lakeseal.ingest.yaml_file import parse_pipeline, pipeline_schema
+from lakeseal.ingest.yaml_file import Given, parse_pipeline, pipeline_schema
 
 CLICKS = """\
 name: clicks
@@ -151,3 +151,41 @@ def test_what_travels_to_tasks_names_places_absolutely(tmp_path: Path, monkeypat
         monkeypatch.chdir(tmp_path)
     named = Dataset(name="d", source=source, target=TableTarget(uri="s3://b/t"), error_table="e").by_absolute_uris()
     assert (place_of(named.target), named.errors_uri) == ("s3://b/t", f"file://{tmp_path}/e")
+
+
+PARAMS = """
+name: "orders of ${who}"
+ledger: sqlite:///${root}/ledger.db
+params: {root: /tmp/lake, who: nobody, day: }
+environments:
+  prod: {root: /srv/lake, secret: "${ONLY_IN_PROD}"}
+  test: {root: "${TEST_ROOT:-/tmp/test}", n: 5}
+datasets:
+  - name: d
+    source: {type: files, path: "${root}/in", format: json, schema: "id long"}
+    target: {type: table, uri: "${root}/d"}
+"""
+
+
+def test_parameters_come_from_the_caller_the_environment_and_the_file_in_this_order() -> None:
+    plain = parse_pipeline(PARAMS)
+    assert (plain.name, place_of(plain.datasets[0].target)) == ("orders of nobody", "/tmp/lake/d")
+    tested = parse_pipeline(PARAMS, given=Given(env="test", params={"who": "Ada"}))
+    assert (tested.name, tested.ledger) == ("orders of Ada", "sqlite:////tmp/test/ledger.db")
+    told = parse_pipeline(PARAMS, given=Given(env="test", params={"root": "/else"}))
+    assert place_of(told.datasets[0].target) == "/else/d"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "reason"),
+    [
+        (PARAMS, Given(env="dev"), "no environment 'dev': known are prod, test"),
+        (PARAMS, Given(params={"rot": "x"}), "no parameter 'rot': known are day, n, root, secret, who"),
+        (PARAMS.replace("${who}", "${day}"), Given(), "the parameter day is not given"),
+        (PARAMS, Given(env="prod"), "the environment variable ONLY_IN_PROD is not set"),
+        (PARAMS.replace("who: nobody", "who: [1]"), Given(), "params"),
+    ],
+)
+def test_a_parameter_that_is_wrong_is_told_with_its_line(text: str, given: Given, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"pipeline.yaml:[0-9]+:.*{reason}"):
+        parse_pipeline(text, given=given)

@@ -12,7 +12,7 @@ import pytest
 
 from lakeseal.errors import BadRecord, InvalidArgument, SchemaMismatch, SourceChanged, SourceNotFound
 from lakeseal.ingest import Dataset, FilesSource
-from lakeseal.ingest.sources.files import CsvOptions
+from lakeseal.ingest.sources.file_rows import CsvOptions
 
 
 def read(source: FilesSource, marks: dict[str, Any] | None = None) -> tuple[list[dict[str, Any]], list[Any]]:

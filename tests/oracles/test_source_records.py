@@ -262,7 +262,8 @@ def test_avro_values_are_what_was_encoded_or_set_aside() -> None:
                 )
             except InvalidArgument:
                 continue  # a type that no column holds
-            rows, bad = reader.read([_Message(n, value) for n, value in enumerate(values)])
+            chunk = reader.read([_Message(n, value) for n, value in enumerate(values)])
+            rows, bad = chunk.rows, chunk.bad
             assert sorted([*rows["_offset"].to_pylist(), *(int(b.position.split()[1]) for b in bad)]) == [
                 *range(len(data))
             ]
@@ -291,9 +292,9 @@ def _as_columns(value: Any) -> Any:
 def test_an_avro_text_that_is_not_utf_8_is_set_aside(value: bytes) -> None:
     schema = {"type": "record", "name": "row", "fields": [{"name": "s", "type": "string"}]}
     reader = value_reader("avro", schema=None, avro_schema=schema, schema_registry=None, include=(), prefix="")
-    rows, bad = reader.read([_Message(0, b"\x02a"), _Message(1, value)])
-    assert rows.to_pylist() == [{"s": "a"}]
-    assert [one.position for one in bad] == ["offset 1"]
+    chunk = reader.read([_Message(0, b"\x02a"), _Message(1, value)])
+    assert chunk.rows.to_pylist() == [{"s": "a"}]
+    assert [one.position for one in chunk.bad] == ["offset 1"]
 
 
 def test_message_texts_that_are_not_utf_8_are_set_aside() -> None:
@@ -302,7 +303,8 @@ def test_message_texts_that_are_not_utf_8_are_set_aside() -> None:
             kind, schema=schema, avro_schema=None, schema_registry=None, include=("offset",), prefix=""
         )
         values = [b'{"s": "a"}', b'{"s": "\xff"}', b'{"s": "b"}']
-        rows, bad = reader.read([_Message(n, value) for n, value in enumerate(values)])
+        chunk = reader.read([_Message(n, value) for n, value in enumerate(values)])
+        rows, bad = chunk.rows, chunk.bad
         assert rows["offset"].to_pylist() == [0, 2]
         assert isinstance(rows, pa.RecordBatch)
         assert [one.position for one in bad] == ["offset 1"]

@@ -27,7 +27,7 @@ from lakeseal.errors import LakesealError, SchemaMismatch
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.ingest import FilesSource
-from lakeseal.ingest.sources.files import CsvOptions
+from lakeseal.ingest.sources.file_rows import CsvOptions
 from oracles.rows import plain
 from oracles.seeds import case, cases
 from oracles.sessions import INTERPRETED, with_settings

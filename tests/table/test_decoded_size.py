@@ -22,7 +22,7 @@ import lakeseal
 from lakeseal import Table, Trust, errors
 from lakeseal.files.compression import inflated
 from lakeseal.files.orc_stripes import decoded
-from lakeseal.ingest.sources.files import json_rows, parquet_rows
+from lakeseal.ingest.sources.file_rows import json_rows, parquet_rows
 from lakeseal.protocol.deletion_vectors import PORTABLE_MAGIC, inline_descriptor
 from lakeseal.protocol.schema import LONG, STRING, StructField, StructType
 

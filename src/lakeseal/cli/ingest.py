@@ -20,6 +20,7 @@ from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson, Newest
 from lakeseal.cli.output import Output
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, LeaseHeld, Unsupported
+from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.pipeline_books import PipelineBooks
 from lakeseal.ingest.progress import run_progress
@@ -36,6 +37,18 @@ ingest_commands = typer.Typer(help="Run pipelines from sources to targets, each 
 commands.add_typer(ingest_commands, name="ingest")
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline's YAML.", show_default=False)]
+Env = Annotated[
+    str | None, typer.Option("--env", metavar="NAME", help="One of the file's environments.", show_default=False)
+]
+Params = Annotated[
+    list[str] | None,
+    typer.Option("--param", metavar="NAME=TEXT", help="A parameter of the file; may be repeated.", show_default=False),
+]
+Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[N], spark://…")]
+NoSpark = Annotated[
+    bool, typer.Option("--no-spark", help="Tasks are threads of this process; nothing can be transformed.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="While another run is at work, wait until it has ended.")]
 _TELL_EVERY_S = 5.0
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _DATASET_COLUMNS = ("dataset", "state", "rows", "read", "bad", "errors", "seconds", "notes")
@@ -45,19 +58,17 @@ _DATASET_COLUMNS = ("dataset", "state", "rows", "read", "bad", "errors", "second
 def run(
     ctx: typer.Context,
     file: File,
-    master: Annotated[str, typer.Option("--master", help="Where Spark runs: local[N], spark://…")] = "local[2]",
-    no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Tasks are threads of this process; nothing can be transformed.")
-    ] = False,
+    master: Master = "local[2]",
+    no_spark: NoSpark = False,
     every: Annotated[
         str | None, typer.Option("--every", help="Again and again, such as 30s, 1m or 2h.", show_default=False)
     ] = None,
     dataset: Annotated[
         list[str] | None, typer.Option("--dataset", help="Only this one; may be repeated.", show_default=False)
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="While another run is at work, wait until it has ended.")
-    ] = False,
+    wait: Wait = False,
+    env: Env = None,
+    param: Params = None,
     json: AsJson = False,
 ) -> None:
     """Bring in what is new. Exit code 1 if a dataset was not published.
@@ -65,7 +76,7 @@ def run(
     With --every, Ctrl-C and SIGTERM let the run at work come to its end, and then the exit code is 0; a second one ends
     it at once, and the next run goes on from there."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file)
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
     spark = None if no_spark else _Spark(pipeline.name, master)
     names = [one.name for one in pipeline.config.datasets]
     if every is None:
@@ -85,11 +96,81 @@ def run(
                 _show(out, result_or_error)
 
 
+@ingest_commands.command("backfill")
+def backfill(
+    ctx: typer.Context,
+    file: File,
+    dataset: Annotated[str, typer.Argument(help="The dataset's name.", show_default=False)],
+    first: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="Names of files, values of a column, offsets or versions, as its source has.",
+            show_default=False,
+        ),
+    ],
+    last: Annotated[str, typer.Option("--to", help="Up to this, and without it.", show_default=False)],
+    again: Annotated[bool, typer.Option("--again", help="Even if this span was backfilled before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    master: Master = "local[2]",
+    no_spark: NoSpark = False,
+    wait: Wait = False,
+    env: Env = None,
+    param: Params = None,
+    json: AsJson = False,
+) -> None:
+    """Publish a span of a dataset's source again; its watermarks stay. Cut off, it goes on where it was.
+
+    Exit code 1 if it was not published."""
+    out: Output = ctx.obj
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    if not yes and not out.json and any(one.name == dataset and _appends(one) for one in pipeline.config.datasets):
+        typer.confirm(f"Rows of {dataset} that are published will be there twice. Go on?", abort=True)
+    spark = None if no_spark else _Spark(pipeline.name, master)
+    with run_progress(pipeline.name, [dataset]) as progress:
+        waiting = _Waiting(out) if wait else None
+        result = pipeline.backfill(
+            dataset, first, last, spark, again=again, check=False, progress=progress, waiting=waiting
+        )
+    _show(out, result)
+    raise typer.Exit(1 if result.state in ("failed", "partly") else 0)
+
+
+def _appends(dataset: Dataset) -> bool:
+    return getattr(dataset.target, "mode", "append") == "append"
+
+
+@ingest_commands.command("resume")
+def resume(
+    ctx: typer.Context,
+    file: File,
+    master: Master = "local[2]",
+    no_spark: NoSpark = False,
+    wait: Wait = False,
+    env: Env = None,
+    param: Params = None,
+    json: AsJson = False,
+) -> None:
+    """Go on with what earlier runs have left. Exit code 1 if something is left again.
+
+    That is: steps that were set aside, datasets that the last run did not publish, and backfills that were begun."""
+    out: Output = ctx.obj
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    spark = None if no_spark else _Spark(pipeline.name, master)
+    with run_progress(pipeline.name, [one.name for one in pipeline.config.datasets]) as progress:
+        results = pipeline.resume(spark, progress=progress, waiting=_Waiting(out) if wait else None)
+    for result in results:
+        _show(out, result)
+    if not results:
+        out.say("There is nothing to resume")
+    raise typer.Exit(1 if any(one.state in ("failed", "partly") for one in results) else 0)
+
+
 @ingest_commands.command("validate")
-def validate(ctx: typer.Context, file: File, json: AsJson = False) -> None:
+def validate(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
     """Check the file, its sources and its rules; nothing is read or written. Exit code 1 if something is wrong."""
     out: Output = ctx.obj
-    found = Pipeline.from_yaml(file).validate()
+    found = Pipeline.from_yaml(file, env=env, params=_params(param)).validate()
     rows = [
         {"dataset": name, "state": "good" if error is None else "wrong", "reason": "" if error is None else str(error)}
         for name, error in found.items()
@@ -99,10 +180,10 @@ def validate(ctx: typer.Context, file: File, json: AsJson = False) -> None:
 
 
 @ingest_commands.command("plan")
-def plan(ctx: typer.Context, file: File, json: AsJson = False) -> None:
+def plan(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
     """Show what a run would read now. Nothing is written. Exit code 1 if a source can't be looked at."""
     out: Output = ctx.obj
-    found = Pipeline.from_yaml(file).plan()
+    found = Pipeline.from_yaml(file, env=env, params=_params(param)).plan()
     rows = [
         {"dataset": name, "units": 0, "bytes": 0, "notes": str(one)}
         if isinstance(one, LakesealError)
@@ -159,10 +240,10 @@ def _plain_name(place: Path) -> str:
 
 
 @ingest_commands.command("status")
-def status(ctx: typer.Context, file: File, json: AsJson = False) -> None:
+def status(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
     """Show the newest run, and steps that are not finished."""
     out: Output = ctx.obj
-    pipeline = PipelineBooks.from_yaml(file)
+    pipeline = PipelineBooks.from_yaml(file, env=env, params=_params(param))
     newest = next(iter(pipeline.history(1)), None)
     waiting = pipeline.open_sequences()
     if out.json:
@@ -182,11 +263,13 @@ def history(
     ctx: typer.Context,
     file: File,
     limit: Newest = 20,
+    env: Env = None,
+    param: Params = None,
     json: AsJson = False,
 ) -> None:
     """Show runs, newest first."""
     out: Output = ctx.obj
-    runs = PipelineBooks.from_yaml(file).history(limit)
+    runs = PipelineBooks.from_yaml(file, env=env, params=_params(param)).history(limit)
     rows = (one.to_json() if out.json else _line(one) for one in runs)
     out.rows(rows, ["run", "state", "started", "seconds", "rows", "datasets", "failed"])
 
@@ -196,11 +279,13 @@ def watermarks(
     ctx: typer.Context,
     file: File,
     dataset: Annotated[str | None, typer.Option("--dataset", help="Only its.", show_default=False)] = None,
+    env: Env = None,
+    param: Params = None,
     json: AsJson = False,
 ) -> None:
     """Show how far each partition of each dataset is published."""
     out: Output = ctx.obj
-    marks = PipelineBooks.from_yaml(file).watermarks(dataset)
+    marks = PipelineBooks.from_yaml(file, env=env, params=_params(param)).watermarks(dataset)
     rows = (
         {
             "dataset": mark.dataset,
@@ -224,11 +309,13 @@ def reset(
         typer.Option("--to", metavar="PARTITION=JSON", help="A watermark to set; may be repeated.", show_default=False),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    env: Env = None,
+    param: Params = None,
     json: AsJson = False,
 ) -> None:
     """Forget a dataset's watermarks, or set them: its source is read again from there. Published rows stay."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file)
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
     wanted = dict(_watermark(text) for text in to or ())
     if not yes and not out.json:
         typer.confirm(f"Rows of {dataset} that are published will be published again. Go on?", abort=True)
@@ -336,6 +423,16 @@ def _line(one: RunResult) -> dict[str, Any]:
         "datasets": len(one.datasets),
         "failed": ", ".join(d.name for d in one.datasets if d.error is not None),
     }
+
+
+def _params(given: list[str] | None) -> dict[str, str]:
+    found = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise InvalidArgument(f"{text!r} is no parameter", hint="Write it as --param name=text")
+        found[name] = value
+    return found
 
 
 def _watermark(text: str) -> tuple[str, Any]:

@@ -48,7 +48,7 @@ _CANDIDATES: tuple[DataType, ...] = (LONG, WIDE, DOUBLE, BOOLEAN, DATE, TIMESTAM
 def csv_columns(files: Iterable[tuple[str, Open]], *, header: bool) -> StructType:
     """`files` are names, and how to open each."""
     names: list[str] | None = None
-    found: dict[str, _Texts] = {}
+    found: dict[str, ColumnTexts] = {}
     for file, opened in files:
         try:
             first = CsvRecords(opened(), SPARK).names
@@ -57,7 +57,7 @@ def csv_columns(files: Iterable[tuple[str, Open]], *, header: bool) -> StructTyp
                 continue
             if names is None:
                 names = _unambiguous(own)
-                found = {name: _Texts() for name in names}
+                found = {name: ColumnTexts() for name in names}
             elif sorted(own) != sorted(names):
                 raise SchemaMismatch(
                     f"Files of the directory have other columns: {', '.join(names)} and {', '.join(own)}",
@@ -75,23 +75,23 @@ def csv_columns(files: Iterable[tuple[str, Open]], *, header: bool) -> StructTyp
     return StructType(tuple(StructField(name, texts.type) for name, texts in found.items()))
 
 
-class _Texts:
+class ColumnTexts:
     """What a column's texts may all be."""
 
     def __init__(self) -> None:
         self._possible: Sequence[DataType] = _CANDIDATES
-        self._is_empty = True
+        self.is_empty = True
 
     def look_at(self, texts: pa.Array) -> None:
         present = texts.drop_null().unique()
         if not len(present):
             return
-        self._is_empty = False
+        self.is_empty = False
         self._possible = [kind for kind in self._possible if not cells.parse(present, kind).null_count]
 
     @property
     def type(self) -> DataType:
-        return STRING if self._is_empty or not self._possible else self._possible[0]
+        return STRING if self.is_empty or not self._possible else self._possible[0]
 
 
 def json_columns(files: Iterable[tuple[str, Open]]) -> StructType:
@@ -100,33 +100,33 @@ def json_columns(files: Iterable[tuple[str, Open]]) -> StructType:
         for block in lines(opened(), Trust().max_decoded_bytes):
             for number, text in zip(block.numbers, block.texts, strict=True):
                 try:
-                    found = _merged(found, kind_of(text))
+                    found = merged_kinds(found, kind_of(text))
                 except ValueError as error:
                     broken = unreadable(f"line {number}", str(error))
                     broken.file = file
                     raise broken from error
-    made = _type(found)
+    made = type_of_kind(found)
     assert isinstance(made, StructType)
     return made
 
 
-def _merged(a: Kind, b: Kind) -> Kind:
+def merged_kinds(a: Kind, b: Kind) -> Kind:
     """What holds values of either kind."""
     if a is None or a == b:
         return b
     if b is None:
         return a
     if isinstance(a, dict) and isinstance(b, dict):
-        return {**a, **{name: _merged(a.get(name), kind) for name, kind in b.items()}}
+        return {**a, **{name: merged_kinds(a.get(name), kind) for name, kind in b.items()}}
     if isinstance(a, list) and isinstance(b, list):
-        return [reduce(_merged, (*a, *b))]
+        return [reduce(merged_kinds, (*a, *b))]
     numbers = (LONG, WIDE, DOUBLE)
     if a in numbers and b in numbers:
         return max(a, b, key=numbers.index)
     return STRING
 
 
-def _type(kind: Kind) -> DataType:
+def type_of_kind(kind: Kind) -> DataType:
     match kind:
         case None:
             return STRING
@@ -135,11 +135,11 @@ def _type(kind: Kind) -> DataType:
                 return StructType(())
             _unambiguous(list(kind))
             # An object that never has a field can't be a column of structs; it is what it says.
-            fields = ((name, _type(one) if one != {} else STRING) for name, one in kind.items())
+            fields = ((name, type_of_kind(one) if one != {} else STRING) for name, one in kind.items())
             return StructType(tuple(StructField(name, made) for name, made in fields))
         case list():
-            element = reduce(_merged, kind)
-            return ArrayType(_type(element) if element != {} else STRING)
+            element = reduce(merged_kinds, kind)
+            return ArrayType(type_of_kind(element) if element != {} else STRING)
         case _:
             leaf: DataType = kind
             return leaf

@@ -28,6 +28,7 @@ from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import InvalidArgument, UnsupportedExpression
 from lakeseal.expr.render import quote_name
+from lakeseal.ingest import unchanged
 from lakeseal.ingest.config import TableTarget
 from lakeseal.ingest.row_changes import (
     ARRIVAL,
@@ -191,7 +192,10 @@ def check_rows(merging: Merging, waiting: StoreSpec) -> None:
     """Raises for rows that nobody could merge, such as two of one key without an order: known before the merge is
     recorded as a step, nobody has to abort it."""
     if merging.mode in ("upsert", "cdc"):
-        latest(waiting_rows(waiting), merging.rule)
+        rows = waiting_rows(waiting)
+        latest(rows, merging.rule)
+        if unchanged.UNCHANGED in rows.column_names:
+            unchanged.check(rows[unchanged.UNCHANGED].combine_chunks(), merging.rule)
 
 
 def apply(merging: Merging, waiting: StoreSpec, target: Part, deletes: Part | None) -> bool:
@@ -220,6 +224,8 @@ def _upserted(merging: Merging, rows: pa.Table, target: Part, deletes: Part | No
         if rule.partial and not target.is_done:
             found.append(target.rows(names, where))
         known = pa.concat_tables(found) if found else None
+    if not target.is_done:
+        rows = unchanged.filled(rows, rule, lambda columns, keys: _of_keys_in(target, columns, keys))
     counted = latest(rows, rule, known)
     source = counted.rows.select([*merging.columns, DELETED, WHOLE])
     if counted.is_truncated:
@@ -230,6 +236,12 @@ def _upserted(merging: Merging, rows: pa.Table, target: Part, deletes: Part | No
     if deletes is not None:
         changes |= _remembered(merging, source, deletes)
     return changes
+
+
+def _of_keys_in(target: Part, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+    names = keys.column_names
+    rows = target.rows(columns, _in_range(keys, names[0])).rename_columns(list(columns))
+    return of_keys(rows, names, keys)
 
 
 def _merge(merging: Merging, source: pa.Table) -> ArrowMerge:

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from lakeseal import expr
 from lakeseal.clock import now_ms
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
+from lakeseal.ingest.backfill import Backfill, unfinished
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, place_of
 from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.merging import rule_for
@@ -34,12 +35,14 @@ from lakeseal.ingest.runs import RunResult, RunState
 from lakeseal.ingest.sources.source import Plan
 from lakeseal.ingest.targets import places_of, tables_of
 from lakeseal.ingest.turn import HeldTurn
-from lakeseal.ingest.yaml_file import read_pipeline
+from lakeseal.ingest.yaml_file import Given, read_pipeline
 from lakeseal.owner.connect import Owners
 from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.steps import recovery
 from lakeseal.steps.books import books_of
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.holder import Waiting
+from lakeseal.steps.store import SequenceState
 from lakeseal.steps.watermarks import Watermark
 from lakeseal.storage import StoreSpec
 
@@ -62,8 +65,11 @@ class Pipeline:
         self.config = replace(config, datasets=placed)
 
     @classmethod
-    def from_yaml(cls, path: str | os.PathLike[str]) -> Pipeline:
-        return cls(read_pipeline(path))
+    def from_yaml(
+        cls, path: str | os.PathLike[str], *, env: str | None = None, params: Mapping[str, str] | None = None
+    ) -> Pipeline:
+        """`env` is one of the file's environments; `params` go before what the file says."""
+        return cls(read_pipeline(path, Given(env=env, params=params or {})))
 
     @property
     def name(self) -> str:
@@ -85,7 +91,78 @@ class Pipeline:
         is called only if there is anything new. Without Spark, tasks are threads of this process, and nothing can be
         transformed. `LeaseHeld` if another run is at work, unless there is somebody to tell while `waiting` for it; one
         of this machine that was killed is not waited for."""
-        config = self._only(datasets)
+        return self._run(self._only(datasets), spark, check=check, progress=progress, waiting=waiting)
+
+    def backfill(
+        self,
+        dataset: str,
+        first: str,
+        last: str,
+        spark: Spark | None = None,
+        *,
+        again: bool = False,
+        check: bool = True,
+        progress: RunProgress | None = None,
+        waiting: Waiting | None = None,
+    ) -> RunResult:
+        """Publishes what the dataset's source has from `first` on and before `last`, whatever was published of it; its
+        watermarks stay. A backfill that was cut off goes on; one that is done does nothing, unless `again`."""
+        wanted = Backfill(dataset=dataset, first=first, last=last)
+        config = self._only([dataset])
+        config = replace(config, datasets=(wanted.of(config.datasets[0]),))
+        books = self._records.books()
+        wanted.begin(books, self.name, again=again)
+        result = self._run(config, spark, check=False, progress=progress, waiting=waiting)
+        if result.state in ("published", "nothing_new"):
+            wanted.end(books, self.name)
+        if check:
+            raise_for(result)
+        return result
+
+    def resume(
+        self, spark: Spark | None = None, *, progress: RunProgress | None = None, waiting: Waiting | None = None
+    ) -> list[RunResult]:
+        """Goes on with what earlier runs have left: steps that were set aside or not finished, datasets that the last
+        run did not publish, and backfills that were begun. What came of each; nothing if there is nothing left."""
+        books = self._records.books()
+        with HeldTurn(
+            books.leases, self.name, f"resume {uuid.uuid4()}", self.config.lease_seconds, waiting=waiting
+        ) as held:
+            statuses = books.sequences.statuses(self.name)
+            aside = [one.dataset for one in statuses if one.state is SequenceState.SET_ASIDE]
+            books.sequences.claim(self.name, aside, held.epoch)
+            for name in aside:
+                recovery.retry(books.sequences, self.name, name, epoch=held.epoch)
+        begun = unfinished(books, self.name)
+        known = {dataset.name for dataset in self.config.datasets}
+        left = {one.dataset for one in statuses} | self._unpublished()
+        results = []
+        if names := [name for name in known if name in left]:
+            results.append(self.run(spark, datasets=names, check=False, progress=progress, waiting=waiting))
+        results += [
+            self.backfill(one.dataset, one.first, one.last, spark, check=False, progress=progress, waiting=waiting)
+            for one in begun
+        ]
+        return results
+
+    def _unpublished(self) -> set[str]:
+        """Datasets of the newest run that it did not publish; all of them if it came to nothing as a whole."""
+        newest = next(iter(self.history(1)), None)
+        if newest is None:
+            return set()
+        if newest.state in ("died", "running") or newest.error is not None:
+            return {dataset.name for dataset in self.config.datasets}
+        return {one.name for one in newest.datasets if one.error is not None or one.left_over}
+
+    def _run(
+        self,
+        config: PipelineConfig,
+        spark: Spark | None,
+        *,
+        check: bool,
+        progress: RunProgress | None,
+        waiting: Waiting | None,
+    ) -> RunResult:
         jobs = _jobs(spark)
         run_id = str(uuid.uuid4())
         owner = owner_of(config.ledger, config.token)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lakeseal.ingest.runs import RunResult
 from lakeseal.ingest.turn import is_at_work
-from lakeseal.ingest.yaml_file import read_head
+from lakeseal.ingest.yaml_file import Given, read_head
 from lakeseal.owner.connect import connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.steps.books import Books, books_of
@@ -26,8 +26,10 @@ class PipelineBooks:
         self.name, self._ledger, self._token = name, ledger, token
 
     @classmethod
-    def from_yaml(cls, path: str | os.PathLike[str]) -> PipelineBooks:
-        head = read_head(path)
+    def from_yaml(
+        cls, path: str | os.PathLike[str], *, env: str | None = None, params: Mapping[str, str] | None = None
+    ) -> PipelineBooks:
+        head = read_head(path, Given(env=env, params=params or {}))
         return cls(head.name, head.ledger, head.token)
 
     def history(self, limit: int = 20) -> list[RunResult]:

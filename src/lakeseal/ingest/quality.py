@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from lakeseal import clock, expr
 from lakeseal.errors import InvalidArgument, InvalidExpression, QualityFailed, UnsupportedExpression
+from lakeseal.expr.bound import columns
 from lakeseal.ingest.config import Check
 from lakeseal.ingest.sources.source import shown
 from lakeseal.protocol.arrow import to_arrow
@@ -193,6 +194,19 @@ def runs_in_tasks(checks: Sequence[Check], schema: StructType) -> bool:
         # Spark also knows what is wrong with it, if something is.
         return False
     return True
+
+
+def columns_judged(checks: Iterable[Check], schema: str | None) -> set[str]:
+    """Columns of rows of this schema that rules are about."""
+    found: set[str] = set()
+    of = StructType(()) if schema is None else StructType.from_json(schema)
+    for check in checks:
+        if check.rule is not None:
+            found |= {path[0] for path in columns(_bound(check, of).root)}
+        for about in (check.nulls, check.freshness):
+            field = None if about is None else of.field(about.column)
+            found |= set() if field is None else {field.name}
+    return found
 
 
 def _bound(rule: Check, schema: StructType) -> Any:

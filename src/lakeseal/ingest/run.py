@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from lakeseal.errors import Fenced, LakesealError, StorageUnavailable, located
 from lakeseal.ingest import delegation as delegating
 from lakeseal.ingest import orders as cutting
+from lakeseal.ingest.backfill import with_backfills
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, Target
 from lakeseal.ingest.delegation import Delegation, settings_of
 from lakeseal.ingest.jobs import Jobs
@@ -166,9 +167,7 @@ class Run:
 
     def _begin(self, one: DatasetRun) -> None:
         """Decides how the dataset's rows go, and where."""
-        source = replace(one.dataset.source)
-        schema = source.row_schema()
-        source.close()
+        schema = one.row_schema()
         target = one.dataset.target
         if one.dataset.transform is None and isinstance(target, TableTarget):
             rule_for(target, schema, None)  # before rules that name the same columns are taken for Spark's
@@ -293,9 +292,10 @@ class Run:
     def _clean_up(self, datasets: Sequence[DatasetRun]) -> None:
         """What this run, or one that died, left in staging areas. Only the holder of the turn writes there; what an
         unfinished sequence needs stays."""
-        needed = {status.dataset for status in self._books.sequences.statuses(self._config.name)}
+        needed = with_backfills(status.dataset for status in self._books.sequences.statuses(self._config.name))
+        idle = [one.dataset for one in datasets if needed.isdisjoint(with_backfills([one.name]))]
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakeseal-ingest") as pool:
-            for _ in pool.map(_cleaned, [one.dataset for one in datasets if one.name not in needed]):
+            for _ in pool.map(_cleaned, idle):
                 pass
 
     def _each(

@@ -6,6 +6,7 @@ import time
 from typing import Any, Literal
 
 from msgspec import Struct, ValidationError, to_builtins
+from msgspec.structs import replace
 
 from lakeseal import typed_json
 from lakeseal.errors import BrokenLedger, LakesealError, Refused, StorageUnavailable
@@ -16,6 +17,7 @@ from lakeseal.ingest.quality import row_rules
 from lakeseal.ingest.settling import Settled
 from lakeseal.ingest.sources.source import Plan
 from lakeseal.jobs.task_report import error_from_json
+from lakeseal.protocol.schema import StructType
 from lakeseal.steps.runs import RunRecord
 
 RunState = Literal["running", "published", "nothing_new", "partly", "failed", "died"]
@@ -139,6 +141,16 @@ class DatasetRun:
     @property
     def is_transient(self) -> bool:
         return self._may_retry and isinstance(self.error, StorageUnavailable)
+
+    def row_schema(self) -> StructType:
+        """Of what the source gives in this run."""
+        if self.plan.schema is not None:
+            return StructType.from_json(self.plan.schema)
+        source = replace(self.dataset.source)
+        try:
+            return source.row_schema()
+        finally:
+            source.close()
 
     def fail(self, error: LakesealError, *, may_retry: bool = True) -> None:
         """`may_retry`: it is certain that nothing of this attempt will ever be published."""

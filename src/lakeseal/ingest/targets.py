@@ -28,7 +28,6 @@ from lakeseal.errors import (
     ConcurrentModification,
     MetadataChangedException,
     SchemaMismatch,
-    UnsupportedFeature,
 )
 from lakeseal.files.file_format import FileFormat
 from lakeseal.ingest.branch_job import PlannedBranch
@@ -45,6 +44,7 @@ from lakeseal.ingest.merging import Merging, Part, apply, check_rows, deletes_sc
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.ingest.row_changes import ARRIVAL
 from lakeseal.ingest.table_merge_step import TableMergeStep
+from lakeseal.ingest.unchanged import UNCHANGED
 from lakeseal.jobs.delayed_commit_protocol import DelayedCommitProtocol
 from lakeseal.jobs.engine import InPlan
 from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
@@ -60,7 +60,8 @@ from lakeseal.owner.transaction import Transaction
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata
 from lakeseal.protocol.actions import Protocol as TableProtocol
-from lakeseal.protocol.schema import LONG, StructField, StructType
+from lakeseal.protocol.identity import refuse_given, with_marks
+from lakeseal.protocol.schema import LONG, STRING, StructField, StructType
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.places import JOBS, STAGING, StepPlaces, staging_below
 from lakeseal.steps.sequence import Leftover
@@ -105,8 +106,12 @@ class PlannedTable(Struct, frozen=True, kw_only=True):
     is_joint: bool
     """Whether the pipeline's ledger decides on its commits, so that watermarks can go with them."""
 
-    def step_with(self, files: Iterable[WrittenAction]) -> TableCommitStep:
-        actions: list[Action] = [*([] if self.changed is None else [self.changed]), *files]
+    def step_with(self, files: Iterable[WrittenAction], given: Iterable[dict[str, int]]) -> TableCommitStep:
+        """`given` is what tasks gave out of identity columns."""
+        changed = self.changed
+        for marks in given:
+            changed = with_marks(changed or self.metadata, marks)
+        actions: list[Action] = [*([] if changed is None else [changed]), *files]
         return replace(self.step, actions=codec.encode(actions).decode(), operation=_operation([self], files))
 
 
@@ -168,7 +173,9 @@ class Destination(Struct, frozen=True, kw_only=True):
         if self.merge is not None:
             target, waiting = self.merge.step.merging.target, self.spec.store.uri
             leftovers = (Leftover(uri=target, prefix=f"{STAGING}/{waiting.rstrip('/').rpartition('/')[2]}/"),)
-        return Staged(destination=self, files=tuple(protocol.commit_job(messages)), leftovers=leftovers)
+        told = tuple(messages)
+        given = tuple(message.identity for message in told if message.identity)
+        return Staged(destination=self, files=tuple(protocol.commit_job(told)), leftovers=leftovers, given=given)
 
 
 class Staged(Struct, frozen=True, kw_only=True):
@@ -181,6 +188,8 @@ class Staged(Struct, frozen=True, kw_only=True):
     """Of a directory."""
     leftovers: tuple[Leftover, ...] = ()
     """To remove once the steps are done."""
+    given: tuple[dict[str, int], ...] = ()
+    """Of identity columns: the last value that each task gave out."""
 
     @property
     def is_empty(self) -> bool:
@@ -194,14 +203,14 @@ class Staged(Struct, frozen=True, kw_only=True):
         table = self.destination.table
         if self.destination.merge is None or table is None or not self.files:
             return ()
-        return (table.step_with(self.files),)
+        return (table.step_with(self.files, self.given),)
 
     def steps(self) -> tuple[CommitStep, ...]:
         """What makes the files visible."""
         if self.destination.merge is not None:
             return (self.destination.merge.step,)
         table = self.destination.table
-        return self.renames if table is None else (table.step_with(self.files),)
+        return self.renames if table is None else (table.step_with(self.files, self.given),)
 
 
 class Tables:
@@ -238,15 +247,9 @@ class Tables:
         txn = OptimisticTransaction.begin(route.log, route.owner)
         write = TransactionalWrite(txn, InProcessEngine(), store=store)
         planned = write.plan(schema, WriteOptions(merge_schema=target.merge_schema))
-        if planned.spec.identity:
-            raise UnsupportedFeature(
-                "A pipeline does not give out values of identity columns, which each run would have to wait for",
-                table=store.uri,
-                column=planned.spec.identity[0].name,
-                hint="Write to a table without one, and append from there",
-            )
         snapshot = txn.snapshot
         assert snapshot is not None
+        refuse_given(snapshot.schema, schema.names)
         operation = Operation(
             name="WRITE",
             parameters={"mode": "Append", "partitionBy": list(snapshot.partition_columns)},
@@ -290,7 +293,8 @@ class Tables:
             note=provenance.note,
         )
         step = TableMergeStep(merging=merging, app_id=provenance.app_id, app_version=max(seen, default=-1) + 1)
-        rows = StructType((*schema.fields, StructField(ARRIVAL, LONG))) if arrival else schema
+        own = (StructField(ARRIVAL, LONG), *((StructField(UNCHANGED, STRING),) if rule.is_feed else ()))
+        rows = StructType((*schema.fields, *own)) if arrival else schema
         destination, in_plan = self.plan(waiting, rows, provenance, what=", waiting")
         planned = PlannedMerge(
             step=step, schema=snapshot.schema.to_json(), is_joint=all(self._is_ours(route) for route in routes)
@@ -355,6 +359,8 @@ class Tables:
                 raise _changed(planned.step.table)
         for changed in (planned.changed for planned in plans if planned.changed is not None):
             part.update_metadata(changed)
+        for marks in (marks for one in staged for marks in one.given):
+            part.give_out(marks)
         files = [file for one in staged for file in one.files]
         part.commit(files, _operation(plans, files))
         return True

@@ -19,10 +19,11 @@ from lakeseal import typed_json
 from lakeseal.errors import BadRecord, SourceTimeout, StorageUnavailable
 from lakeseal.ingest.delegation import Delegation
 from lakeseal.ingest.orders import DatasetWork, Order, OrderReport, Report, UnitResult
-from lakeseal.ingest.quality import BAD_RECORD, ORIGIN, Measured, RowRules, error_rows
+from lakeseal.ingest.quality import BAD_RECORD, ORIGIN, Measured, RowRules, columns_judged, error_rows
 from lakeseal.ingest.row_changes import ARRIVAL, UNIT
 from lakeseal.ingest.sources.source import Chunk, Source, WorkUnit
 from lakeseal.ingest.timeouts import steadily
+from lakeseal.ingest.unchanged import UNCHANGED, columns_of, refused
 from lakeseal.jobs.file_commit_protocol import TaskContext
 from lakeseal.jobs.job import TaskRun
 from lakeseal.protocol.schema import StructType
@@ -247,7 +248,7 @@ class _Extraction:
                 return msgspec.structs.replace(result, high=high, error=told(error))
             if chunk is None:
                 self._is_pending = self._is_pending and unit.high is None
-                return msgspec.structs.replace(result, high=unit.high, is_whole=True)
+                return msgspec.structs.replace(result, high=high if unit.high is None else unit.high, is_whole=True)
             self._is_pending = chunk.high is None
             self._take(chunk, unit, output)
             high = high if chunk.high is None else chunk.high
@@ -262,13 +263,28 @@ class _Extraction:
                 raise BadRecord(f"A record at {where} is no row: {first.reason}: {first.record}")
             output.refuse(chunk, unit.partition)
         rows = chunk.rows
+        if chunk.unchanged is not None:
+            self._check_unchanged(columns_of(chunk.unchanged))
         if self._work.destination.merge is not None:
             places = np.arange(self._arrived, self._arrived + rows.num_rows)
             rows = rows.append_column(ARRIVAL, pa.array(places))
             self._arrived += rows.num_rows
+            if self._takes_unchanged:
+                rows = rows.append_column(UNCHANGED, chunk.unchanged or pa.nulls(rows.num_rows, pa.string()))
         if self._work.is_for_spark:
             rows = rows.append_column(ORIGIN, pa.repeat(pa.scalar(unit.partition), rows.num_rows))
         output.write(rows, unit.partition, "")
+
+    @property
+    def _takes_unchanged(self) -> bool:
+        merge = self._work.destination.merge
+        return merge is not None and merge.step.merging.rule.is_feed
+
+    def _check_unchanged(self, columns: set[str]) -> None:
+        if not self._takes_unchanged:
+            raise refused(columns, "only a target in the mode cdc, without a transform, has it still")
+        for name in columns & columns_judged(self._work.checks, self._work.schema):
+            raise refused([name], "and a rule of quality is about it")
 
 
 def _failed(number: int, error: Exception, dataset: int = 0, units: Iterable[UnitResult] = ()) -> OrderReport:

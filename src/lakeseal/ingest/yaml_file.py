@@ -1,7 +1,9 @@
 """A pipeline from YAML, with the line of whatever is wrong in it.
 
-`${NAME}` stands for an environment variable, `${NAME:-text}` for one that may be unset: that is where secrets go. What
-follows a `$$` is taken as it is. `pipeline_schema` is the file's JSON schema, for editors that complete and check it
+`${NAME}` stands for a parameter of the pipeline, or else for a variable of the process's environment, where secrets go;
+`${NAME:-text}` for one that may be unset. What follows a `$$` is taken as it is. Parameters are declared in `params`,
+with a text, or with nothing if they must be given; `environments` has sets of them by name, and `Given` says which set
+counts and what goes before it. `pipeline_schema` is the file's JSON schema, for editors that complete and check it
 while one types.
 """
 
@@ -11,7 +13,7 @@ import datetime as dt
 import inspect
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +43,7 @@ _PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _STEPS = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
+_PARAMETERS = ("params", "environments")
 _ID = "https://json-schema.org/draft/2020-12/schema"
 
 Path_ = tuple[str | int, ...]
@@ -61,10 +64,24 @@ class RawDataset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retries: Retries = Retries()
 
 
+Texts = dict[str, str | int | float | bool | None]
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """What whoever reads a file says about its parameters."""
+
+    env: str | None = None
+    params: Mapping[str, str] = {}
+
+
 class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     ledger: str
     datasets: tuple[dict[str, Any], ...]
+    params: Texts = {}
+    """Texts for `${NAME}`; nothing for one that must be given."""
+    environments: dict[str, Texts] = {}
+    """Other values of parameters, by the name of the environment."""
     token: str | None = None
     delivery: Delivery = "exactly_once"
     lease_seconds: float = 60.0
@@ -72,13 +89,13 @@ class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     task_bytes: int = 128 * 2**20
 
 
-def read_pipeline(path: str | os.PathLike[str]) -> PipelineConfig:
-    return parse_pipeline(_text(path), str(Path(path)))
+def read_pipeline(path: str | os.PathLike[str], given: Given | None = None) -> PipelineConfig:
+    return parse_pipeline(_text(path), str(Path(path)), given)
 
 
-def read_head(path: str | os.PathLike[str]) -> RawPipeline:
+def read_head(path: str | os.PathLike[str], given: Given | None = None) -> RawPipeline:
     """What stands above the datasets; of these, nothing is filled in or looked at."""
-    document = _Document(str(Path(path)), _text(path), leaving="datasets")
+    document = _Document(str(Path(path)), _text(path), given, leaving="datasets")
     head: RawPipeline = document.convert(document.value, RawPipeline, ())
     return head
 
@@ -93,9 +110,9 @@ def _text(path: str | os.PathLike[str]) -> str:
         raise InvalidArgument(f"{file} cannot be read: {error}") from error
 
 
-def parse_pipeline(text: str, name: str = "pipeline.yaml") -> PipelineConfig:
+def parse_pipeline(text: str, name: str = "pipeline.yaml", given: Given | None = None) -> PipelineConfig:
     """`name` is what errors call the text."""
-    document = _Document(name, text)
+    document = _Document(name, text, given)
     raw = document.convert(document.value, RawPipeline, ())
     datasets = []
     for number, value in enumerate(raw.datasets):
@@ -114,14 +131,14 @@ def parse_pipeline(text: str, name: str = "pipeline.yaml") -> PipelineConfig:
             fields = {name: getattr(one, name) for name in one.__struct_fields__}
             datasets.append(Dataset(**{**fields, "source": source}))
     with document.at(()):
-        fields = {name: getattr(raw, name) for name in raw.__struct_fields__}
+        fields = {name: getattr(raw, name) for name in raw.__struct_fields__ if name not in _PARAMETERS}
         return PipelineConfig(**{**fields, "datasets": tuple(datasets)})
 
 
 class _Document:
     """A YAML document as plain values, and where in the text each of them stands."""
 
-    def __init__(self, name: str, text: str, *, leaving: str | None = None) -> None:
+    def __init__(self, name: str, text: str, given: Given | None = None, *, leaving: str | None = None) -> None:
         """Variables below the field `leaving` are left as they stand."""
         self._name = name
         self._leaving = leaving
@@ -137,7 +154,28 @@ class _Document:
         if node is None:
             raise InvalidArgument(f"{name}: the file is empty")
         self._scalars = yaml.constructor.SafeConstructor()
+        self._env = None if given is None else given.env
+        self._params: dict[str, str | None] = {}
+        self._params = self._chosen(node, given or Given())
         self.value = self._plain(node, ())
+
+    def _chosen(self, node: Any, given: Given) -> dict[str, str | None]:
+        """Every parameter that is declared, and its text; None if it must be given and is not."""
+        top = node.value if isinstance(node, yaml.MappingNode) else ()
+        declared = {key.value: self._plain(value, (key.value,)) for key, value in top if key.value in _PARAMETERS}
+        params = self.convert(declared.get("params") or {}, Texts, ("params",))
+        sets = self.convert(declared.get("environments") or {}, dict[str, Texts], ("environments",))
+        if given.env is not None and given.env not in sets:
+            known = ", ".join(sorted(sets)) or "none"
+            raise self.error(f"there is no environment {given.env!r}: known are {known}", ("environments",))
+        every = {**dict.fromkeys(name for one in sets.values() for name in one), **params}
+        for name in given.params:
+            if name not in every:
+                known = ", ".join(sorted(every)) or "none"
+                raise self.error(f"there is no parameter {name!r}: known are {known}", ("params",))
+        every |= sets.get(given.env or "", {})
+        texts = {name: None if value is None else _as_text(value) for name, value in every.items()}
+        return {**texts, **given.params}
 
     def _plain(self, node: Any, path: Path_) -> Any:
         self._marks[path] = node.start_mark
@@ -162,13 +200,18 @@ class _Document:
         if isinstance(value, dt.date | dt.datetime):
             return node.value
         is_left = self._leaving is not None and path[:1] == (self._leaving,)
+        is_left |= path[:1] == ("environments",) and path[1:2] != (self._env,)  # their secrets need not be here
         return self._filled_in(value, path) if isinstance(value, str) and not is_left else value
 
     def _filled_in(self, text: str, path: Path_) -> str:
         def variable(found: re.Match[str]) -> str:
             if found[1] is None:
                 return "$"
-            value = os.environ.get(found[1], found[2])
+            value = self._params.get(found[1])
+            if value is None:
+                value = os.environ.get(found[1], found[2])
+            if value is None and found[1] in self._params:
+                raise self.error(f"the parameter {found[1]} is not given", path)
             if value is None:
                 raise self.error(f"the environment variable {found[1]} is not set", path)
             return value
@@ -218,6 +261,10 @@ class _At:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, LakesealError):
             raise self._document.error(error.message, self._path, error.hint) from None
+
+
+def _as_text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _steps(text: str) -> Iterator[str | int]:

@@ -3,7 +3,8 @@
 A message is a change of one row: `op` is c (create), r (read), u (update), d (delete) or t (truncate). Rows have the
 columns of `schema`, by name, and behind them `_change_type`, `_commit_version` (the message's offset) and
 `_commit_timestamp`. Columns that came later than the schema are left out, and those that an older message does not have
-are null. What is no change of a row is passed over: tombstones, `m`, and notes on the database's schema.
+are null; a large value that an update left alone (`__debezium_unavailable_value`) stays as the target has it. What is
+no change of a row is passed over: tombstones, `m`, and notes on the database's schema.
 
 Where the connector tells the meaning of a number (`io.debezium.time.…`, Connect's `Decimal`), dates, moments and
 decimals are what they mean; without it, a number is no moment, and the record is a bad one.
@@ -30,8 +31,9 @@ from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import Parsed
 from lakeseal.ingest.row_changes import TRUNCATE
 from lakeseal.ingest.sources.kafka_values import place, registered
-from lakeseal.ingest.sources.source import RejectedRecord
+from lakeseal.ingest.sources.source import Chunk, RejectedRecord
 from lakeseal.ingest.sources.sql_values import SqlRows
+from lakeseal.ingest.unchanged import told as unchanged_of
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.feed_columns import CHANGE_FIELDS
 from lakeseal.protocol.schema import StructType
@@ -47,6 +49,11 @@ _TIMES = {
 _DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _NULL = b"null"
+_PLACEHOLDER = "__debezium_unavailable_value"
+_JSON_PLACEHOLDERS = (
+    msgspec.json.encode(_PLACEHOLDER),
+    msgspec.json.encode(base64.b64encode(_PLACEHOLDER.encode()).decode()),
+)
 
 
 class _Meaning(Struct, frozen=True):
@@ -79,6 +86,8 @@ class _Change(Struct, frozen=True):
     kind: str
     row: Any
     ts_ms: int | None
+    left_out: tuple[str, ...] = ()
+    """Large values that the database did not tell, as they stay."""
 
 
 class DebeziumReader:
@@ -99,7 +108,7 @@ class DebeziumReader:
         self._json, self._values = JsonRecords(own), SqlRows(own)
         self._registry, self._auth = registry, registry_auth
 
-    def read(self, messages: Sequence[Any]) -> tuple[pa.RecordBatch, tuple[RejectedRecord, ...]]:
+    def read(self, messages: Sequence[Any]) -> Chunk:
         changes: list[_Change] = []
         bad: list[tuple[int, str]] = []
         for at, message in enumerate(messages):
@@ -124,7 +133,8 @@ class DebeziumReader:
         ]
         rows = pa.RecordBatch.from_arrays([*parsed.rows.columns, *feed], schema=self._arrow)
         told = (RejectedRecord.of(reason, messages[at].value(), place(messages[at])) for at, reason in sorted(bad))
-        return rows, tuple(told)
+        unchanged = unchanged_of(one.left_out for one in kept)
+        return Chunk(rows=rows, bad=tuple(told), unchanged=unchanged)
 
     def _parsed(self, changes: Sequence[_Change]) -> Parsed:
         if self._is_json:
@@ -145,7 +155,15 @@ class DebeziumReader:
             row = b"{}"
         elif meanings:
             row = _meant(row, meanings)
-        return _Change(at, kind, row, envelope.ts_ms)
+        row, left_out = self._without_placeholders(row)
+        return _Change(at, kind, row, envelope.ts_ms, left_out)
+
+    def _without_placeholders(self, row: bytes) -> tuple[bytes, tuple[str, ...]]:
+        if not any(one in row for one in _JSON_PLACEHOLDERS):
+            return row, ()
+        fields = msgspec.json.decode(row, type=dict[str, Raw])
+        left_out = tuple(name for name in self._names if bytes(fields.get(name, Raw())) in _JSON_PLACEHOLDERS)
+        return msgspec.json.encode({**fields, **dict.fromkeys(left_out, Raw(_NULL))}), left_out
 
     def _by_avro(self, data: bytes, at: int) -> _Change | None:
         if len(data) < 5 or data[0] != 0:
@@ -161,7 +179,8 @@ class DebeziumReader:
         if row is None and kind != TRUNCATE:
             raise ValueError(f"its op is {found['op']!r}, and it has no row")
         meant = {name: _value(one, meanings.get(name)) for name, one in (row or {}).items()}
-        return _Change(at, kind, meant, found.get("ts_ms"))
+        left_out = tuple(name for name in self._names if meant.get(name) in (_PLACEHOLDER, _PLACEHOLDER.encode()))
+        return _Change(at, kind, {**meant, **dict.fromkeys(left_out)}, found.get("ts_ms"), left_out)
 
 
 def _kind(op: str) -> str:

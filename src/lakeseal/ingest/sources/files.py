@@ -9,84 +9,49 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct
 
 from lakeseal.clock import now_ms
 from lakeseal.errors import (
     BadRecord,
     BrokenDataFile,
     InvalidArgument,
-    InvalidInput,
     ObjectNotFound,
-    SchemaMismatch,
     SourceChanged,
     SourceNotFound,
     located,
 )
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.compression import inflated
-from lakeseal.files.csv_records import CsvDialect, CsvRows, line
-from lakeseal.files.json_lines import lines
-from lakeseal.files.json_records import JsonRecords
-from lakeseal.files.records import check_texts, judged
-from lakeseal.ingest.sources.source import (
-    Chunk,
-    Plan,
-    RejectedRecord,
-    Source,
-    Watermark,
-    WorkUnit,
-    register_source,
+from lakeseal.ingest.sources.file_rows import (
+    OWN_COLUMNS,
+    CsvOptions,
+    binary_rows,
+    csv_rows,
+    json_rows,
+    parquet_rows,
+    text_rows,
 )
-from lakeseal.log.decoded_size import fitting_batches
-from lakeseal.log.physical import Projection
-from lakeseal.protocol.arrow import from_arrow, to_arrow
-from lakeseal.protocol.schema import BINARY, LONG, STRING, TIMESTAMP, StructField, StructType
+from lakeseal.ingest.sources.inference import Inference, learned
+from lakeseal.ingest.sources.rescue import CsvRescue, JsonRescue, ParquetRescue
+from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
+from lakeseal.protocol.arrow import from_arrow
+from lakeseal.protocol.schema import StructType
 from lakeseal.storage import ObjectMeta, Store, StoreSpec
 from lakeseal.storage.keys import listable
 from lakeseal.storage.location import parse
-from lakeseal.trust import Trust
 
-_BATCH_ROWS = 65_536
-_LARGEST_CONTENT = 2**30
-_OWN = {
-    "text": StructType((StructField("value", STRING),)),
-    "binary": StructType(
-        (
-            StructField("path", STRING),
-            StructField("modificationTime", TIMESTAMP),
-            StructField("length", LONG),
-            StructField("content", BINARY),
-        )
-    ),
-}
-"""Columns of formats that say what they are."""
 _SHOWN = 5
-
-
-class CsvOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    header: bool = True
-    """Whether the first line names the columns; else they are the schema's, in its order."""
-    delimiter: str = ","
-    quote: str = '"'
-    escape: str = '"'
-    """Makes a quote plain inside of quotes: the quote itself, or a backslash as Spark writes."""
-    null: str = ""
-    """The text that stands for no value; so does nothing at all."""
-
-    def __post_init__(self) -> None:
-        assert self.dialect
-
-    @property
-    def dialect(self) -> CsvDialect:
-        return CsvDialect(delimiter=self.delimiter, quote=self.quote, escape=self.escape, null=self.null)
+_SCHEMA = "_schema"
+"""Has the columns that are known, where they are learnt; no file that is read is called so."""
+_FIRST_FILES = 10
 
 
 @register_source
@@ -103,8 +68,12 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     recursive: bool = True
     on_rewritten: Literal["fail", "ingest", "ignore"] = "fail"
     """What to do about a file that changed after it was published."""
+    span: tuple[str, str] | None = None
+    """Only files whose keys are from the first text on and before the second, as texts compare."""
     settle_seconds: float = 0.0
     """Leave alone what was modified less than this ago: it may still be growing."""
+    infer: bool | Inference = False
+    """Learn the columns from the files, run by run (`sources.inference`); `schema` is then what is known before."""
     csv: CsvOptions = CsvOptions()
     storage_options: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -113,15 +82,16 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         msgspec.structs.force_setattr(self, "path", StoreSpec(uri=self.path).uri)
         if self.schema is not None:
             parse_schema(self.schema)
-            if self.format in _OWN:
+            if self.format in OWN_COLUMNS:
                 raise InvalidArgument(
                     f"Files of the format {self.format} have a schema of their own", hint="Leave it out"
                 )
-        elif self.format in _OWN:
-            return
-        elif self.format != "parquet":
+        if self.infer and self.format not in ("json", "csv", "parquet"):
+            raise InvalidArgument(f"Columns of {self.format} files are not inferred", hint="Leave infer out")
+        if self.schema is None and not self.infer and self.format in ("json", "csv"):
             raise InvalidArgument(
-                f"Files of the format {self.format} need a schema", hint='Add schema: "id long, at timestamp"'
+                f"Files of the format {self.format} need a schema",
+                hint='Add schema: "id long, at timestamp", or infer: true',
             )
 
     def describe(self) -> str:
@@ -131,11 +101,31 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     def _store(self) -> Store:
         return StoreSpec(uri=self.path, storage_options=self.storage_options).open()
 
+    @property
+    def _inference(self) -> Inference | None:
+        return Inference() if self.infer is True else self.infer or None
+
+    def _known(self, mark: Watermark) -> StructType | None:
+        if mark is not None:
+            return StructType.from_json(mark["schema"])
+        return None if self.schema is None else parse_schema(self.schema)
+
+    def _learned(self, how: Inference, keys: Iterable[str], mark: Watermark) -> StructType:
+        opening = self._store.open_read if self.format == "parquet" else self._opened
+        files = ((key, partial(opening, key)) for key in keys)
+        return learned(self.format, files, self._known(mark), how, self.csv)
+
+    def within(self, first: str, last: str) -> FilesSource:
+        return msgspec.structs.replace(self, span=(first, last))
+
     def row_schema(self) -> StructType:
+        if (how := self._inference) is not None:  # as far as the first files tell; a plan has all of it
+            first = [meta.key for meta in islice(self._listed(), _FIRST_FILES)]
+            return how.with_rescued(self._learned(how, first, None))
         if self.schema is not None:
             return parse_schema(self.schema)
-        if self.format in _OWN:
-            return _OWN[self.format]
+        if self.format in OWN_COLUMNS:
+            return OWN_COLUMNS[self.format]
         for meta in self._listed():
             with self._store.open_read(meta.key) as file, located(file=meta.key):
                 try:
@@ -148,7 +138,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         units: list[WorkUnit] = []
         rewritten: list[str] = []
         late = 0
-        newest = max((mark["modified"] for mark in watermarks.values()), default=0)
+        newest = max((mark["modified"] for key, mark in watermarks.items() if key != _SCHEMA), default=0)
         settled = now_ms() - self.settle_seconds * 1000
         for meta in self._listed():
             known = watermarks.get(meta.key)
@@ -178,13 +168,27 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             notes.append(f"{_some(rewritten)} changed after being published: {done}")
         if unnamed := self._unnamed():
             notes.append(f"{len(unnamed)} files have names that are no keys, and are never read: {_some(unnamed)}")
-        return Plan(units=tuple(units), notes=tuple(notes))
+        plan = Plan(units=tuple(units), notes=tuple(notes))
+        how = self._inference
+        return plan if how is None or not units else self._with_schema(plan, how, watermarks.get(_SCHEMA))
+
+    def _with_schema(self, plan: Plan, how: Inference, mark: Watermark) -> Plan:
+        """What is known of the columns is a watermark too, and moves with the rows."""
+        known = self._learned(how, [unit.partition for unit in plan.units], mark)
+        text = known.to_json()
+        units = [msgspec.structs.replace(unit, payload={"schema": text}) for unit in plan.units]
+        if mark is None or mark["schema"] != text:
+            generation = 0 if mark is None else mark["generation"] + 1
+            units.append(WorkUnit(partition=_SCHEMA, low=mark, high={"generation": generation, "schema": text}))
+        return Plan(units=tuple(units), notes=plan.notes, schema=how.with_rescued(known).to_json())
 
     def _listed(self) -> Iterator[ObjectMeta]:
         found = False
         for meta in self._all():
             found = True
             parts = meta.key.split("/")
+            if self.span is not None and not self.span[0] <= meta.key < self.span[1]:
+                continue
             if not any(part.startswith(("_", ".")) for part in parts) and fnmatch.fnmatchcase(parts[-1], self.pattern):
                 yield meta
         if not found and self._store.uri.startswith("file:"):
@@ -213,10 +217,15 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         key = unit.partition
+        if key == _SCHEMA:
+            return
         with located(file=key):
             self._check(unit)
             try:
-                yield from self._chunks(key, self.row_schema(), unit.high)
+                if (how := self._inference) is not None:
+                    yield from self._rescued(key, StructType.from_json(unit.payload["schema"]), how)
+                else:
+                    yield from self._chunks(key, self.row_schema(), unit.high)
             except BrokenDataFile as error:
                 raise BadRecord(error.message, hint="Mend or remove it") from error
             # Whoever rewrote it meanwhile may have mixed old bytes with new ones.
@@ -236,6 +245,14 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 uri = f"{self._store.uri.rstrip('/')}/{key}"
                 return binary_rows(self._store.open_read(key), uri, known["size"], known["modified"])
 
+    def _rescued(self, key: str, known: StructType, how: Inference) -> Iterator[Chunk]:
+        match self.format:
+            case "json":
+                return JsonRescue(known, how).read(self._opened(key))
+            case "csv":
+                return CsvRescue(known, how).read(partial(self._opened, key), self.csv)
+        return ParquetRescue(known, how).read(self._store.open_read(key))
+
     def _opened(self, key: str) -> Any:
         return inflated(self._store.open_read(key), key)
 
@@ -251,106 +268,3 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
 def _some(keys: list[str]) -> str:
     more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
     return f"{', '.join(sorted(keys)[:_SHOWN])}{more}"
-
-
-def json_rows(stream: Any, schema: StructType) -> Iterator[Chunk]:
-    records = JsonRecords(schema)
-    for block in lines(stream, Trust().max_decoded_bytes):
-        parsed = records.parse(block.texts)
-        bad = tuple(
-            RejectedRecord.of(one.reason, block.texts[one.at], f"line {block.numbers[one.at]}")
-            for one in parsed.misfits
-        )
-        yield Chunk(rows=parsed.rows, bad=bad, bytes=block.size)
-
-
-def text_rows(stream: Any) -> Iterator[Chunk]:
-    for block in lines(stream, Trust().max_decoded_bytes, blank=True):
-        good, bad = [], []
-        for at, text in enumerate(block.texts):
-            try:
-                good.append(text.decode())
-            except UnicodeDecodeError:
-                bad.append(RejectedRecord.of("It is not UTF-8", text, f"line {block.numbers[at]}"))
-        rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=to_arrow(_OWN["text"]))
-        yield Chunk(rows=rows, bad=tuple(bad), bytes=block.size)
-
-
-def binary_rows(file: Any, uri: str, size: int, modified_ms: int) -> Iterator[Chunk]:
-    if size > _LARGEST_CONTENT:
-        raise BadRecord(
-            f"The file has {size} bytes, and a row holds {_LARGEST_CONTENT}", hint="Leave it out by pattern"
-        )
-    with file:
-        content = file.read()
-    stamp = pa.array([modified_ms * 1000], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    columns = [pa.array([uri]), stamp, pa.array([len(content)], pa.int64()), pa.array([content], pa.binary())]
-    rows = pa.RecordBatch.from_arrays(columns, schema=to_arrow(_OWN["binary"]))
-    yield Chunk(rows=rows, bytes=len(content))
-
-
-def csv_rows(stream: Any, schema: StructType, options: CsvOptions) -> Iterator[Chunk]:
-    for block, parsed in CsvRows(stream, schema.fields, options.dialect, header=options.header).read():
-        bad = [
-            RejectedRecord.of(misfit.reason, line(block, misfit.at, options.delimiter), f"row {block.rows[misfit.at]}")
-            for misfit in parsed.misfits
-        ]
-        bad += (RejectedRecord.of(torn.reason, torn.text, f"row {torn.row}") for torn in block.torn)
-        yield Chunk(rows=parsed.rows, bad=tuple(bad), bytes=block.size)
-
-
-def parquet_rows(file: pa.NativeFile, schema: StructType) -> Iterator[Chunk]:
-    wanted = to_arrow(schema)
-    try:
-        parquet = pq.ParquetFile(file)
-        projection = _projection(parquet.schema_arrow, schema)
-        row = 1
-        limit = Trust().max_decoded_bytes
-        for batch in fitting_batches(parquet, file, projection.columns, rows=_BATCH_ROWS, limit=limit):
-
-            def part(start: int, end: int, of: pa.RecordBatch = batch) -> pa.RecordBatch:
-                piece = pa.RecordBatch.from_arrays(projection.apply(of.slice(start, end - start)), schema=wanted)
-                check_texts(piece)
-                return piece
-
-            parsed = judged(batch.num_rows, part, (BrokenDataFile, InvalidInput))
-            bad = tuple(
-                RejectedRecord.of(one.reason, str(_values(batch, one.at)), f"row {row + one.at}")
-                for one in parsed.misfits
-            )
-            yield Chunk(rows=parsed.rows, bad=bad, bytes=batch.nbytes)
-            row += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise BadRecord(f"The file is not whole Parquet: {error}", hint="Mend or remove it") from error
-
-
-def _projection(file: pa.Schema, schema: StructType) -> Projection:
-    names = [name.lower() for name in file.names]
-    for field in schema.fields:
-        if names.count(field.name.lower()) > 1:
-            raise SchemaMismatch(
-                f"A Parquet file has several columns {field.name!r}", column=field.name, hint="Rename one of them"
-            )
-    try:
-        return Projection.of(schema.fields, file, "none")
-    except BrokenDataFile as error:
-        raise SchemaMismatch(
-            f"A column of a Parquet file is not what the schema says: {error.message}",
-            column=error.column,
-            hint="Mend the file, or the source's schema",
-        ) from error
-
-
-def _values(batch: pa.RecordBatch, at: int) -> dict[str, Any]:
-    """What can be shown of a row."""
-    values = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            values[name] = column[at].as_py()
-        except UnicodeDecodeError:
-            values[name] = column[at].cast(pa.binary()).as_py() if not pa.types.is_nested(column.type) else "?"
-        except (ValueError, OverflowError):
-            values[name] = str(column[at])
-    return values

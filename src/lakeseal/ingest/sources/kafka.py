@@ -72,6 +72,8 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     the latest offset, or skip the partition."""
     max_messages: int | None = None
     """Of one partition in one run."""
+    span: tuple[int, int] | None = None
+    """Only offsets from the first on and before the second, of each partition."""
     timeout_seconds: float = 30.0
     options: dict[str, str] = msgspec.field(default_factory=dict)
     """Of librdkafka, such as security.protocol."""
@@ -106,10 +108,15 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     def row_schema(self) -> StructType:
         return self._reader.schema
 
+    def within(self, first: str, last: str) -> KafkaSource:
+        if not (first.isdecimal() and last.isdecimal()):
+            raise InvalidArgument(f"{first} and {last} are no offsets", hint="Give those of each partition: 0 and 100")
+        return msgspec.structs.replace(self, span=(int(first), int(last)), start="earliest", max_messages=None)
+
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         units: list[WorkUnit] = []
         notes: list[str] = []
-        for state in self._partitions():
+        for state in map(self._spanned, self._partitions()):
             found = next_range(
                 state,
                 watermarks.get(state.name),
@@ -133,6 +140,12 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
                 )
         return Plan(units=tuple(units), notes=tuple(notes))
 
+    def _spanned(self, state: PartitionState) -> PartitionState:
+        if self.span is None:
+            return state
+        latest = min(state.latest, max(self.span[1], state.earliest))
+        return msgspec.structs.replace(state, earliest=min(latest, max(state.earliest, self.span[0])), latest=latest)
+
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         start, end = unit.payload["start"], unit.payload["end"]
         if start >= end:
@@ -142,9 +155,9 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
         consumer.assign([kafka.TopicPartition(self.topic, number, start)])
         try:
             for messages, after in bounded(self._events(consumer, number, start, end), start, end):
-                rows, bad = self._reader.read(messages)
+                chunk = self._reader.read(messages)
                 size = sum(map(len, messages))
-                yield Chunk(rows=rows, bad=bad, bytes=size, high={**unit.high, "offset": after})
+                yield msgspec.structs.replace(chunk, bytes=size, high={**unit.high, "offset": after})
         finally:
             consumer.unassign()
 

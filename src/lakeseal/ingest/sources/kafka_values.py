@@ -21,7 +21,7 @@ from lakeseal.errors import InvalidArgument, SourceUnavailable, Unsupported
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import Misfit, Parsed, judged
-from lakeseal.ingest.sources.source import RejectedRecord
+from lakeseal.ingest.sources.source import Chunk, RejectedRecord
 from lakeseal.protocol import schema as types
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import (
@@ -104,7 +104,7 @@ class ValueReader:
         self._takes_null = takes_null
         self._meta = meta
 
-    def read(self, messages: Sequence[Any]) -> tuple[pa.RecordBatch, tuple[RejectedRecord, ...]]:
+    def read(self, messages: Sequence[Any]) -> Chunk:
         values = self._values([message.value() for message in messages])
         rows = messages if values.kept is None else [messages[n] for n in values.kept]
         columns = list(values.rows.columns)
@@ -118,7 +118,7 @@ class ValueReader:
             RejectedRecord.of(one.reason, messages[one.at].value() or b"", place(messages[one.at]))
             for one in values.misfits
         )
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow), bad
+        return Chunk(rows=pa.RecordBatch.from_arrays(columns, schema=self._arrow), bad=bad)
 
     def _values(self, values: Sequence[bytes | None]) -> Parsed:
         if self._takes_null or None not in values:

@@ -34,6 +34,30 @@ class RowChange(Struct, frozen=True, kw_only=True):
     lsn: int
     """Of the transaction's commit."""
     micros: int
+    xid: int
+    """Of the transaction; its last 32 bits."""
+
+
+class Snapshot(Struct, frozen=True):
+    """Which transactions a reader has seen."""
+
+    first_open: int
+    """All before it are over."""
+    end: int
+    """From here on none had begun."""
+    still_open: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> Snapshot:
+        """As the server writes it: `10:20:10,14`."""
+        first, end, still = text.split(":")
+        return cls(int(first), int(end), frozenset(int(one) for one in still.split(",") if one))
+
+    def has(self, xid: int) -> bool:
+        """Of a transaction that was committed since: whether it was by then. The server counts by 64 bits, and a change
+        has the last 32: the number is the one that is nearest to the snapshot's end."""
+        near = self.end - (self.end - xid + 2**31) % 2**32 + 2**31
+        return near < self.end and near not in self.still_open
 
 
 class _Reader:
@@ -79,7 +103,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self._relations: dict[int, Relation] = {}
-        self._lsn = self._micros = 0
+        self._lsn = self._micros = self._xid = 0
 
     def changes(self, messages: Iterable[bytes]) -> Iterator[RowChange]:
         for message in messages:
@@ -90,6 +114,7 @@ class Decoder:
             case b"B":
                 self._lsn = data.number("Q")
                 self._micros = data.number("q") + _EPOCH_MICROS
+                self._xid = data.number("I")
             case b"R":
                 number = data.number("I")
                 self._relations[number] = _relation(data)
@@ -106,8 +131,9 @@ class Decoder:
                 after = data.row(relation.columns)
                 if before:
                     yield self._change("update_preimage", relation, before)
-                if kind == b"O":  # all of the old row, also what did not change
-                    after = {name: before[name] if one is UNCHANGED else one for name, one in after.items()}
+                # The old row has its key, or all of it, also what did not change; null is what it does not have.
+                known = {name: one for name, one in before.items() if one is not None}
+                after = {name: known.get(name, one) if one is UNCHANGED else one for name, one in after.items()}
                 yield self._change("update_postimage", relation, after)
             case b"D":
                 relation = self._relation(data)
@@ -131,7 +157,7 @@ class Decoder:
         return self._relations[number]
 
     def _change(self, kind: str, relation: Relation, values: Values) -> RowChange:
-        return RowChange(kind=kind, relation=relation, values=values, lsn=self._lsn, micros=self._micros)
+        return RowChange(kind=kind, relation=relation, values=values, lsn=self._lsn, micros=self._micros, xid=self._xid)
 
 
 def _relation(data: _Reader) -> Relation:

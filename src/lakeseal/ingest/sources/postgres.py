@@ -4,13 +4,14 @@ The server keeps what happened since the slot's confirmed position. That positio
 published: `plan` moves it to the watermark, which was committed with the rows. So a run that dies loses nothing, and
 the slot does not grow for ever as long as there are runs. Slot and publication are made where they are missing.
 
-- Without a watermark the table is read as it is, in one statement, after its slot is there. What happens between the
-  two comes again as a change, all of it in the next run; rows are told apart by their keys, so that is the same.
+- Without a watermark the table is read as it is, in one snapshot, after its slot is there. Of what the slot has, the
+  next run leaves out the transactions that the snapshot has seen.
 - With one, a unit is all transactions that were committed from one place in the server's log up to another; in commit
   order, never a part of one. So a target in the mode `cdc` only ever shows states that the table had.
 
 Rows have `_change_type`, `_commit_version` (the place of the commit) and `_commit_timestamp` behind their columns.
-A watermark is `{"lsn", "slot", "system"}`.
+A large value that an update left alone does not come with it: see `ingest.unchanged`.
+A watermark is `{"lsn", "slot", "system", "seen"}`; `seen` is that snapshot, behind a load only.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ import pyarrow as pa
 
 from lakeseal import clock
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, SourceUnavailable, Unsupported
-from lakeseal.ingest.sources.pgoutput import UNCHANGED, Decoder, RowChange
+from lakeseal.ingest.sources.pgoutput import UNCHANGED, Decoder, RowChange, Snapshot
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
 from lakeseal.ingest.sources.sql_values import SqlRows
+from lakeseal.ingest.unchanged import told
 from lakeseal.protocol import schema as types
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.feed_columns import CHANGE_FIELDS
@@ -99,8 +101,8 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
             system = self._system(connection)
             confirmed = self._slot(connection, is_new=mark is None)
             if mark is None:
-                high = {"lsn": confirmed, "slot": self.slot, "system": system}
-                return Plan(units=(WorkUnit(partition="", high=high, payload={"whole": True}),))
+                begun = {"lsn": confirmed, "slot": self.slot, "system": system}
+                return Plan(units=(WorkUnit(partition="", high=None, payload={"whole": begun}),))
             self._check(mark, system, confirmed)
             if confirmed < mark["lsn"]:
                 # What is before it is published, and so is what the watermark says.
@@ -111,8 +113,8 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
             found = connection.execute(*self._peek(upto, first=True)).fetchone()
             if found is None and upto - mark["lsn"] < _KEEP_UP:
                 return Plan()
-        high = {**mark, "lsn": upto}
-        payload = {"from": mark["lsn"], "upto": upto}
+        high = {**mark, "lsn": upto, "seen": None}
+        payload = {"from": mark["lsn"], "upto": upto, "seen": mark.get("seen")}
         return Plan(units=(WorkUnit(partition="", low=mark, high=high, size=upto - mark["lsn"], payload=payload),))
 
     def preview(self, watermarks: Mapping[str, Watermark]) -> Plan:
@@ -123,9 +125,10 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         rows = _Rows(self._columns)
-        if unit.payload.get("whole"):
-            yield from self._whole(rows, unit.high["lsn"])
+        if begun := unit.payload.get("whole"):
+            yield from self._whole(rows, begun)
             return
+        seen = None if unit.payload["seen"] is None else Snapshot.parse(unit.payload["seen"])
         with self._connected(autocommit=False) as connection, connection.cursor(name="lakeseal", binary=True) as cursor:
             cursor.itersize = _CHUNK
             cursor.execute(*self._peek(unit.payload["upto"]))
@@ -133,7 +136,8 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
             wanted = self._named
             for change in Decoder().changes(bytes(row[0]) for row in cursor):
                 is_ours = (change.relation.schema, change.relation.name) == wanted
-                if is_ours and unit.payload["from"] <= change.lsn < unit.payload["upto"]:
+                is_new = seen is None or not seen.has(change.xid)
+                if is_ours and is_new and unit.payload["from"] <= change.lsn < unit.payload["upto"]:
                     found.append(change)
                 if len(found) >= _CHUNK:
                     yield rows.chunk(found)
@@ -141,7 +145,7 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
             if found:
                 yield rows.chunk(found)
 
-    def _whole(self, rows: _Rows, lsn: int) -> Iterator[Chunk]:
+    def _whole(self, rows: _Rows, begun: dict[str, Any]) -> Iterator[Chunk]:
         sql = _sql()
         columns = sql.SQL(", ").join(
             sql.SQL("{}::text").format(sql.Identifier(field.name)) for field in self._columns.fields
@@ -149,10 +153,13 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(*self._named))
         moment = clock.now()
         with self._connected(autocommit=False) as connection, connection.cursor(name="lakeseal") as cursor:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            seen = connection.execute("SELECT txid_current_snapshot()::text").fetchone()[0]
             cursor.itersize = _CHUNK
             cursor.execute(query)
             while part := cursor.fetchmany(_CHUNK):
-                yield rows.whole(part, lsn, moment)
+                yield rows.whole(part, begun["lsn"], moment)
+        yield msgspec.structs.replace(rows.whole([], begun["lsn"], moment), high={**begun, "seen": seen})
 
     def _peek(self, upto: int, *, first: bool = False) -> tuple[Any, tuple[Any, ...]]:
         query = (
@@ -238,9 +245,10 @@ class _Rows:
         self._parser = SqlRows(columns)
 
     def chunk(self, changes: Sequence[RowChange]) -> Chunk:
-        rows = [[self._value(change, field) for field in self._columns.fields] for change in changes]
+        rows = [[_value(change, field) for field in self._columns.fields] for change in changes]
+        left_out = [self._left_out(change) for change in changes]
         return self._made(
-            rows, [change.kind for change in changes], [c.lsn for c in changes], [c.micros for c in changes]
+            rows, [change.kind for change in changes], [c.lsn for c in changes], [c.micros for c in changes], left_out
         )
 
     def whole(self, rows: Sequence[Sequence[str | None]], lsn: int, moment: dt.datetime) -> Chunk:
@@ -254,17 +262,17 @@ class _Rows:
         ]
         return self._made(values, ["insert"] * len(rows), [lsn] * len(rows), [micros] * len(rows))
 
-    def _value(self, change: RowChange, field: StructField) -> Any:
-        found = change.values.get(field.name)
-        if found is UNCHANGED:
-            raise SourceChanged(
-                f"An update of {change.relation.name} leaves out the large value of {field.name!r}, as it stays",
-                column=field.name,
-                hint=f"ALTER TABLE {change.relation.name} REPLICA IDENTITY FULL, then load the table again",
-            )
-        return found if found is None else _python(str(found), field.type)
+    def _left_out(self, change: RowChange) -> tuple[str, ...]:
+        return tuple(field.name for field in self._columns.fields if change.values.get(field.name) is UNCHANGED)
 
-    def _made(self, rows: list[list[Any]], kinds: list[str], lsns: list[int], micros: list[int]) -> Chunk:
+    def _made(
+        self,
+        rows: list[list[Any]],
+        kinds: list[str],
+        lsns: list[int],
+        micros: list[int],
+        left_out: Sequence[tuple[str, ...]] = (),
+    ) -> Chunk:
         parsed = self._parser.parse(rows)
         kept: Iterable[int] = range(len(rows)) if parsed.kept is None else parsed.kept
         places = list(kept)
@@ -281,7 +289,13 @@ class _Rows:
             )
             for one in parsed.misfits
         )
-        return Chunk(rows=batch, bad=bad, bytes=batch.nbytes)
+        unchanged = told(left_out[n] for n in places) if left_out else None
+        return Chunk(rows=batch, bad=bad, bytes=batch.nbytes, unchanged=unchanged)
+
+
+def _value(change: RowChange, field: StructField) -> Any:
+    found = change.values.get(field.name)
+    return None if found is None or found is UNCHANGED else _python(str(found), field.type)
 
 
 def _python(text: str, kind: DataType) -> Any:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.protocol.schema import StructType
 
 _SHOWN = 2000
@@ -38,7 +38,7 @@ class WorkUnit(Struct, frozen=True, kw_only=True):
     """What is published already."""
     high: Watermark
     """What is published once all of this unit, and those of its partition before it, are. None if that is no place to
-    go on from; the last unit of a partition always has one."""
+    go on from, or if only whoever reads the unit can tell: then its last chunk does."""
     size: int = 1
     """About how many bytes; tasks get about the same."""
     payload: dict[str, Any] = {}
@@ -48,6 +48,8 @@ class WorkUnit(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     units: tuple[WorkUnit, ...] = ()
     notes: tuple[str, ...] = ()
+    schema: str | None = None
+    """Of the rows, as JSON, where a source learns it from what it finds; else it is `row_schema`."""
 
 
 class RejectedRecord(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ class Chunk(Struct, frozen=True, kw_only=True):
     """None: only the unit's end is a watermark."""
     bad: tuple[RejectedRecord, ...] = ()
     bytes: int = 0
+    unchanged: pa.Array | None = None
+    """Of changes: for each row, which values it leaves out as they stay (`ingest.unchanged.told`)."""
 
 
 class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="source"):
@@ -92,6 +96,12 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         raise NotImplementedError
+
+    def within(self, first: str, last: str) -> Source:
+        """The same, but only what is from `first` on and before `last`, whatever that is to the source."""
+        raise Unsupported(
+            f"There are no spans of {self.describe()}", hint="Read all of it again: lakeseal ingest reset"
+        )
 
     def change_order(self) -> str | None:
         """Of a source of changes whose rows do not come in order: the column that orders them."""

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
 from lakeseal import clock
@@ -65,6 +65,8 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     """Of the rows, as Spark writes it; a table's own is taken if there is none."""
     start: int | float | str | None = None
     """Where to begin without a watermark: rows above this."""
+    span: tuple[str, str] | None = None
+    """Only rows whose column is from the first value on and before the second, as the database compares."""
     delay_seconds: float = 0.0
     """For a column of times: leave what is younger for the next run."""
     units: int = 1
@@ -86,6 +88,9 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     def describe(self) -> str:
         return f"sql {self.table or 'query'} by {self.column}"
 
+    def within(self, first: str, last: str) -> SqlSource:
+        return replace(self, span=(first, last), start=None, delay_seconds=0.0)
+
     def row_schema(self) -> StructType:
         if self.schema is not None:
             return parse_schema(self.schema)
@@ -99,7 +104,7 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
             unset = connection.execute(sa.select(sa.func.count()).select_from(self._from).where(cursor.is_(None)))
             empty = unset.scalar_one()
             notes = (f"{empty} rows have no {self.column} and are never read",) if empty else ()
-            top = sa.select(sa.func.max(cursor))
+            top = sa.select(sa.func.max(cursor)).where(*self._spanned())
             if low is not None:
                 top = top.where(self._above(low))
             highest = connection.execute(top).scalar_one()
@@ -125,7 +130,7 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
         schema = self.row_schema()
         rows_of = SqlRows(schema)
         wanted = sa.select(self._cursor, *(self._column(name) for name in schema.names))
-        wanted = wanted.where(sa.not_(self._above(unit.high))).order_by(self._cursor)
+        wanted = wanted.where(sa.not_(self._above(unit.high)), *self._spanned()).order_by(self._cursor)
         if unit.payload["low"] is not None:
             wanted = wanted.where(self._above(_bound_of(unit.payload["low"])))
         with self._reading() as connection:
@@ -201,6 +206,26 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
         if kind in (None, _START):
             return column > self._typed(value)
         return column > _literal(value, kind, self._from.c[self.column].type)
+
+    def _spanned(self) -> list[Any]:
+        if self.span is None:
+            return []
+        column, ends = self._cursor, [self._written(text) for text in self.span]
+        if self._is_sqlite and self._is_of_times:
+            column, ends = sa.func.julianday(column), [sa.func.julianday(text) for text in self.span]
+        return [column >= ends[0], column < ends[1]]
+
+    def _written(self, text: str) -> Any:
+        """What a person writes, by the column's declared type."""
+        try:
+            wanted = self._from.c[self.column].type.python_type
+            if wanted in (int, float, decimal.Decimal):
+                return sa.bindparam(None, wanted(text))
+            return self._typed(text)
+        except NotImplementedError:
+            return sa.bindparam(None, text)
+        except (ValueError, ArithmeticError) as error:
+            raise InvalidArgument(f"{text!r} is no value of {self.column}: {error}", column=self.column) from None
 
     @property
     def _is_of_times(self) -> bool:
@@ -313,12 +338,13 @@ def _unavailable(error: SQLAlchemyError) -> SourceUnavailable:
 
 
 def _field(column: Any, *, is_sqlite: bool) -> StructField:
+    name = str(column.name)  # SQLAlchemy's own kind of text is no JSON
     try:
         kind = column.type.python_type
     except NotImplementedError:
         kind = None
     if kind is decimal.Decimal and column.type.precision:
-        return StructField(column.name, DecimalType(column.type.precision, column.type.scale or 0))
+        return StructField(name, DecimalType(column.type.precision, column.type.scale or 0))
     found = types.DOUBLE if kind is decimal.Decimal else _TYPES.get(kind) if kind else None
     if found is None:
         raise InvalidArgument(
@@ -329,7 +355,7 @@ def _field(column: Any, *, is_sqlite: bool) -> StructField:
     # SQLite has texts for times, some with a zone.
     if kind is dt.datetime and not is_sqlite and not getattr(column.type, "timezone", False):
         found = types.TIMESTAMP_NTZ
-    return StructField(column.name, found)
+    return StructField(name, found)
 
 
 def _mark(value: Any, column: str, *, is_raw: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from lakeseal.errors import SourceChanged, SourceNotFound, TableNotFound
+from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, TableNotFound
 from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
 from lakeseal.log import changes as change_feed
 from lakeseal.log.data import ReadSpec
@@ -38,6 +38,8 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
     """Without a watermark: `now` begins with all rows, `latest` with the next version, a number with that version."""
     max_versions: int | None = None
     """In one run."""
+    before: int | None = None
+    """Only versions before this one."""
     storage_options: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,6 +66,11 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
 
         return read_task
 
+    def within(self, first: str, last: str) -> TableSource:
+        if not (first.isdecimal() and last.isdecimal()):
+            raise InvalidArgument(f"{first} and {last} are no versions", hint="Give versions of the table: 5 and 10")
+        return msgspec.structs.replace(self, start=int(first), before=int(last), max_versions=None)
+
     def row_schema(self) -> StructType:
         return StructType((*self._newest.schema.fields, *CHANGE_FIELDS))
 
@@ -86,7 +93,10 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
             return self._plan(table_id, newest.version, splits, mark, whole=newest)
         first = self.start if mark is None else mark["version"] + 1
         assert isinstance(first, int)
-        last = newest.version if self.max_versions is None else min(newest.version, first + self.max_versions - 1)
+        newest_wanted = newest.version if self.before is None else min(newest.version, self.before - 1)
+        if first > newest_wanted:
+            return Plan()
+        last = newest_wanted if self.max_versions is None else min(newest_wanted, first + self.max_versions - 1)
         splits = self._tasks.change_splits(change_feed.changes(self._table._log, first, last))
         return self._plan(table_id, last, splits, mark)
 

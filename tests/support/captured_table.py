@@ -1,0 +1,44 @@
+"""What tests of change capture share: a table of a real PostgreSQL, and a pipeline that captures it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from lakeseal.ingest import Dataset, Pipeline, PostgresSource, Retries
+
+
+class Captured:
+    """A table of the database, and a pipeline that captures it."""
+
+    def __init__(self, lake: Any, database: str, columns: str, *, quality: tuple[Any, ...] = (), **target: Any) -> None:
+        self.lake = lake
+        self.connection = psycopg.connect(database, autocommit=True)
+        self.connection.execute(f"CREATE TABLE t ({columns})")
+        self.source = PostgresSource(url=database, table="t", slot="cap")
+        to = lake.to_table(**{"mode": "cdc", "keys": ("id",), **target})
+        self.pipeline: Pipeline = lake.pipeline(
+            Dataset(
+                name="t",
+                source=self.source,
+                target=to,
+                quality=quality,
+                retries=Retries(times=5, first_pause_seconds=0.05),
+            )
+        )
+
+    def do(self, *statements: str) -> None:
+        with self.connection.transaction():
+            for statement in statements:
+                self.connection.execute(statement)
+
+    def rows(self) -> list[dict[str, Any]]:
+        self.pipeline.run()
+        return self.lake.table().to_arrow().sort_by("id").to_pylist()  # type: ignore[no-any-return]
+
+    def confirmed(self) -> str:
+        asked = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'cap'"
+        found = self.connection.execute(asked).fetchone()
+        assert found is not None
+        return str(found[0])
