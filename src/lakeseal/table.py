@@ -182,9 +182,12 @@ class Table:
         timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: str | None = None,
+        *,
+        row_ids: bool = False,
     ) -> pa.Table:
-        """The rows, all in memory; `where` is a SQL condition."""
-        return self._scan(version, timestamp, columns, where).to_arrow()
+        """The rows, all in memory; `where` is a SQL condition. With `row_ids` each comes with its `_row_id`, which it
+        keeps for life, and its `_row_commit_version`, that which last changed it; the table must track its rows."""
+        return self._scan(version, timestamp, columns, where, row_ids=row_ids).to_arrow()
 
     def to_batches(
         self,
@@ -192,9 +195,11 @@ class Table:
         timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: str | None = None,
+        *,
+        row_ids: bool = False,
     ) -> pa.RecordBatchReader:
         """The rows as a stream that needs memory for a few batches only."""
-        scan = self._scan(version, timestamp, columns, where)
+        scan = self._scan(version, timestamp, columns, where, row_ids=row_ids)
         return pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
 
     def to_pandas(
@@ -214,10 +219,13 @@ class Table:
         timestamp: Timestamp | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
+        *,
+        row_ids: bool = False,
     ) -> DataFrame:
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
-        return to_spark(spark, self.snapshot(version, timestamp), self.spec, where=where, columns=columns)
+        snapshot = self.snapshot(version, timestamp)
+        return to_spark(spark, snapshot, self.spec, where=where, columns=columns, row_ids=row_ids)
 
     def changes(self, start: int | Timestamp, end: int | Timestamp | None = None) -> pa.Table:
         """The change feed from `start` to `end`, both included: numbers are versions, everything else a moment."""
@@ -514,9 +522,16 @@ class Table:
         return version
 
     def _scan(
-        self, version: int | None, timestamp: Timestamp | None, columns: Sequence[str] | None, where: str | None
+        self,
+        version: int | None,
+        timestamp: Timestamp | None,
+        columns: Sequence[str] | None,
+        where: str | None,
+        *,
+        row_ids: bool = False,
     ) -> Scan:
-        return Scan(self.snapshot(version, timestamp), self._store, columns=columns, where=where, outside=self._outside)
+        snapshot = self.snapshot(version, timestamp)
+        return Scan(snapshot, self._store, columns=columns, where=where, outside=self._outside, row_ids=row_ids)
 
     def _outside(self, uri: str) -> Store:
         return outside_of(self.spec)(uri)

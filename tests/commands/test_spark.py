@@ -138,3 +138,34 @@ def test_sql_on_paths_is_done_here_and_all_else_by_spark(spark: Any, tables: Any
     assert tables.ids(table) == [0, 1, 2, 3, 4, 5]
     assert lakeseal.sql(f"VACUUM {at} DRY RUN", spark).collect() == []
     assert lakeseal.sql("SELECT count(*) AS n FROM news", spark).collect()[0].n == 2
+
+
+@pytest.mark.parametrize("properties", [{}, FEED, VECTORS, FEED | VECTORS], ids=["plain", "feed", "vectors", "both"])
+def test_rows_that_spark_writes_again_keep_their_ids(spark: Any, tables: Any, properties: Any) -> None:
+    table = tables(range(10), range(10, 20), properties=properties | {"delta.enableRowTracking": "true"})
+
+    def tracked() -> dict[int, tuple[int, int]]:
+        frame = table.to_spark(spark, row_ids=True, columns=["id"])
+        found = {row.id: (row._row_id, row._row_commit_version) for row in frame.collect()}
+        assert found == {
+            row["id"]: (row["_row_id"], row["_row_commit_version"]) for row in table.to_arrow(row_ids=True).to_pylist()
+        }
+        return found
+
+    before = tracked()
+    table.delete("id = 3", spark=spark)
+    table.update({"name": "soundex(name)"}, "id = 4", spark=spark)
+    updated = table.version()
+    source = spark.createDataFrame(tables.people(5, 6, 50))
+    merge = table.merge(source, "t.id = s.id").when_matched_delete("t.id = 6").when_matched_update()
+    merge.when_not_matched_insert().execute()
+    merged = table.version()
+    table.optimize(spark=spark)
+
+    after = tracked()
+    new, since = after.pop(50)
+    assert (new in {row_id for row_id, _ in before.values()}, since) == (False, merged)
+    expected = {number: place for number, place in before.items() if number not in (3, 6)}
+    assert after == {**expected, 4: (before[4][0], updated), 5: (before[5][0], merged)}
+    assert table.to_spark(spark, row_ids=True, where="id = 4").collect()[0]._row_id == before[4][0]
+    tables.check(table)

@@ -192,3 +192,66 @@ def test_either_clusters_what_the_other_created(delta_spark: Any, tmp_path: Path
     tags = [dict(tag) for tag in table.files()["tags"].to_pylist()]
     assert {tag["ZCUBE_ZORDER_BY"] for tag in tags} == {'["b"]'}
     assert delta_spark.run("result = spark.read.format('delta').load(uri).count()", uri=uri) == 102
+
+
+ROW_IDS = """
+rows = spark.read.format("delta").load(uri).selectExpr("id", "_metadata.row_id", "_metadata.row_commit_version")
+result = {str(row.id): [row.row_id, row.row_commit_version] for row in rows.collect()}
+"""
+
+
+def row_ids(table: lakeseal.Table) -> dict[str, list[int]]:
+    found = table.to_arrow(row_ids=True).to_pylist()
+    return {str(row["id"]): [row["_row_id"], row["_row_commit_version"]] for row in found}
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("mapping", ["none", "name", "id"])
+def test_rows_keep_their_ids_whoever_writes_them_again(
+    delta_spark: Any, tmp_path: Path, vectors: str, mapping: str
+) -> None:
+    uri = str(tmp_path / "t")
+    properties = {
+        "delta.enableRowTracking": "true",
+        "delta.enableDeletionVectors": vectors,
+        "delta.columnMapping.mode": mapping,
+        "delta.enableChangeDataFeed": "true",
+    }
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    table = lakeseal.create(uri, schema, properties=properties)
+    for start in (0, 20):
+        table.write(pa.table({"id": list(range(start, start + 20)), "n": [0] * 20}))
+
+    def both() -> dict[str, list[int]]:
+        theirs = delta_spark.run(ROW_IDS, uri=uri)
+        assert theirs == row_ids(table)
+        return dict(theirs)
+
+    before = both()
+    table.delete("id % 10 = 3")
+    table.update({"n": "n + 1"}, "id % 10 = 4")
+    source = pa.table({"id": [5, 6, 100], "n": [5, 6, 100]})
+    table.merge(source, "t.id = s.id").when_matched_update().when_not_matched_insert().execute()
+    ours = both()
+    table.optimize()
+    assert both() == ours
+
+    delta_spark.run(
+        """
+        spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 7")
+        spark.sql(f"UPDATE delta.`{uri}` SET n = 8 WHERE id = 8")
+        spark.sql(f"OPTIMIZE delta.`{uri}`")
+        result = None
+        """,
+        uri=uri,
+    )
+    both()
+    table.update({"n": "9"}, "id IN (8, 9)")
+    after = both()
+
+    for number, (row_id, _) in after.items():
+        if number != "100":
+            assert row_id == before[number][0]
+    assert before.keys() - after.keys() == {"3", "13", "23", "33", "7"}
+    unchanged = {n for n in after if n not in ("4", "14", "24", "34", "5", "6", "8", "9", "100")}
+    assert {n: after[n] for n in unchanged} == {n: before[n] for n in unchanged}

@@ -51,7 +51,7 @@ class DeleteCommand(Struct, frozen=True, kw_only=True):
             return PlannedChange(finish=finish, nothing="no row matches")
         where, chosen = ChosenRows(judged=touched.judged), touched.chosen(files)
         rewrite = Rewrite.of(snapshot, context.store, chosen, delete=where, changes=changes, now=self.now)
-        write = FilesToWrite(data=rewrite, options=WriteOptions(own_rows=True, changes=changes))
+        write = FilesToWrite(data=rewrite, options=WriteOptions(own_rows=True, changes=changes, with_row_ids=True))
         return PlannedChange(finish=finish, writes=(write,), rewritten=files.num_rows)
 
     def _operation(self, metrics: dict[str, int | str]) -> Operation:

@@ -83,7 +83,7 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
             return PlannedChange(finish=finish, nothing="all files are as they should be")
         context.txn.read_files(chosen)
         rewrite = Rewrite.of_bins(snapshot, context.store, splits, zorder_by)
-        options = WriteOptions(target_file_size=target if zorder_by else _NO_LIMIT)
+        options = WriteOptions(target_file_size=target if zorder_by else _NO_LIMIT, with_row_ids=True)
         write = FilesToWrite(data=rewrite, options=options, is_optimize=True)
         return PlannedChange(finish=finish, writes=(write,), rewritten=chosen.num_rows)
 
@@ -109,7 +109,9 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         context.txn.read_files(files)
         bins = tuple(plan_bins(data_files(files), target=target, all_files=True))
         rewrite = Rewrite.of_bins(snapshot, context.store, bins, columns, hilbert=True)
-        write = FilesToWrite(data=rewrite, options=WriteOptions(target_file_size=target), is_optimize=True)
+        write = FilesToWrite(
+            data=rewrite, options=WriteOptions(target_file_size=target, with_row_ids=True), is_optimize=True
+        )
         return PlannedChange(finish=finish, writes=(write,), rewritten=files.num_rows)
 
     def _operation(

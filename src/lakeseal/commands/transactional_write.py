@@ -35,6 +35,7 @@ from lakeseal.protocol.features import check_writable
 from lakeseal.protocol.feed_columns import check_feed_columns
 from lakeseal.protocol.identity import identity_columns
 from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.row_tracking import RowTrackingColumns
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage import StoreSpec
 
@@ -48,6 +49,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """False says that rows are only moved, so that streams need not read them again."""
     own_rows: bool = False
     """The rows are the table's own, so nothing about them is checked again."""
+    with_row_ids: bool = False
+    """Rows are such of the table, or become such, and bring their ids in the columns of its row tracking."""
     must_match: str | None = None
     """A predicate that every row must match."""
     changes: bool = False
@@ -134,7 +137,9 @@ class TransactionalWrite:
         check_writable(self._txn.protocol, self._txn.metadata)
         check_feed_columns(self._txn.metadata)
         self._txn.mark_written()
-        columns = plan_columns(data, self._schema, cdc=options.changes, expressions=expressions)
+        row_ids = RowTrackingColumns.of(self._properties) if options.with_row_ids else None
+        along = () if row_ids is None else row_ids.names
+        columns = plan_columns(data, self._schema, cdc=options.changes, along=along, expressions=expressions)
         is_own = is_optimize or options.own_rows
         constraints = ConstraintPlan() if is_own else self._constraints(columns, options.must_match, expressions)
         identity = (
@@ -146,7 +151,8 @@ class TransactionalWrite:
             )
         )
         cdc = options.insert_changes or options.changes
-        spec = msgspec.structs.replace(self._job_spec(options, constraints, cdc=cdc), identity=identity)
+        spec = self._job_spec(options, constraints, cdc=cdc)
+        spec = msgspec.structs.replace(spec, identity=identity, row_ids=row_ids)
         committer = self.get_committer(spec)
         committer.setup_job()
         return PlannedWrite(

@@ -68,7 +68,7 @@ class UpdateCommand(Struct, frozen=True, kw_only=True):
             return actions, self._operation({**rows, **file_metrics(actions)})
 
         if touched.all.num_rows:
-            write = FilesToWrite(data=rewrite, options=WriteOptions(changes=rewrite.changes))
+            write = FilesToWrite(data=rewrite, options=WriteOptions(changes=rewrite.changes, with_row_ids=True))
             return PlannedChange(finish=finish, writes=(write,), rewritten=touched.all.num_rows)
         if in_plan:
             context.engine.open(rewrite)  # values that cannot go into their columns are refused for no row, too

@@ -164,7 +164,7 @@ class Write(Struct, frozen=True, kw_only=True):
             files = touched.chosen(touched.all if explicit else touched.partly)
             replaced = ChosenRows(judged=touched.judged)
             rewrite = Rewrite.of(snapshot, context.store, files, delete=replaced, changes=explicit)
-            options = msgspec.structs.replace(self.asked.options, own_rows=True, changes=explicit)
+            options = msgspec.structs.replace(self.asked.options, own_rows=True, changes=explicit, with_row_ids=True)
             writes.append(FilesToWrite(data=rewrite, options=options))
         return self._change(context.txn, tuple(writes), lambda _: touched.all)
 

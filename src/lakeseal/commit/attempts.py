@@ -106,10 +106,17 @@ def commit(
 
 
 def attempt_on(
-    base: Snapshot | None, proposal: Proposal, *, log: DeltaLog, patience: Patience, clock: Clock
+    base: Snapshot | None,
+    proposal: Proposal,
+    *,
+    log: DeltaLog,
+    patience: Patience,
+    clock: Clock,
+    is_preview: bool = False,
 ) -> Attempt:
-    """The proposal rendered for the version behind `base`."""
-    return render(proposal, _base_of(base, proposal, log, patience), now_ms=clock())
+    """The proposal rendered for the version behind `base`; a preview has no row ids, which are given at the commit."""
+    before = _base_of(base, proposal, log, patience)
+    return render(proposal, before, now_ms=clock(), numbers_rows=not is_preview)
 
 
 def _base_of(snapshot: Snapshot | None, proposal: Proposal, log: DeltaLog, patience: Patience) -> Base:

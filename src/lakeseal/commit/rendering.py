@@ -41,7 +41,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     in_commit_timestamp: int | None
 
 
-def render(proposal: Proposal, base: Base, *, now_ms: int) -> Attempt:
+def render(proposal: Proposal, base: Base, *, now_ms: int, numbers_rows: bool = True) -> Attempt:
+    """Without `numbers_rows` the files have no row ids yet: it is a preview, and others may still take them."""
     version = base.version + 1
     protocol = proposal.protocol or base.protocol
     metadata = proposal.metadata or base.metadata
@@ -53,9 +54,10 @@ def render(proposal: Proposal, base: Base, *, now_ms: int) -> Attempt:
     if in_commit and new_metadata is not None and base.metadata is not None and base.protocol is not None:
         new_metadata = _with_enablement(new_metadata, base.protocol, base.metadata, version, timestamp)
     adds, row_tracking, tags = proposal.adds, None, None
-    if supports(protocol, "rowTracking") and not TableProperties.of(metadata).row_tracking_suspended:
+    properties = TableProperties.of(metadata)
+    if numbers_rows and supports(protocol, "rowTracking") and not properties.row_tracking_suspended:
         adds, row_tracking = row_ids.numbered(proposal.adds, base.row_tracking, version)
-        tags = row_ids.tags(proposal)
+        tags = row_ids.tags(proposal, properties)
     info = CommitInfo(
         timestamp=timestamp,
         in_commit_timestamp=timestamp if in_commit else None,

@@ -2,9 +2,9 @@
 
 A row's id is its file's `baseRowId` plus its position. New files get ids above all that the table ever gave out, which
 its metadata domain remembers, so no id is ever given twice; files that stay keep theirs. Rows that are copied into new
-files or updated get new ids: the format lets writers carry the old ones over in a column of the files, and asks those
-that do not to say so in the commit, by the tag `delta.rowTracking.preserved`. That column's name, and one for versions,
-must be part of the table's metadata from the start, for writers that do.
+files or updated carry theirs over in a column of the files (`RowTrackingColumns`), whose name, and one for versions,
+are part of the table's metadata from the start. A table that supports row tracking and has it not on has no such
+columns: rows that move get new ids there, and the commit says so by the tag `delta.rowTracking.preserved`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lakeseal.commit.proposal import Proposal, num_records
 from lakeseal.errors import InvalidArgument, InvalidMetadata
 from lakeseal.protocol.actions import AddFile, DomainMetadata, Metadata
 from lakeseal.protocol.properties import TableProperties
+from lakeseal.protocol.row_tracking import RowTrackingColumns
 
 _PRESERVED = "delta.rowTracking.preserved"
 # What these add and remove are the same rows; of what other operations add, the rows are new.
@@ -40,8 +41,10 @@ def with_columns(metadata: Metadata) -> Metadata:
     return msgspec.structs.replace(metadata, configuration=configuration)
 
 
-def tags(proposal: Proposal) -> dict[str, str]:
+def tags(proposal: Proposal, properties: TableProperties) -> dict[str, str]:
     """For `commitInfo`: whether all rows that were there have kept their ids."""
+    if RowTrackingColumns.of(properties) is not None:
+        return {_PRESERVED: "true"}
     moved = proposal.operation.name in _REWRITES and any(add.base_row_id is None for add in proposal.adds)
     return {_PRESERVED: "false" if moved and proposal.removes else "true"}
 

@@ -41,10 +41,17 @@ CDC_PARTITION_TRUE = f"{CDC_PARTITION_COL}=true"
 
 
 class FileSchema:
-    """`columns` are the table's fields that files have; `arrow` is how files have them."""
+    """`columns` are the table's fields that files have; `arrow` is how files have them. `along` are names of numbers
+    that files keep beside them."""
 
     def __init__(
-        self, schema: StructType, partition_columns: Collection[str], *, mapped: bool, cdc: bool = False
+        self,
+        schema: StructType,
+        partition_columns: Collection[str],
+        *,
+        mapped: bool,
+        cdc: bool = False,
+        along: tuple[str, ...] = (),
     ) -> None:
         skipped = {name.lower() for name in partition_columns}
         self.columns = tuple(f for f in schema.fields if f.name.lower() not in skipped and f.type != VOID)
@@ -54,11 +61,13 @@ class FileSchema:
                 hint="Partition by fewer columns, or add one",
             )
         self.has_changes = cdc
+        self.along = along
         fields = [_file_field(f, mapped, (f.name,)) for f in self.columns]
+        fields += [pa.field(name, pa.int64()) for name in along]
         if cdc:
             fields.append(pa.field(CHANGE_TYPE, pa.string()))
         self.arrow = pa.schema(fields)
-        self.names = (*(f.name for f in self.columns), *((CHANGE_TYPE,) if cdc else ()))
+        self.names = (*(f.name for f in self.columns), *along, *((CHANGE_TYPE,) if cdc else ()))
 
     def to_file(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of a batch, given under the table's names, that belong into a file."""

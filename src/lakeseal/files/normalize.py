@@ -48,11 +48,16 @@ class ColumnPlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_columns(
-    data: StructType, table: StructType, *, cdc: bool = False, expressions: Expressions = IN_TASK
+    data: StructType,
+    table: StructType,
+    *,
+    cdc: bool = False,
+    along: Collection[str] = (),
+    expressions: Expressions = IN_TASK,
 ) -> ColumnPlan:
-    """Raises `SchemaMismatch` if such data cannot go into such a table."""
+    """Raises `SchemaMismatch` if such data cannot go into such a table. `along` are columns that it may have beside."""
     for field in data.fields:
-        if table.field(field.name) is None and not (cdc and field.name == CHANGE_TYPE):
+        if table.field(field.name) is None and not (cdc and field.name == CHANGE_TYPE) and field.name not in along:
             raise SchemaMismatch(
                 "The data has a column that the table does not have",
                 hint="Leave it out, or add it to the table with merge_schema=True",
@@ -98,16 +103,20 @@ class Normalizer:
         partition_columns: Collection[str],
         *,
         cdc: bool = False,
+        along: tuple[str, ...] = (),
         now: datetime.datetime | None = None,
     ) -> None:
-        """`now` is what `current_timestamp()` stands for in all batches."""
+        """`along` are columns of numbers that rows bring beside the table's; `now` is what `current_timestamp()` stands
+        for in all batches."""
         self._now = now
+        self._along = along
         self._table = table
         self._cdc = cdc
         self._limits = {f.name: limits(f) for f in table.fields}
         partitions = {name.lower() for name in partition_columns}
         self._no_empty = {f.name for f in table.fields if f.name.lower() in partitions and f.type in (STRING, BINARY)}
         fields = [pa.field(f.name, stored_type(f.type)) for f in table.fields]
+        fields += [pa.field(name, pa.int64()) for name in along]
         self._arrow = pa.schema([*fields, pa.field(CHANGE_TYPE, pa.string())] if cdc else fields)
         self._seen: pa.Schema | None = None
         self._data = StructType()
@@ -120,6 +129,7 @@ class Normalizer:
             return batch
         columns = dict(zip((f.name.lower() for f in self._data.fields), batch.columns, strict=True))
         arrays = [self._column(field, columns.get(field.name.lower()), batch.num_rows) for field in self._table.fields]
+        arrays += [columns[name.lower()] for name in self._along]
         if self._cdc:
             change_type = columns.get(CHANGE_TYPE)
             arrays.append(
@@ -132,7 +142,7 @@ class Normalizer:
         if self._seen is not None and self._seen.equals(schema):
             return
         self._data = from_arrow(schema)
-        plan = plan_columns(self._data, self._table, cdc=self._cdc)
+        plan = plan_columns(self._data, self._table, cdc=self._cdc, along=self._along)
         if plan.in_plan:
             raise plan.in_plan[0].reason
         self._missing = {}

@@ -40,6 +40,7 @@ from lakeseal.jobs.rolling_files import Limits
 from lakeseal.jobs.task_logging import configure_task
 from lakeseal.jobs.task_writer import BUFFER_BYTES, TaskWriter
 from lakeseal.protocol.file_stats import STRING_PREFIX
+from lakeseal.protocol.row_tracking import RowTrackingColumns
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.protocol.stats import DEFAULT_INDEXED_COLUMNS, indexed_columns
 from lakeseal.storage import StoreSpec
@@ -79,6 +80,8 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True, dict=True):
     """None for files without statistics."""
     format: FileFormat = PARQUET
     """Its compression counts for other formats than Parquet."""
+    row_ids: RowTrackingColumns | None = None
+    """Columns beside the table's that the rows bring and files keep; those of new rows may be null."""
     constraints: tuple[Constraint, ...] = ()
     identity: tuple[IdentityRange, ...] = ()
     """Identity columns whose nulls get values."""
@@ -179,7 +182,7 @@ class TaskRows:
     def __init__(self, spec: WriteJobSpec, task: TaskContext) -> None:
         table = spec.table
         self.identity = IdentityValues(spec.identity, lanes=spec.identity_lanes, lane=task.split)
-        self._normalizer = Normalizer(table, spec.partition_columns, cdc=spec.cdc, now=spec.now)
+        self._normalizer = Normalizer(table, spec.partition_columns, cdc=spec.cdc, along=_along(spec), now=spec.now)
         self._constraints = ConstraintCheck(spec.constraints, table, now=spec.now)
         self._insert_changes = spec.insert_changes
         self._cdc = spec.cdc
@@ -224,7 +227,7 @@ def _new_writer(spec: WriteJobSpec, task: TaskContext, protocol: FileCommitProto
         protocol=protocol,
         task=task,
         uploads=Uploads(spec.store.open(), hashed=protocol.needs_checksums),
-        schema=FileSchema(table, spec.partition_columns, mapped=spec.mapped, cdc=spec.cdc),
+        schema=FileSchema(table, spec.partition_columns, mapped=spec.mapped, cdc=spec.cdc, along=_along(spec)),
         split=PartitionSplit(partition_fields(table, spec.partition_columns), mapped=spec.mapped, cdc=spec.cdc),
         indexed=indexed,
         string_prefix=STRING_PREFIX if spec.stats is None else spec.stats.string_prefix,
@@ -234,6 +237,10 @@ def _new_writer(spec: WriteJobSpec, task: TaskContext, protocol: FileCommitProto
         buffer_bytes=spec.buffer_bytes,
         spill_directory=spec.spill_directory,
     )
+
+
+def _along(spec: WriteJobSpec) -> tuple[str, ...]:
+    return () if spec.row_ids is None else spec.row_ids.names
 
 
 def _indexed(spec: WriteJobSpec, stats: StatsConfig) -> StructType:

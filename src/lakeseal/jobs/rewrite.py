@@ -8,6 +8,8 @@ the change feed too. With `zorder_by`, rows that are near each other in these co
 New values are `expr`'s, unless the rewrite is `in_plan`: then only an engine can run it, which evaluates them as they
 were written.
 
+Where the table tracks rows, they bring their ids along, and rows that nothing was done to their versions, too.
+
 A `Rewrite` is JSON, as a `WriteJobSpec` is, and may be given to an engine wherever data may. One split is one task.
 """
 
@@ -114,14 +116,16 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> StructType:
-        table = self.table
-        return StructType((*table.fields, StructField(CHANGE_TYPE, STRING))) if self.changes else table
+        tracked = () if self.row_ids is None else self.row_ids.fields
+        feed = (StructField(CHANGE_TYPE, STRING),) if self.changes else ()
+        return StructType((*self.table.fields, *tracked, *feed))
 
     def batches(self, split: int, *, tasks: int = 1) -> Iterator[pa.RecordBatch]:
         """The rows that a split's task writes; `tasks` is how many share this process."""
         rows_of = self.delete or self.update
         by_place = rows_of is not None and rows_of.judged is None
-        reader, transform = self.reader(position_column=_POSITION if by_place else None), self._transform()
+        reader = self.reader(position_column=_POSITION if by_place else None, row_ids=True)
+        transform = self._transform()
         # A file that is open takes memory. It is worth that where it takes a core, or waits for a network.
         workers = min(DEFAULT_WORKERS, os.cpu_count() or 1) if reader.is_local else DEFAULT_WORKERS
 
@@ -164,12 +168,14 @@ class Rewrite(TableFiles, frozen=True, kw_only=True):
     def _updating(self, rows: ChosenRows) -> Transform:
         meant = self._of(rows)
         assigner = Assigner(self.table, [(a.column, expr.parse(a.sql)) for a in self.assignments], now=self.now)
+        changed = assigner.columns if self.row_ids is None else assigner.columns | {self.row_ids.commit_version}
 
         def transform(file: DataFile, read: pa.RecordBatch) -> pa.RecordBatch:
             batch, mask = meant(file, read)
             before = batch if mask.all() else batch.filter(pa.array(mask))
             after = assigner.apply(before).cast(batch.schema) if before.num_rows else before
-            rows = after if self.only_updated else only_where(batch, mask, after, assigner.columns)
+            after = after if self.row_ids is None else self.row_ids.updated(after)
+            rows = after if self.only_updated else only_where(batch, mask, after, changed)
             if not self.changes:
                 return rows
             kinds = ((rows, None), (before, "update_preimage"), (after, "update_postimage"))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from lakeseal.log.data import DEFAULT_BATCH_ROWS, DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.physical import Mapping
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.row_tracking import RowTrackingColumns
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 
@@ -30,6 +31,8 @@ class TableFiles(Struct, frozen=True, kw_only=True, dict=True):
     splits: tuple[tuple[DataFile, ...], ...]
     max_decoded_bytes: int
     places: tuple[str, ...]
+    row_ids: RowTrackingColumns | None = None
+    """Where the table tracks rows: the columns of their ids and versions."""
     now: datetime.datetime | None = None
     """What `current_timestamp()` stands for in all tasks."""
 
@@ -42,13 +45,16 @@ class TableFiles(Struct, frozen=True, kw_only=True, dict=True):
         columns: Sequence[str] | None = None,
         *,
         position_column: str | None = None,
+        row_ids: bool = False,
         batch_rows: int = DEFAULT_BATCH_ROWS,
     ) -> DataReader:
+        """`row_ids`: with the columns of row tracking, where there are any."""
         spec = ReadSpec(
             schema=self.table,
             partition_columns=self.partition_columns,
             mapping=self.mapping,
             columns=None if columns is None else tuple(columns),
+            row_ids=self.row_ids if row_ids else None,
             position_column=position_column,
             batch_rows=batch_rows,
             max_decoded_bytes=self.max_decoded_bytes,
@@ -70,6 +76,7 @@ def described(snapshot: Snapshot, store: StoreSpec) -> dict[str, Any]:
         "mapping": snapshot.properties.column_mapping_mode,
         "max_decoded_bytes": snapshot.trust.max_decoded_bytes,
         "places": snapshot.places,
+        "row_ids": RowTrackingColumns.of(snapshot.properties),
     }
 
 

@@ -173,7 +173,9 @@ class TaskWriter:
 
     def _rows(self, directory: str, pieces: list[pa.RecordBatch]) -> pa.Table:
         rows = pa.Table.from_batches(pieces)
-        return rows if _is_cdc(directory) or not self._schema.has_changes else rows.drop_columns(CHANGE_TYPE)
+        if _is_cdc(directory):
+            return rows.drop_columns(list(self._schema.along)) if self._schema.along else rows
+        return rows.drop_columns(CHANGE_TYPE) if self._schema.has_changes else rows
 
     def _new_files(self, directory: str) -> RollingFiles:
         files = RollingFiles(partial(self._begin, directory), self._limits, self._shrinking)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec import field as msgspec_field
@@ -46,6 +47,7 @@ from lakeseal.protocol.data_paths import resolve_data_path
 from lakeseal.protocol.deletion_vectors import Positions
 from lakeseal.protocol.parquet_footer import Footer
 from lakeseal.protocol.partitions import parse_partition_values
+from lakeseal.protocol.row_tracking import RowTrackingColumns
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.storage.base import Store
 from lakeseal.storage.places import is_in_any
@@ -60,6 +62,7 @@ _THREADED_BYTES = 2**20
 # A batch that is read, one that waits, and one that is being used; and what is made of one.
 _BATCHES_AHEAD = 4
 _JOINED_BYTES = 2**24
+_FILE_COLUMNS = ("path", "partitionValues", "deletionVector", "size", "baseRowId", "defaultRowCommitVersion")
 
 
 class DataFile(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -69,13 +72,15 @@ class DataFile(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     partition_values: dict[str, str | None] = {}
     deletion_vector: DeletionVectorDescriptor | None = None
     size: int | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
     chosen: DeletionVectorDescriptor | None = None
     """Rows that whoever sends the file speaks of, by their positions, written inline; readers do not look at it."""
 
 
 def data_files(files: pa.Table) -> Iterator[DataFile]:
     """The rows of a table of file actions, one after the other."""
-    columns = [name for name in ("path", "partitionValues", "deletionVector", "size") if name in files.column_names]
+    columns = [name for name in _FILE_COLUMNS if name in files.column_names]
     for batch in files.select(columns).to_batches(max_chunksize=1024):
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
             yield typed_json.convert({k: v for k, v in row.items() if v is not None}, DataFile)
@@ -91,6 +96,8 @@ class ReadSpec(Struct, frozen=True, kw_only=True):
     """Top-level columns, in this order; None for all."""
     extra_columns: StructType = StructType()
     """Columns of the files that are not the table's, such as `_change_type`; they come last."""
+    row_ids: RowTrackingColumns | None = None
+    """Columns with each row's id and version, behind those; null where the log knows of none."""
     pads_chars: bool = False
     """Whether values of `char(n)` are filled up with blanks, as Delta Spark does when it reads them."""
     position_column: str | None = None
@@ -152,7 +159,8 @@ class DataReader:
         self._known_places: set[tuple[str, str]] = set()
         self._plan: _Plan | None = None
         self.is_local = store.uri.startswith("file:")
-        fields = [plain_field(f) for f in (*self._wanted, *spec.extra_columns.fields)]
+        self._extra = (*spec.extra_columns.fields, *(() if spec.row_ids is None else spec.row_ids.fields))
+        fields = [plain_field(f) for f in (*self._wanted, *self._extra)]
         if spec.position_column is not None:
             fields.append(pa.field(spec.position_column, pa.int64()))
         self.schema: pa.Schema = pa.schema(fields)
@@ -239,7 +247,8 @@ class DataReader:
             for start, batch in self._batches(parquet, opened, plan, row_groups):
                 decoded.add(batch.nbytes)
                 _check_text(batch, plan.text)
-                columns = self._columns(batch, plan.own.apply(batch), partition, plan.extra.apply(batch), start)
+                extra = self._with_row_ids(plan.extra.apply(batch), file, start)
+                columns = self._columns(batch, plan.own.apply(batch), partition, extra, start)
                 yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
 
     def _planned(self, parquet: pq.ParquetFile) -> _Plan:
@@ -247,7 +256,7 @@ class DataReader:
         # Files of a table mostly have one schema, and small ones are read faster than it is looked at.
         if plan is None or not plan.file.equals(file, check_metadata=True):
             own = Projection.of(self._stored, file, self._spec.mapping)
-            extra = Projection.of(self._spec.extra_columns.fields, file, "none")
+            extra = Projection.of(self._extra, file, "none")
             columns = tuple(dict.fromkeys([*own.columns, *extra.columns]))
             plan = self._plan = _Plan(
                 file=file,
@@ -312,6 +321,18 @@ class DataReader:
         if self._spec.position_column is not None:
             columns.append(pa.array(np.arange(start, start + rows, dtype=np.int64)))
         return columns
+
+    def _with_row_ids(self, extra: list[pa.Array], file: DataFile, start: int) -> list[pa.Array]:
+        """Rows that were never moved are called after their place."""
+        if self._spec.row_ids is None:
+            return extra
+        *others, ids, versions = extra
+        if file.base_row_id is not None:
+            first = file.base_row_id + start
+            ids = pc.coalesce(ids, pa.array(np.arange(first, first + len(ids), dtype=np.int64)))
+        if file.default_row_commit_version is not None:
+            versions = pc.fill_null(versions, file.default_row_commit_version)
+        return [*others, ids, versions]
 
     def _partition_value(self, field: StructField, file: DataFile) -> pa.Scalar:
         name = field.name if self._spec.mapping == "none" else field.physical_name

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import pyarrow as pa
 
 from lakeseal import expr
-from lakeseal.errors import located
+from lakeseal.errors import InvalidArgument, located
 from lakeseal.log.data import DataReader, ReadSpec
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowTrackingColumns
 from lakeseal.storage.base import Store
 
 Outside = Callable[[str], Store]
@@ -29,8 +31,10 @@ class Scan:
         where: str | None = None,
         files: pa.Table | None = None,
         outside: Outside | None = None,
+        row_ids: bool = False,
     ) -> None:
-        """`files` are those of the snapshot to look at, all if not given; `outside` opens stores beyond the table."""
+        """`files` are those of the snapshot to look at, all if not given; `outside` opens stores beyond the table.
+        `row_ids`: with `_row_id` and `_row_commit_version` behind the other columns."""
         with located(table=snapshot.table, version=snapshot.version):
             self._bound = None if where is None else expr.bind_predicate(expr.parse(where), snapshot.schema)
             candidates = snapshot.files if files is None else files
@@ -38,18 +42,31 @@ class Scan:
             wanted = read_spec(snapshot, columns)
             self._names = [field.name for field in wanted.wanted()]
             read = wanted if self._bound is None else read_spec(snapshot, self._with_predicate_columns(snapshot))
+            self._tracked = tracked_columns(snapshot) if row_ids else None
+            read = msgspec.structs.replace(read, row_ids=self._tracked)
+            self._names += () if self._tracked is None else self._tracked.names
             self._reader = DataReader(store, read, outside=outside)
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([self._reader.schema.field(name) for name in self._names])
+        return self._called(pa.schema([self._reader.schema.field(name) for name in self._names]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of `schema`, in the order of the files."""
-        return self._reader.read(self.files, transform=None if self._bound is None else self._matching)
+        batches = self._reader.read(self.files, transform=None if self._bound is None else self._matching)
+        if self._tracked is None:
+            return batches
+        schema = self.schema
+        return (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
 
     def to_arrow(self) -> pa.Table:
         return pa.Table.from_batches(self.batches(), schema=self.schema)
+
+    def _called(self, schema: pa.Schema) -> pa.Schema:
+        if self._tracked is None:
+            return schema
+        shown = dict(zip(self._tracked.names, (ROW_ID, ROW_COMMIT_VERSION), strict=True))
+        return pa.schema([field.with_name(shown.get(field.name, field.name)) for field in schema])
 
     def _with_predicate_columns(self, snapshot: Snapshot) -> list[str]:
         assert self._bound is not None
@@ -60,6 +77,26 @@ class Scan:
     def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self._bound is not None
         return expr.filter_batch(self._bound, batch).select(self._names)
+
+
+def tracked_columns(snapshot: Snapshot) -> RowTrackingColumns:
+    """By which the ids of a snapshot's rows are read; refused where there are none."""
+    found = RowTrackingColumns.of(snapshot.properties)
+    if found is None:
+        raise InvalidArgument(
+            "The table does not track its rows, so they have no ids",
+            table=snapshot.table,
+            hint="Create it with the property delta.enableRowTracking=true",
+        )
+    for name in (ROW_ID, ROW_COMMIT_VERSION):
+        if snapshot.schema.field(name) is not None:
+            raise InvalidArgument(
+                "The table has a column that is called as those with row ids are",
+                table=snapshot.table,
+                column=name,
+                hint="Rename it, or read the table without row ids",
+            )
+    return found
 
 
 def read_spec(snapshot: Snapshot, columns: Sequence[str] | None = None) -> ReadSpec:

@@ -155,7 +155,8 @@ class JoinedTransaction(OptimisticTransaction):
 
     def _preview(self, base: Snapshot, stated: Proposal) -> tuple[Attempt, Snapshot]:
         """The table as it would be, if what was stated was committed now."""
-        attempt = attempt_on(base, stated, log=self._log, patience=Patience(self._retry), clock=self._clock)
+        patience = Patience(self._retry)
+        attempt = attempt_on(base, stated, log=self._log, patience=patience, clock=self._clock, is_preview=True)
         ours = LogCommit(version=attempt.version, file=commit_path(attempt.version), data=attempt.data)
         return attempt, Snapshot.of(self.table, replay(base.state, [ours]), base.trust)
 

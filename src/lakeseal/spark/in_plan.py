@@ -44,7 +44,8 @@ def planned(
         return frame
     table = spec.table
     feed = [F.col(CHANGE_TYPE)] if spec.cdc and CHANGE_TYPE in data.names else []
-    along = [*feed, *(F.col(name) for name in keeping)]
+    tracked = () if spec.row_ids is None else spec.row_ids.names
+    along = [*(F.col(quote_name(name)) for name in tracked), *feed, *(F.col(name) for name in keeping)]
     with analysed("evaluate an expression of the table, its constraint, default or generated column"):
         given = frame.select(*(_given(frame, field, data, spec, settings) for field in table.fields), *along)
         columns = [_generated(given, field, data, settings) for field in table.fields]

@@ -38,6 +38,7 @@ from lakeseal.jobs.search import write_vectors
 from lakeseal.log.data import DataFile, DataReader, ReadSpec, data_files
 from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import Action, AddFile
+from lakeseal.protocol.row_tracking import RowTrackingColumns
 from lakeseal.protocol.schema import BYTE, DATE, INTEGER, LONG, SHORT, STRING, StructField, StructType
 from lakeseal.spark.engine import SparkEngine
 from lakeseal.spark.failures import analysed, recovered
@@ -89,7 +90,8 @@ class _SparkMerge:
         self._snapshot = changeable(context.txn)
         schema = data_schema(source.schema)
         self._table = evolved(command, context.txn, schema)
-        self._columns = MergeColumns(command, self._table, schema, self._settings)
+        self._row_ids = RowTrackingColumns.of(self._snapshot.properties)
+        self._columns = MergeColumns(command, self._table, schema, self._settings, self._row_ids)
         self._on = self._understood()
         numbered = self._keep(source.withColumn(_SOURCE_ROW, F.monotonically_increasing_id()))
         self._source = numbered.alias(self._columns.source_alias)
@@ -162,9 +164,11 @@ class _SparkMerge:
             columns=tuple(names),
             max_decoded_bytes=self._snapshot.trust.max_decoded_bytes,
             places=self._snapshot.places,
+            row_ids=self._row_ids if columns is None else None,
         )
         rows = placed_rows(self._spark, self._store, spec, files)
-        return rows.select(*map(quoted, names), quoted(FILE), quoted(ROW)).alias(self._columns.target_alias)
+        read = names if columns is not None else self._columns.row_names
+        return rows.select(*map(quoted, read), quoted(FILE), quoted(ROW)).alias(self._columns.target_alias)
 
     def _matched(self, files: Sequence[tuple[int, DataFile]]) -> tuple[DataFrame, DataFrame]:
         """Pairs that belong together, and the rows that change, by their places."""
@@ -233,7 +237,7 @@ class _SparkMerge:
         if not parts:
             return ()
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        return (FilesToWrite(data=frame, options=WriteOptions(changes=changes)),)
+        return (FilesToWrite(data=frame, options=WriteOptions(changes=changes, with_row_ids=True)),)
 
     def _inserted(self, pairs: DataFrame) -> DataFrame | None:
         if not self._command.of("not_matched"):
@@ -249,7 +253,7 @@ class _SparkMerge:
         if not changes:
             keeps = quoted(_CLAUSE).isNull() | quoted(_CLAUSE).isin(self._updates)
             return self._columns.updated(joined.where(keeps), quoted(_CLAUSE)).select(
-                *(F.col(quote_name(n)) for n in self._table.names)
+                *(F.col(quote_name(n)) for n in self._columns.row_names)
             )
         return self._columns.with_feed(
             self._columns.updated(joined, quoted(_CLAUSE)), quoted(_CLAUSE), self._updates, CHANGE_TYPE

@@ -28,6 +28,7 @@ from lakeseal.files.file_schema import CHANGE_TYPE, INSERTED
 from lakeseal.files.normalize import sql_when_missing
 from lakeseal.files.store_assignment import check_omittable
 from lakeseal.protocol.identity import identity_of
+from lakeseal.protocol.row_tracking import RowTrackingColumns
 from lakeseal.protocol.schema import DataType, StructField, StructType, dotted
 from lakeseal.spark import store_assignment
 from lakeseal.spark.predicates import Settings
@@ -44,8 +45,18 @@ class _Value(Struct, frozen=True, kw_only=True):
 
 
 class MergeColumns:
-    def __init__(self, command: MergeCommand, table: StructType, source: StructType, settings: Settings) -> None:
+    def __init__(
+        self,
+        command: MergeCommand,
+        table: StructType,
+        source: StructType,
+        settings: Settings,
+        row_ids: RowTrackingColumns | None = None,
+    ) -> None:
+        """`row_ids` are columns that the table's rows bring along, where it tracks them."""
         self._settings = settings
+        self._row_ids = row_ids
+        self.row_names = [*table.names, *(() if row_ids is None else row_ids.names)]
         self._command = command
         self._table = table
         self._source = source
@@ -106,7 +117,11 @@ class MergeColumns:
             self._new(field, self._of_target(field.name), clause, "update").alias(field.name)
             for field in self._table.fields
         ]
-        was = F.struct(*(self._of_target(n).alias(n) for n in self._table.names)).alias(_OLD)
+        if self._row_ids is not None:
+            # Rows keep their ids, and those that change get the version of the commit.
+            row_id, version = (self._of_target(name) for name in self._row_ids.names)
+            columns += [row_id, F.when(clause.isNull(), version).alias(self._row_ids.commit_version)]
+        was = F.struct(*(self._of_target(n).alias(n) for n in self.row_names)).alias(_OLD)
         return self._generated(joined.select(*columns, was, clause), clause, "update")
 
     def inserted(self, fresh: DataFrame, clause: Column) -> DataFrame:
@@ -116,7 +131,9 @@ class MergeColumns:
             for field in self._table.fields
         ]
         made = self._generated(fresh.select(*columns, clause), clause, "insert")
-        return made.select(*(F.col(quote_name(n)) for n in self._table.names))
+        tracked = () if self._row_ids is None else self._row_ids.names
+        fresh_ids = [F.lit(None).cast("long").alias(name) for name in tracked]
+        return made.select(*(F.col(quote_name(n)) for n in self._table.names), *fresh_ids)
 
     def with_changes(self, rows: DataFrame, changes: bool) -> DataFrame:
         """New rows, marked for the change feed."""
@@ -126,7 +143,7 @@ class MergeColumns:
 
     def with_feed(self, rows: DataFrame, clause: Column, updates: list[int], change_type: str) -> DataFrame:
         """What `updated` gave, with all that the change feed wants to know."""
-        new = F.struct(*(F.col(quote_name(n)) for n in self._table.names))
+        new = F.struct(*(F.col(quote_name(n)) for n in self.row_names))
         old = F.col(quote_name(_OLD))
 
         def told(kind: str | None, row: Column) -> Column:
@@ -135,7 +152,7 @@ class MergeColumns:
         after = F.array(told(None, new), told("update_preimage", old), told("update_postimage", new))
         one = F.when(clause.isNull(), F.array(told(None, new))).when(clause.isin(updates), after)
         whole = rows.select(F.explode(one.otherwise(F.array(told("delete", old)))).alias("told"))
-        columns = [F.col("told.row").getField(n).alias(n) for n in self._table.names]
+        columns = [F.col("told.row").getField(n).alias(n) for n in self.row_names]
         return whole.select(*columns, F.col("told.kind").alias(change_type))
 
     def _of_target(self, name: str) -> Column:

@@ -36,7 +36,8 @@ class PlacedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> spark.StructType:
-        fields = list(rows_schema(self.spec.wanted()).fields)
+        tracked = () if self.spec.row_ids is None else self.spec.row_ids.fields
+        fields = list(rows_schema((*self.spec.wanted(), *tracked)).fields)
         places = [spark.StructField(ROW, spark.LongType()), spark.StructField(FILE, spark.IntegerType())]
         chosen = [spark.StructField(CHOSEN, spark.BooleanType())] if self.chosen else []
         return spark.StructType([*fields, *places, *chosen])

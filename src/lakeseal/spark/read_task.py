@@ -43,7 +43,7 @@ _OPEN_BYTES = 2**20
 # A file is cut only if that leaves no crumbs.
 _CUT_FROM = 1.5
 
-_FILE_COLUMNS = ("path", "partitionValues", "deletionVector", "size")
+_FILE_COLUMNS = ("path", "partitionValues", "deletionVector", "size", "baseRowId", "defaultRowCommitVersion")
 ROW_NUMBER = "lakeseal.row"
 """Stands in where no columns are wanted: Spark has no batches without columns."""
 
@@ -71,13 +71,15 @@ class ScanTask(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> spark.StructType:
-        if not self.spec.wanted():
+        tracked = () if self.spec.row_ids is None else self.spec.row_ids.fields
+        if not (*self.spec.wanted(), *tracked):
             return spark.StructType([spark.StructField(ROW_NUMBER, spark.LongType())])
-        return rows_schema(self.spec.wanted())
+        return rows_schema((*self.spec.wanted(), *tracked))
 
     def read(self, split: bytes) -> Iterator[pa.RecordBatch]:
         part = msgspec.msgpack.decode(split, type=_FileSplit)
-        spec = self.spec if self.spec.wanted() else msgspec.structs.replace(self.spec, position_column=ROW_NUMBER)
+        has_columns = self.spec.wanted() or self.spec.row_ids is not None
+        spec = self.spec if has_columns else msgspec.structs.replace(self.spec, position_column=ROW_NUMBER)
         if self.only_for_where:
             spec = msgspec.structs.replace(spec, columns=(*(f.name for f in spec.wanted()), *self.only_for_where))
         reader = DataReader(self.store.open(), spec, outside=opener(self.store))
@@ -184,7 +186,8 @@ def _cut(file: pa.Table, size: int, goal: int) -> Iterator[bytes]:
 
 def _told(files: pa.Table) -> pa.Table:
     """What a task must know of files, without columns that say nothing."""
-    told = files.select([name for name in _FILE_COLUMNS if files[name].null_count < files.num_rows])
+    has = set(files.column_names)
+    told = files.select([name for name in _FILE_COLUMNS if name in has and files[name].null_count < files.num_rows])
     if "partitionValues" in told.column_names and not pc.any(pc.greater(_lengths(told["partitionValues"]), 0)).as_py():
         told = told.drop_columns(["partitionValues"])
     return told.combine_chunks()

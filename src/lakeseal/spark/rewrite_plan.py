@@ -50,6 +50,7 @@ class _Plan:
             columns=None,
             max_decoded_bytes=rewrite.max_decoded_bytes,
             places=rewrite.places,
+            row_ids=rewrite.row_ids,
         )
         files = [file for split in rewrite.splits for file in split]
         rows = placed_rows(session, rewrite.store, spec, list(enumerate(files)), chosen=True)
@@ -57,8 +58,8 @@ class _Plan:
         self._values = {field.name: self._of(field, rewrite.assignments) for field in self._table.fields}
 
     def frame(self) -> DataFrame:
-        names = self._table.names
-        new = [self._new(field).alias(field.name) for field in self._table.fields]
+        names = [*self._table.names, *self._tracked]
+        new = [self._new(field).alias(field.name) for field in self._table.fields] + self._new_ids()
         old = F.struct(*(_column(name) for name in names)).alias(_OLD)
         changed = self._with_generated(self._rows.select(*new, old, _column(CHOSEN)))
         if not self._rewrite.changes:
@@ -69,6 +70,17 @@ class _Plan:
         told = changed.select(F.explode(one).alias(_TOLD))
         columns = [_column(_TOLD).getField(_NEW).getField(name).alias(name) for name in names]
         return told.select(*columns, _column(_TOLD).getField(CHANGE_TYPE).alias(CHANGE_TYPE))
+
+    @property
+    def _tracked(self) -> tuple[str, ...]:
+        return () if self._rewrite.row_ids is None else self._rewrite.row_ids.names
+
+    def _new_ids(self) -> list[Column]:
+        """Rows keep their ids, and those that change get the version of the commit."""
+        if self._rewrite.row_ids is None:
+            return []
+        row_id, version = (_column(name) for name in self._tracked)
+        return [row_id, F.when(~_column(CHOSEN), version).alias(self._rewrite.row_ids.commit_version)]
 
     def _of(self, field: StructField, assignments: Sequence[Assignment]) -> list[tuple[Path, str]]:
         """What the field or parts of it are set to."""
@@ -131,7 +143,7 @@ class _Plan:
             (given,) = data_schema(rows.select(F.expr(sql).alias("it")).schema).fields
             value = store_assignment.assigned(F.expr(sql), given.type, field.type, self._settings, (field.name,))
             columns[field.name] = F.when(_column(CHOSEN), value).otherwise(_column(field.name)).alias(field.name)
-        kept = [columns.get(name, _column(name)) for name in self._table.names]
+        kept = [columns.get(name, _column(name)) for name in (*self._table.names, *self._tracked)]
         return rows.select(*kept, _column(_OLD), _column(CHOSEN)) if columns else rows
 
 

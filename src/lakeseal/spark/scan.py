@@ -21,9 +21,10 @@ from lakeseal.expr.render import quote_name
 from lakeseal.log.changes import changes, version_range
 from lakeseal.log.data import ReadSpec
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.log.scan import read_spec
+from lakeseal.log.scan import read_spec, tracked_columns
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp
+from lakeseal.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID
 from lakeseal.spark.failures import analysed, noted, recovered
 from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.parquet_scan import ParquetScan
@@ -40,8 +41,10 @@ def to_spark(
     where: str | None = None,
     columns: Sequence[str] | None = None,
     in_tasks: bool | None = None,
+    row_ids: bool = False,
 ) -> DataFrame:
-    """The rows of a snapshot. `in_tasks` decides who reads the files: True for ours, None for the better one."""
+    """The rows of a snapshot. `in_tasks` decides who reads the files: True for ours, None for the better one.
+    `row_ids`: with `_row_id` and `_row_commit_version` behind the other columns."""
     with located(table=snapshot.table, version=snapshot.version):
         settings = Settings.of(spark)
         wanted = msgspec.structs.replace(read_spec(snapshot, columns), pads_chars=settings.pads_chars)
@@ -49,7 +52,9 @@ def to_spark(
         files = snapshot.files if early is None else snapshot.files.filter(snapshot.match(early).may)
         names = [field.name for field in wanted.wanted()]
         spec = wanted if where is None else _with_columns(wanted, names, columns_of(where, snapshot.schema, settings))
-        scan = None if in_tasks else ParquetScan.of(snapshot, files, spec.wanted(), settings)
+        tracked = tracked_columns(snapshot) if row_ids else None
+        spec = msgspec.structs.replace(spec, row_ids=tracked)
+        scan = None if in_tasks or row_ids else ParquetScan.of(snapshot, files, spec.wanted(), settings)
     if scan is not None:
         with located(version=snapshot.version):
             frame = scan.frame(spark)
@@ -57,7 +62,13 @@ def to_spark(
         task = ScanTask(store=store, spec=spec, where=early, version=snapshot.version)
         frame = run_in_tasks(spark, task, file_splits(files, max_bytes=_max_split(spark)), f"read of {store.uri}")
     exact = frame if where is None else frame.where(where)
-    return exact.select(*(F.col(quote_name(name)) for name in names))
+    shown = [F.col(quote_name(name)) for name in names]
+    if tracked is not None:
+        shown += [
+            F.col(quote_name(name)).alias(called)
+            for name, called in zip(tracked.names, (ROW_ID, ROW_COMMIT_VERSION), strict=True)
+        ]
+    return exact.select(*shown)
 
 
 def first_row(spark: SparkSession, snapshot: Snapshot, store: StoreSpec, where: str) -> dict[str, Any] | None:

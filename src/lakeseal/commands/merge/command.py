@@ -137,7 +137,9 @@ class _Merge:
         updates = any(self._updates(file) for file in matches.files)
         # What deletion vectors hide and files add, the feed derives; of updates it would not know what they were.
         changes = self._feed and bool(matches.files) and (updates or not self._by_vectors)
-        reader = self._files.reader(position_column=POSITION)
+        # New rows alone need nothing of the kind: they are called after their place.
+        row_ids = self._files.row_ids if matches.files else None
+        reader = self._files.reader(position_column=POSITION, row_ids=row_ids is not None)
         schema = pa.schema([field for field in reader.schema if field.name != POSITION])
 
         def rewritten(file: FileMatches) -> Iterator[pa.RecordBatch]:
@@ -152,7 +154,8 @@ class _Merge:
 
         given = schema.append(pa.field(CHANGE_TYPE, pa.string())) if changes else schema
         stream = pa.RecordBatchReader.from_batches(given, (batch for batch in rows() if batch.num_rows))
-        return (FilesToWrite(data=stream, options=WriteOptions(changes=changes)),)
+        options = WriteOptions(changes=changes, with_row_ids=row_ids is not None)
+        return (FilesToWrite(data=stream, options=options),)
 
     def _updates(self, file: FileMatches) -> bool:
         updates = [number for number, c in enumerate(self._plan.clauses) if c.clause.action == "update"]
@@ -175,6 +178,7 @@ class _Merge:
                 continue
             given = self._joined(before, sources[mine], planned.assigner.reads)
             after = planned.assigner.apply(before, given).cast(rows.schema)
+            after = after if self._files.row_ids is None else self._files.row_ids.updated(after)
             order[at[mine]] = behind + np.arange(after.num_rows)
             behind += after.num_rows
             parts.append(after)
