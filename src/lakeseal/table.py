@@ -23,7 +23,7 @@ from lakeseal.commands import alter, vacuum
 from lakeseal.commands.alter import AlterCommand, FirstRow
 from lakeseal.commands.clone import CloneCommand
 from lakeseal.commands.cluster import ClusterCommand
-from lakeseal.commands.command import Command, NothingToDo, run
+from lakeseal.commands.command import Command, NothingToDo
 from lakeseal.commands.convert import ConvertCommand
 from lakeseal.commands.create import CreateCommand, InProcessJudge, TableDefinition
 from lakeseal.commands.deep_clone import DeepCloneCommand
@@ -35,10 +35,12 @@ from lakeseal.commands.merge.clauses import MergeCommand
 from lakeseal.commands.merge.command import ArrowMerge, read_source
 from lakeseal.commands.optimize import OptimizeCommand
 from lakeseal.commands.restore import RestoreCommand
+from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.vacuum import VacuumCommand, VacuumReport
 from lakeseal.commands.write import Write, WriteCommand
+from lakeseal.commit.alter_columns import ColumnPlace, NewColumn, column_path
 from lakeseal.commit.attempts import Patience, Retry
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.maintenance import Maintenance
@@ -401,19 +403,22 @@ class Table:
         timestamp: Timestamp | None = None,
         *,
         deep: bool = False,
+        replace: bool = False,
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
         catalog: CatalogLike | None = None,
     ) -> Table:
         """A new table at `uri`, or with that name in the `catalog`, with this one's rows, which are not copied: a
         shallow clone. A deep one has files of its own; where it is there already, what this table has got and lost
-        since is copied and taken out."""
+        since is copied and taken out. With `replace` a table that is there becomes a shallow clone, in one version."""
+        if replace and deep:
+            raise InvalidArgument("A deep clone follows its source and takes no table's place", table=str(uri))
         options = storage_options or self.spec.storage_options
         source = self.snapshot(version, timestamp)
         copied = DeepCloneCommand(source=source, store=self._store, outside=self._outside)
         with made_or_there(uri, catalog) as place:
             table = Table(place, owner=owner, storage_options=options)
-            table._run(copied if deep else CloneCommand(source=source), InProcessEngine())
+            table._run(copied if deep else CloneCommand(source=source, replaces=replace), InProcessEngine())
         if isinstance(uri, str) and may_be_name(uri) and table.name is None:
             return Table(uri, owner=owner, storage_options=options, catalog=catalog)  # it has its name now
         return table
@@ -443,13 +448,33 @@ class Table:
     def drop_constraint(self, name: str) -> CommitResult:
         return self._alter(alter.drop_constraint(name))
 
-    def add_columns(self, columns: Any) -> CommitResult:
-        """New nullable columns, as a pyarrow or Spark schema."""
-        return self._alter(alter.add_columns(_schema(columns)))
+    def add_columns(
+        self, columns: Any, into: str | None = None, *, first: bool = False, after: str | None = None
+    ) -> CommitResult:
+        """New nullable columns, as a pyarrow or Spark schema, behind the others, `first`, or `after` one of them; new
+        fields of a struct with `into` (`a`, `a.b`, `list.element`, `map.value`). Or `NewColumn`s, which say it."""
+        if isinstance(columns, list | tuple):
+            return self._alter(alter.add_columns(columns))
+        parents = () if into is None else column_path(into)
+        place, added = ColumnPlace(first=first, after=after), []
+        for field in _schema(columns).fields:
+            added.append(NewColumn(field=field, parents=parents, place=place))
+            place = ColumnPlace(after=field.name) if first or after is not None else place
+        return self._alter(alter.add_columns(added))
+
+    def move_column(self, name: str, *, first: bool = False, after: str | None = None) -> CommitResult:
+        """A column, or a field as `a.b`, to another place among those beside it. Files stay as they are."""
+        if first == (after is not None):
+            raise InvalidArgument("A column goes first, or after another one", column=name)
+        return self._alter(alter.move_column(name, ColumnPlace(first=first, after=after)))
 
     def drop_column(self, name: str) -> CommitResult:
         """A column, or a field as `a.b`. Needs column mapping (`delta.columnMapping.mode=name`)."""
-        return self._alter(alter.drop_column(name))
+        return self.drop_columns([name])
+
+    def drop_columns(self, names: Sequence[str]) -> CommitResult:
+        """Columns, or fields as `a.b`: all of them in one version, or none. Needs column mapping."""
+        return self._alter(alter.drop_columns(names))
 
     def rename_column(self, name: str, new_name: str) -> CommitResult:
         """A column, or a field as `a.b`; `new_name` is a plain name. Needs column mapping."""
@@ -476,9 +501,9 @@ class Table:
     def drop_not_null(self, name: str) -> CommitResult:
         return self._alter(alter.drop_not_null(name))
 
-    def set_comment(self, name: str, comment: str | None) -> CommitResult:
-        """What is to be known about a column or field; None for nothing."""
-        return self._alter(alter.set_comment(name, comment))
+    def set_comment(self, name: str | None, comment: str | None) -> CommitResult:
+        """What is to be known about a column or field, or with None for the name about the table; None for nothing."""
+        return self._alter(alter.set_table_comment(comment) if name is None else alter.set_comment(name, comment))
 
     def generate(self, mode: str = "symlink_format_manifest") -> tuple[str, ...]:
         """Write manifests, lists of the newest version's files, for engines that read Parquet and not Delta; their keys

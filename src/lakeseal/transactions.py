@@ -26,10 +26,11 @@ import pyarrow as pa
 
 from lakeseal.catalog.connect import CatalogLike, open_catalog
 from lakeseal.catalog.place import locate
-from lakeseal.commands.command import Command, NothingToDo, run
+from lakeseal.commands.command import Command, NothingToDo
 from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.merge.builder import MergeBuilder
 from lakeseal.commands.merge.clauses import MergeCommand
+from lakeseal.commands.running import compact_behind, run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.write import Write, WriteCommand
@@ -38,6 +39,7 @@ from lakeseal.commit.transaction import CommitResult
 from lakeseal.engines import engine_for, engine_of
 from lakeseal.errors import InvalidArgument
 from lakeseal.jobs.engine import Engine
+from lakeseal.jobs.in_process import InProcessEngine
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.connect import connect
@@ -141,6 +143,14 @@ class TablePart:
         names = {"source_alias": source_alias, "target_alias": target_alias}
         return MergeBuilder(execute, on, merge_schema=merge_schema, user_metadata=user_metadata, **names)
 
+    @property
+    def uri(self) -> str:
+        return self._txn.table
+
+    def compact_behind(self, result: CommitResult) -> None:
+        """What the table wants done once the transaction has committed."""
+        compact_behind(result.snapshot, self._txn, engine=InProcessEngine(), store=self._spec)
+
     def _run(self, command: Command, engine: Engine) -> CommitResult | NothingToDo:
         with self._txn.statement():
             return run(command, self._txn, engine=engine, store=self._spec)
@@ -162,6 +172,7 @@ class TablesTransaction:
         level = None if isolation_level is None else IsolationLevel.parse(isolation_level)
         self._catalog = catalog
         self._transaction = Transaction(_endpoint(owner, catalog), isolation_level=level, hooks=HOOKS)
+        self._parts: dict[str, TablePart] = {}
         self._records: list[LedgerRecord] = []
         self.result: TransactionResult | None = None
         """What each table got, after the block."""
@@ -171,7 +182,9 @@ class TablesTransaction:
     def table(self, table: Location, storage_options: Mapping[str, str] | None = None) -> TablePart:
         """One of the tables, which joins if it has not."""
         spec = _spec(table, storage_options, self._catalog)
-        return TablePart(self._transaction.table(spec.open()), spec)
+        part = TablePart(self._transaction.table(spec.open()), spec)
+        self._parts[part.uri] = part
+        return part
 
     def record(self, record: LedgerRecord) -> None:
         """A row of the owner's ledger, such as a watermark, that becomes true with the commits."""
@@ -179,6 +192,8 @@ class TablesTransaction:
 
     def commit(self) -> TransactionResult:
         self.result = self._transaction.commit(records=self._records)
+        for uri, result in self.result.tables.items():
+            self._parts[uri].compact_behind(result)
         return self.result
 
     def __enter__(self) -> TablesTransaction:

@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from lakeseal import Table, errors
 from lakeseal.commands.clone import CloneCommand
-from lakeseal.commands.command import EVERY_TIME, Command, CommandContext, FilesToWrite, NothingToDo, PlannedChange, run
+from lakeseal.commands.command import EVERY_TIME, Command, CommandContext, FilesToWrite, NothingToDo, PlannedChange
 from lakeseal.commands.convert import ConvertCommand
 from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.merge.clauses import Clause, MergeCommand
 from lakeseal.commands.merge.command import ArrowMerge, read_source
 from lakeseal.commands.optimize import OptimizeCommand
 from lakeseal.commands.restore import RestoreCommand
+from lakeseal.commands.running import run
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.proposal import Operation

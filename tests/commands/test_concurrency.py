@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lakeseal import Table, errors
-from lakeseal.commands.command import run
 from lakeseal.commands.delete import DeleteCommand
+from lakeseal.commands.running import run
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.transaction import OptimisticTransaction

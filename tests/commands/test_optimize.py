@@ -78,8 +78,8 @@ def test_bins_hold_files_of_one_partition_up_to_the_target() -> None:
 
 
 def test_appends_are_no_conflict_and_a_delete_of_the_same_file_is(tables: Any) -> None:
-    from lakeseal.commands.command import run
     from lakeseal.commands.optimize import OptimizeCommand
+    from lakeseal.commands.running import run
     from lakeseal.commit.transaction import OptimisticTransaction
     from lakeseal.jobs.in_process import InProcessEngine
 

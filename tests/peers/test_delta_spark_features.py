@@ -255,3 +255,63 @@ def test_rows_keep_their_ids_whoever_writes_them_again(
     assert before.keys() - after.keys() == {"3", "13", "23", "33", "7"}
     unchanged = {n for n in after if n not in ("4", "14", "24", "34", "5", "6", "8", "9", "100")}
     assert {n: after[n] for n in unchanged} == {n: before[n] for n in unchanged}
+
+
+def test_delta_spark_reads_columns_where_they_were_moved_and_a_clone_in_the_place_of_a_table(
+    delta_spark: Any, tmp_path: Path
+) -> None:
+    uri, other = str(tmp_path / "t"), str(tmp_path / "other")
+    sql = lakeseal.sql
+    sql(
+        f"CREATE TABLE delta.`{uri}` (id BIGINT, s STRUCT<x: INT, y: STRING>, z STRING)"
+        " TBLPROPERTIES (delta.columnMapping.mode = 'name')"
+    )
+    sql(f"INSERT INTO delta.`{uri}` VALUES (1, named_struct('x', 1, 'y', 'a'), 'z')")
+    sql(f"ALTER TABLE delta.`{uri}` ADD COLUMNS (f INT FIRST, s.w INT AFTER x, g INT AFTER id)")
+    sql(f"ALTER TABLE delta.`{uri}` ALTER COLUMN z FIRST")
+    sql(f"ALTER TABLE delta.`{uri}` DROP COLUMNS (g, s.y)")
+    sql(f"COMMENT ON TABLE delta.`{uri}` IS 'moved'")
+    sql(f"CREATE TABLE delta.`{other}` (q INT) CLUSTER BY (q)")
+    sql(f"INSERT INTO delta.`{other}` VALUES (7)")
+    sql(f"CREATE OR REPLACE TABLE delta.`{other}` SHALLOW CLONE delta.`{uri}`")
+
+    told = delta_spark.run(
+        """
+        spark.sql(f"ALTER TABLE delta.`{uri}` ALTER COLUMN f AFTER id")
+        spark.sql(f"INSERT INTO delta.`{uri}` VALUES ('y', 2, 3, named_struct('x', 4, 'w', 5))")
+        spark.sql(f"UPDATE delta.`{other}` SET f = 9")
+        spark.sql(f"INSERT INTO delta.`{other}` VALUES ('y', 3, 2, named_struct('x', 4, 'w', 5))")
+        detail = spark.sql(f"DESCRIBE DETAIL delta.`{uri}`").collect()[0]
+        result = [detail.description]
+        for place in (uri, other):
+            rows = spark.read.format("delta").load(place).orderBy("id").collect()
+            result.append([row.asDict(recursive=True) for row in rows])
+        """,
+        uri=uri,
+        other=other,
+    )
+
+    first = {"z": "z", "id": 1, "f": None, "s": {"x": 1, "w": None}}
+    second = {"z": "y", "id": 2, "f": 3, "s": {"x": 4, "w": 5}}
+    assert told == ["moved", [first, second], [{**first, "f": 9}, second]]
+    assert lakeseal.Table(uri).to_arrow().sort_by("id").to_pylist() == told[1]
+    assert [list(row) for row in lakeseal.Table(uri).to_arrow().to_pylist()] == [["z", "id", "f", "s"]] * 2
+    assert lakeseal.Table(other).to_arrow().sort_by("id").to_pylist() == told[2]
+
+
+def test_delta_spark_goes_on_with_what_was_put_together_unasked(delta_spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    properties = {"delta.autoOptimize.autoCompact": "true", "delta.autoOptimize.optimizeWrite": "true"}
+    table = lakeseal.create(uri, pa.schema([("id", pa.int64())]), properties=properties)
+    for number in range(50):
+        table.write(pa.table({"id": [number]}))
+    assert table.files().num_rows == 1
+    found = delta_spark.run(
+        """
+        spark.sql(f"INSERT INTO delta.`{uri}` VALUES (100)")
+        newest = spark.sql(f"DESCRIBE HISTORY delta.`{uri}`").where("operation = 'OPTIMIZE'").collect()
+        result = [spark.read.format("delta").load(uri).count(), [row.operationParameters["auto"] for row in newest]]
+        """,
+        uri=uri,
+    )
+    assert found == [51, ["true"]]

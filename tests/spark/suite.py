@@ -43,7 +43,7 @@ import lakeseal
 from lakeseal import Repository, Table
 from lakeseal.commands import branch_write
 from lakeseal.commands.branch_write import BranchWriteCommand
-from lakeseal.commands.command import run
+from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.filesystem_owner import FilesystemOwner

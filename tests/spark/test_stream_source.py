@@ -28,7 +28,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 import lakeseal
 from lakeseal import Table
-from lakeseal.commands.command import run
+from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.filesystem_owner import FilesystemOwner

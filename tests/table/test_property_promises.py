@@ -102,8 +102,22 @@ def _widens(made: Made) -> bool:
     return made.table.to_arrow()["n"].type == pa.decimal128(20, 0)
 
 
+def _compacts(made: Made) -> bool:
+    for _ in range(48):
+        made.table.write(ROWS)
+    return made.table.files().num_rows == 1
+
+
+def _writes_few_files(made: Made) -> bool:
+    many = pa.repeat(pa.scalar(0, pa.int64()), 10_000_000)
+    made.table.write(pa.table({"n": many}))
+    return made.table.files().num_rows == 3
+
+
 CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
     "enabletypewidening": ({"delta.enableTypeWidening": "true"}, _widens),
+    "autooptimize.autocompact": ({"delta.autoOptimize.autoCompact": "true"}, _compacts),
+    "autooptimize.optimizewrite": ({"delta.autoOptimize.optimizeWrite": "true"}, _writes_few_files),
     "appendonly": ({"delta.appendOnly": "true"}, _refuses_removal),
     "checkpoint.writestatsasjson": (
         {"delta.checkpoint.writeStatsAsJson": "false"},

@@ -375,3 +375,87 @@ def test_a_deep_clone_follows_its_source(at: str, tmp_path: Path) -> None:
     lakeseal.sql(f"CREATE OR REPLACE TABLE {clone} CLONE {at}")
     assert rows(f"SELECT count(*) FROM {clone}") == [(2,)]
     assert lakeseal.sql(f"VACUUM {at} LITE DRY RUN").to_pylist() == []
+
+
+def test_columns_are_added_and_moved_to_their_places(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path / 't'}`"
+    table = lakeseal.Table(tmp_path / "t")
+    lakeseal.sql(f"CREATE TABLE {name} (id BIGINT, s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<k: INT>>, z STRING)")
+    lakeseal.sql(f"INSERT INTO {name} VALUES (1, named_struct('x', 1, 'y', 'a'), array(named_struct('k', 7)), 'zz')")
+
+    added = "f INT FIRST, s.w INT AFTER x, l.element.m INT FIRST, g INT COMMENT 'gg' AFTER id"
+    lakeseal.sql(f"ALTER TABLE {name} ADD COLUMNS ({added})")
+    lakeseal.sql(f"ALTER TABLE {name} ALTER COLUMN z AFTER f")
+    lakeseal.sql(f"ALTER TABLE {name} ALTER COLUMN s.y FIRST")
+
+    expected = "struct<f:int,z:string,id:bigint,g:int,s:struct<y:string,x:int,w:int>,l:array<struct<m:int,k:int>>>"
+    assert str(table.snapshot().schema) == expected
+    row = {"f": None, "z": "zz", "id": 1, "g": None, "s": {"y": "a", "x": 1, "w": None}, "l": [{"m": None, "k": 7}]}
+    assert table.to_arrow().to_pylist() == [row]
+    lakeseal.sql(f"INSERT INTO {name} (id, g) VALUES (2, 3)")
+    assert table.to_arrow(where="id = 2")["g"].to_pylist() == [3]
+    version = table.version()
+    for wrong in (
+        "ADD COLUMN g INT",
+        "ADD COLUMN s.X INT",
+        "ADD COLUMN z.a INT",
+        "ADD COLUMN h INT AFTER nowhere",
+        "ADD COLUMN h INT NOT NULL",
+        "ALTER COLUMN z AFTER s.x",
+        "ALTER COLUMN z AFTER z",
+    ):
+        with pytest.raises((errors.InvalidArgument, errors.InvalidExpression)):
+            lakeseal.sql(f"ALTER TABLE {name} {wrong}")
+    with pytest.raises(errors.UnsupportedFeature, match="SET DEFAULT"):
+        lakeseal.sql(f"ALTER TABLE {name} ADD COLUMN h INT DEFAULT 3")
+    assert table.version() == version
+
+
+def test_several_columns_are_dropped_in_one_version_or_none(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path / 't'}`"
+    table = lakeseal.Table(tmp_path / "t")
+    mapped = "TBLPROPERTIES (delta.columnMapping.mode = 'name')"
+    lakeseal.sql(f"CREATE TABLE {name} (a INT, b INT, s STRUCT<x: INT, y: INT>, c INT) {mapped}")
+    with pytest.raises(errors.InvalidArgument, match="nothing"):
+        lakeseal.sql(f"ALTER TABLE {name} DROP COLUMNS (a, nothing)")
+    assert table.version() == 0
+    lakeseal.sql(f"ALTER TABLE {name} DROP COLUMNS (a, s.x)")
+    assert (table.version(), str(table.snapshot().schema)) == (1, "struct<b:int,s:struct<y:int>,c:int>")
+    lakeseal.sql(f"ALTER TABLE {name} DROP COLUMNS IF EXISTS (a, s.x, c)")
+    assert (table.version(), table.schema().names) == (2, ["b", "s"])
+
+
+def test_comments_on_tables_and_columns(tmp_path: Path, at: str) -> None:
+    table = lakeseal.Table(tmp_path / "it")
+    lakeseal.sql(f"COMMENT ON TABLE {at} IS 'people'")
+    lakeseal.sql(f"COMMENT ON COLUMN {at}.name IS 'what they are called'")
+    assert table.detail()["description"] == "people"
+    assert table.snapshot().schema.field("name").metadata["comment"] == "what they are called"  # type: ignore[union-attr]
+    lakeseal.sql(f"COMMENT ON TABLE {at} IS NULL")
+    lakeseal.sql(f"COMMENT ON COLUMN {at}.name IS NULL")
+    assert table.detail()["description"] is None
+    assert "comment" not in table.snapshot().schema.field("name").metadata  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_a_shallow_clone_takes_the_place_of_a_table(tmp_path: Path, at: str, mapping: str) -> None:
+    other = f"delta.`{tmp_path / 'other'}`"
+    tracked = f"delta.columnMapping.mode = '{mapping}', delta.enableRowTracking = true"
+    lakeseal.sql(f"CREATE TABLE {other} (q INT) CLUSTER BY (q) TBLPROPERTIES ({tracked})")
+    lakeseal.sql(f"INSERT INTO {other} VALUES (7)")
+    table = lakeseal.Table(tmp_path / "other")
+    before = table.snapshot()
+
+    lakeseal.sql(f"CREATE OR REPLACE TABLE {other} SHALLOW CLONE {at}")
+
+    assert rows(f"SELECT id, name FROM {other}") == rows(f"SELECT id, name FROM {at}")
+    after = table.snapshot()
+    assert (after.version, after.metadata.id, table.detail()["clusteringColumns"]) == (2, before.metadata.id, [])
+    assert after.partition_columns == ("part",)
+    assert table.to_arrow(version=1)["q"].to_pylist() == [7]
+    lakeseal.sql(f"UPDATE {other} SET name = 'new' WHERE id = 1")
+    lakeseal.sql(f"INSERT INTO {other} VALUES (9, 'i', 4)")
+    assert rows(f"SELECT id FROM {other}") == [(1,), (2,), (3,), (9,)]
+    assert rows(f"SELECT name FROM {at} WHERE id = 1") == [("a",)]
+    with pytest.raises(errors.InvalidArgument, match="itself"):
+        lakeseal.sql(f"CREATE OR REPLACE TABLE {at} SHALLOW CLONE {at}")

@@ -6,9 +6,10 @@ adds or removes rows before the change is part of the table makes it begin anew,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
@@ -16,13 +17,14 @@ from lakeseal.commands.command import CommandContext, PlannedChange
 from lakeseal.commands.create import InProcessJudge, Judge, check_condition, check_default, default_sql
 from lakeseal.commands.restore import difference
 from lakeseal.commit import alter, alter_columns
+from lakeseal.commit.alter_columns import ColumnPlace, NewColumn
 from lakeseal.commit.clustering import refuse_lost_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import ConstraintViolation, TableNotFound
 from lakeseal.expr.render import quote_name
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Metadata
-from lakeseal.protocol.schema import DataType, StructType, type_to_json
+from lakeseal.protocol.schema import DataType, StructType, dotted, type_to_json
 
 Change = Callable[[Metadata], Metadata]
 FirstRow = Callable[[Snapshot, pa.Table, str], dict[str, Any] | None]
@@ -103,19 +105,32 @@ def drop_constraint(name: str) -> AlterCommand:
     )
 
 
-def add_columns(columns: StructType) -> AlterCommand:
+def add_columns(columns: Sequence[NewColumn]) -> AlterCommand:
     return AlterCommand(
         operation="ADD COLUMNS",
-        parameters={"columns": list(columns.names)},
-        change=lambda metadata: alter.with_columns(metadata, columns),
+        parameters={"columns": [dotted((*column.parents, column.field.name)) for column in columns]},
+        change=lambda metadata: alter_columns.with_new_columns(metadata, columns),
     )
 
 
-def drop_column(name: str) -> AlterCommand:
+def move_column(name: str, place: ColumnPlace) -> AlterCommand:
+    says = {"position": "first"} if place.first else {"after": place.after}
+    return _change_column(name, says, lambda metadata: alter_columns.with_moved_column(metadata, name, place))
+
+
+def drop_columns(names: Sequence[str]) -> AlterCommand:
     return AlterCommand(
         operation="DROP COLUMNS",
-        parameters={"columns": [name]},
-        change=lambda metadata: alter_columns.without_column(metadata, name),
+        parameters={"columns": list(names)},
+        change=lambda metadata: alter_columns.without_columns(metadata, names),
+    )
+
+
+def set_table_comment(comment: str | None) -> AlterCommand:
+    return AlterCommand(
+        operation="SET TBLPROPERTIES",
+        parameters={"properties": {"comment": comment}},
+        change=lambda metadata: msgspec.structs.replace(metadata, description=comment),
     )
 
 

@@ -14,16 +14,19 @@ import msgspec
 from msgspec import Struct
 
 from lakeseal.clock import now_ms
+from lakeseal.commands.cluster import set_clustering
 from lakeseal.commands.command import CommandContext, PlannedChange
+from lakeseal.commands.file_changes import removals
+from lakeseal.commit.clustering import clustering_columns
 from lakeseal.commit.proposal import Operation
-from lakeseal.errors import AlreadyExists
+from lakeseal.errors import AlreadyExists, InvalidArgument
 from lakeseal.log.clone_source import CLONE_SOURCES
 from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
+from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol, RemoveFile
 from lakeseal.protocol.data_paths import encode_path, resolve_data_path
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
-from lakeseal.protocol.features import disable, enable, required_features
+from lakeseal.protocol.features import disable, enable, required_features, writer_features
 from lakeseal.protocol.properties import OWNER_KEYS, TableProperties
 
 _OF_THE_SOURCE = tuple(
@@ -39,21 +42,46 @@ _OF_THE_SOURCE = tuple(
 )
 
 
+_OF_THE_TABLE = frozenset(
+    key.lower()
+    for key in (
+        *OWNER_KEYS,
+        TableProperties.in_commit_timestamps.key,
+        TableProperties.in_commit_timestamp_enablement_version.key,
+        TableProperties.in_commit_timestamp_enablement_timestamp.key,
+    )
+)
+
+
 class CloneCommand(Struct, frozen=True, kw_only=True):
-    """To be run where the new table is to be, which must be empty."""
+    """To be run where the new table is to be, which must be empty, unless it `replaces` what is there: then it stays
+    the same table, with the source's rows, columns and properties."""
 
     shown: ClassVar[str | None] = None
     times: ClassVar[tuple[str, ...]] = ()
 
     source: Snapshot
+    replaces: bool = False
     user_metadata: str | None = None
 
     def decide(self, context: CommandContext) -> PlannedChange:
         txn, source = context.txn, self.source
-        if txn.snapshot is not None:
+        there = txn.snapshot
+        if there is not None and not self.replaces:
             raise AlreadyExists("There is a table already where the clone should go")
-        txn.update_metadata(clone_metadata(source))
-        txn.update_protocol(enable(clone_protocol(source.protocol), *required_features(txn.metadata)))
+        gone: list[RemoveFile] = []
+        if there is None:
+            txn.update_metadata(clone_metadata(source))
+            txn.update_protocol(enable(clone_protocol(source.protocol), *required_features(txn.metadata)))
+        else:
+            if there.metadata.id == source.metadata.id:
+                raise InvalidArgument("A table cannot be replaced by a clone of itself", hint="Restore it")
+            gone = removals(txn.filter_files(), now_ms=now_ms())
+            txn.update_metadata(_in_place_of(there, clone_metadata(source)))
+            features = writer_features(clone_protocol(source.protocol))
+            txn.update_protocol(enable(txn.protocol, *features, *required_features(txn.metadata)))
+            if clustering_columns(there.domains):
+                set_clustering(txn, ())
         adds = [cloned(add, source.table) for add in add_actions(source.files)]
         operation = Operation(
             name="CLONE",
@@ -61,14 +89,14 @@ class CloneCommand(Struct, frozen=True, kw_only=True):
             metrics={
                 "sourceTableSize": source.size_in_bytes,
                 "sourceNumOfFiles": len(adds),
-                "numRemovedFiles": 0,
+                "numRemovedFiles": len(gone),
                 "numCopiedFiles": 0,
-                "removedFilesSize": 0,
+                "removedFilesSize": sum(remove.size or 0 for remove in gone),
                 "copiedFilesSize": 0,
             },
             user_metadata=self.user_metadata,
         )
-        return PlannedChange(finish=lambda _: (adds, operation))
+        return PlannedChange(finish=lambda _: ([*gone, *adds], operation))
 
 
 def cloned(add: AddFile, source: str) -> AddFile:
@@ -103,6 +131,17 @@ def clone_protocol(source: Protocol) -> Protocol:
     for feature in ("managedCommits", "catalogManaged", "coordinatedCommits-preview"):
         source = disable(source, feature)
     return source
+
+
+def _in_place_of(there: Snapshot, cloned: Metadata) -> Metadata:
+    """The clone's metadata in a table that is there. Its columns are the source's, as their files have them."""
+    before = there.metadata
+    kept = {key: value for key, value in before.configuration.items() if key.lower() in _OF_THE_TABLE}
+    last = max(TableProperties.of(one).column_mapping_max_id for one in (before, cloned))
+    ids = {TableProperties.column_mapping_max_id.key: str(last)} if last else {}
+    return msgspec.structs.replace(
+        cloned, id=before.id, created_time=before.created_time, configuration={**cloned.configuration, **kept, **ids}
+    )
 
 
 def clone_metadata(source: Snapshot) -> Metadata:

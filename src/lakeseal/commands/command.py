@@ -12,20 +12,18 @@ its outcome may be unknown.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from lakeseal.commands.transactional_write import TransactionalWrite, WriteOptions
+from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commit.proposal import Operation
-from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
-from lakeseal.errors import located
+from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.jobs.engine import Engine
-from lakeseal.jobs.progress import SILENT, Progress, progress
+from lakeseal.jobs.progress import SILENT, Progress
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile
 from lakeseal.storage import StoreSpec
 
@@ -83,49 +81,3 @@ class Command(Protocol):
     """Which of `EVERY_TIME` its metrics have."""
 
     def decide(self, context: CommandContext) -> PlannedChange | NothingToDo: ...
-
-
-def run(
-    command: Command, txn: OptimisticTransaction, *, engine: Engine, store: StoreSpec
-) -> CommitResult | NothingToDo:
-    shown = nullcontext(SILENT) if command.shown is None else progress(command.shown)
-    with located(table=txn.table), shown as bar, ExitStack() as until_end:
-        watch = _Stopwatch()
-        context = CommandContext(txn=txn, engine=engine, store=store, progress=bar, until_end=until_end)
-        change = command.decide(context)
-        if isinstance(change, NothingToDo):
-            return change
-        scan_time = watch.lap()
-        if change.rewritten:
-            bar.stage("rewriting", change.rewritten)
-        files = TransactionalWrite(txn, engine, store=store, progress=bar)
-        written: list[AddFile | AddCDCFile] = []
-        for write in change.writes:
-            written += files.write_files(write.data, write.options, is_optimize=write.is_optimize)
-        actions, operation = change.finish(written)
-        times = dict(zip(EVERY_TIME, (scan_time, watch.lap(), watch.total), strict=True))
-        metrics = {**operation.metrics, **{name: times[name] for name in command.times}}
-        if change.nothing is not None and not actions and not _changes_metadata(txn):
-            return NothingToDo(version=txn.read_version, reason=change.nothing, metrics=metrics)
-        bar.stage("committing")
-        return txn.commit(actions, msgspec.structs.replace(operation, metrics=metrics))
-
-
-def _changes_metadata(txn: OptimisticTransaction) -> bool:
-    return txn.snapshot is None or txn.metadata != txn.snapshot.metadata
-
-
-class _Stopwatch:
-    """Milliseconds since it was made, and since it was last asked for a lap."""
-
-    def __init__(self) -> None:
-        self._start = self._lap = time.monotonic_ns()
-
-    def lap(self) -> int:
-        now = time.monotonic_ns()
-        passed, self._lap = now - self._lap, now
-        return passed // 1_000_000
-
-    @property
-    def total(self) -> int:
-        return (time.monotonic_ns() - self._start) // 1_000_000

@@ -11,6 +11,7 @@ no conflict; only files that others remove meanwhile are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -41,6 +42,32 @@ _ZORDER_BIN_BYTES = 2**30
 _NO_LIMIT = 2**62
 
 
+Partition = tuple[tuple[str, str | None], ...]
+
+
+class AutoCompaction(Struct, frozen=True, kw_only=True):
+    """What is done behind a commit, unasked: little, and only where it is worth a commit of its own."""
+
+    partitions: frozenset[Partition] | None = None
+    """Those that the commit added files to; None for all."""
+    target: int = 128 * 2**20
+    """How large files become, unless the table's `delta.targetFileSize` says otherwise. Half of it is small."""
+    least_files: int = 50
+    """So many small files there must be in a partition."""
+
+    def chosen(self, files: pa.Table, target: int) -> pa.Table:
+        """Small files of the partitions that have enough of them. Pure."""
+        sizes, values = files["size"].to_pylist(), files["partitionValues"].to_pylist(maps_as_pydicts="lossy")
+        places: list[Partition] = [tuple(sorted((value or {}).items())) for value in values]
+        is_small = [
+            size < target // 2 and (self.partitions is None or place in self.partitions)
+            for size, place in zip(sizes, places, strict=True)
+        ]
+        count = Counter(place for place, small in zip(places, is_small, strict=True) if small)
+        wanted = [small and count[place] >= self.least_files for place, small in zip(places, is_small, strict=True)]
+        return files.filter(pa.array(wanted, pa.bool_()))
+
+
 class OptimizeCommand(Struct, frozen=True, kw_only=True):
     shown: ClassVar[str | None] = "optimize"
     times: ClassVar[tuple[str, ...]] = ("executionTimeMs",)
@@ -52,6 +79,8 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
     """Of a clustered table, all files."""
     target_file_size: int | None = None
     """Goes before the table's `delta.targetFileSize`."""
+    auto: AutoCompaction | None = None
+    """Behind a commit, unasked."""
     user_metadata: str | None = None
 
     def __post_init__(self) -> None:
@@ -69,9 +98,12 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         if self.full:
             raise InvalidArgument("Only a clustered table is optimized in full", hint="Table.cluster_by(…) first")
         zorder_by = _columns(snapshot, self.zorder_by)
-        files = snapshot.files.filter(snapshot.match(_chosen_by(self.where, context.engine, snapshot)).may)
+        target = self._target(snapshot)
+        if self.auto is None:
+            files = snapshot.files.filter(snapshot.match(_chosen_by(self.where, context.engine, snapshot)).may)
+        else:
+            files = self.auto.chosen(snapshot.files, target)
         refuse_layout(snapshot, files)
-        target = self.target_file_size or snapshot.properties.target_file_size or DEFAULT_TARGET_FILE_SIZE
         splits = _splits(plan_bins(data_files(files), target=target, all_files=bool(zorder_by)))
         chosen = _chosen(files, splits)
 
@@ -97,15 +129,15 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         adds = to_cluster(list(add_actions(snapshot.files)), columns, full=self.full)
         paths = {add.path for add in adds}
         files = snapshot.files.filter(pa.array([path in paths for path in snapshot.files["path"].to_pylist()]))
-        target = self.target_file_size or snapshot.properties.target_file_size or DEFAULT_TARGET_FILE_SIZE
+        target = self._target(snapshot)
 
         def finish(written: Written) -> tuple[list[Action], Operation]:
             made = in_new_cube([add for add in written if isinstance(add, AddFile)], columns)
             actions: list[Action] = [*removals(files, now_ms=now_ms(), data_change=False), *made]
             return actions, self._operation((), _metrics(actions), columns)
 
-        if not adds:
-            return PlannedChange(finish=finish, nothing="all files are clustered")
+        if not adds or (self.auto is not None and len(adds) < self.auto.least_files):
+            return PlannedChange(finish=lambda _: ([], self._operation((), {})), nothing="all files are clustered")
         context.txn.read_files(files)
         bins = tuple(plan_bins(data_files(files), target=target, all_files=True))
         rewrite = Rewrite.of_bins(snapshot, context.store, bins, columns, hilbert=True)
@@ -113,6 +145,10 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
             data=rewrite, options=WriteOptions(target_file_size=target, with_row_ids=True), is_optimize=True
         )
         return PlannedChange(finish=finish, writes=(write,), rewritten=files.num_rows)
+
+    def _target(self, snapshot: Snapshot) -> int:
+        unsaid = DEFAULT_TARGET_FILE_SIZE if self.auto is None else self.auto.target
+        return self.target_file_size or snapshot.properties.target_file_size or unsaid
 
     def _operation(
         self, zorder_by: tuple[str, ...], metrics: Metrics, cluster_by: tuple[str, ...] | None = None
@@ -125,7 +161,7 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
                 "zOrderBy": list(zorder_by),
                 "clusterBy": None if cluster_by is None else list(cluster_by),
                 "isFull": True if self.full else None,
-                "auto": False,
+                "auto": self.auto is not None,
             },
             metrics=metrics,
             user_metadata=self.user_metadata,

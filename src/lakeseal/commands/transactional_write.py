@@ -221,6 +221,7 @@ class TransactionalWrite:
                 stats_columns=metadata.configuration.get(TableProperties.data_skipping_stats_columns.key),
                 string_prefix=properties.data_skipping_string_prefix_length,
             ),
+            few_files=properties.optimize_write,
             constraints=constraints.in_task,
             log_level=driver_level(),
             buffer_bytes=options.buffer_bytes,

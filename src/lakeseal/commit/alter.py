@@ -133,26 +133,25 @@ def without_constraint(metadata: Metadata, name: str) -> Metadata:
     return msgspec.structs.replace(metadata, configuration=kept)
 
 
-def with_columns(metadata: Metadata, columns: StructType) -> Metadata:
-    """New columns behind the others. Rows that are there have no value in them, so they must be nullable."""
-    schema = metadata.schema
-    for field in columns.fields:
-        if schema.field(field.name) is not None:
-            raise InvalidArgument("The table has this column already", column=field.name)
-        if not field.nullable:
-            raise InvalidArgument("A new column must be nullable: rows that are there have no value", column=field.name)
-        if any(key in field.metadata for key in _OF_ALL_ROWS):
-            raise InvalidArgument(
-                "A new column cannot be generated or have an invariant: rows that are there have no value",
-                column=field.name,
-                hint="Add it when the table is created, or overwrite the table with overwrite_schema=True",
-            )
-    added = _relabelled(columns, _foreign_dropped)
-    whole = StructType((*schema.fields, *added.fields))
-    changed = msgspec.structs.replace(metadata, schema_string=whole.to_json())
+def new_field(field: StructField) -> StructField:
+    """A column or a field as a table that is there may get it."""
+    if not field.nullable:
+        raise InvalidArgument("A new column must be nullable: rows that are there have no value", column=field.name)
+    if any(key in field.metadata for key in _OF_ALL_ROWS):
+        raise InvalidArgument(
+            "A new column cannot be generated or have an invariant: rows that are there have no value",
+            column=field.name,
+            hint="Add it when the table is created, or overwrite the table with overwrite_schema=True",
+        )
+    return _relabelled(StructType((field,)), _foreign_dropped).fields[0]
+
+
+def with_new_fields(metadata: Metadata, schema: StructType) -> Metadata:
+    """The table with this schema, whose new columns and fields get their ids, where the table maps columns."""
+    changed = msgspec.structs.replace(metadata, schema_string=schema.to_json())
     if TableProperties.of(metadata).column_mapping_mode == "none":
         return changed
-    return _mapped(changed, whole, lambda field: f"col-{uuid4()}")
+    return _mapped(changed, schema, lambda field: f"col-{uuid4()}")
 
 
 def _existing(schema: StructType, name: str) -> StructField:

@@ -7,11 +7,13 @@ would mean something else afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from lakeseal import expr
+from lakeseal.commit.alter import new_field, with_new_fields
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.syntax import Column
 from lakeseal.protocol.actions import Metadata
@@ -34,6 +36,13 @@ def column_path(name: str) -> Path:
     return root.parts
 
 
+def without_columns(metadata: Metadata, names: Sequence[str]) -> Metadata:
+    """All of them go, or an error says which cannot."""
+    for name in names:
+        metadata = without_column(metadata, name)
+    return metadata
+
+
 def without_column(metadata: Metadata, name: str) -> Metadata:
     path, _ = found(metadata.schema, name)
     _refuse_unmapped(metadata, "dropped", path)
@@ -41,6 +50,78 @@ def without_column(metadata: Metadata, name: str) -> Metadata:
         raise InvalidArgument("A partition column cannot be dropped", column=dotted(path))
     refuse_used(metadata, path, "dropped")
     return _with_schema(metadata, _edited(metadata.schema, path, lambda _: None))
+
+
+class ColumnPlace(Struct, frozen=True, kw_only=True):
+    """Where a column or a field stands among those beside it; behind all of them where neither is said."""
+
+    first: bool = False
+    after: str | None = None
+
+
+class NewColumn(Struct, frozen=True, kw_only=True):
+    field: StructField
+    parents: Path = ()
+    """The struct that it is a field of; `element`, `key` and `value` lead into arrays and maps."""
+    place: ColumnPlace = ColumnPlace()
+
+
+def with_new_columns(metadata: Metadata, columns: Sequence[NewColumn]) -> Metadata:
+    """One after the other. Rows that are there have no value in them, so they must be nullable."""
+    schema = metadata.schema
+    for column in columns:
+        field = new_field(column.field)
+        siblings, parents = _struct_at(schema, column.parents)
+        if siblings.field(field.name) is not None:
+            raise InvalidArgument("The table has this column already", column=dotted((*parents, field.name)))
+        schema = _with_struct(schema, parents, _placed(siblings, field, column.place, parents))
+    return with_new_fields(metadata, schema)
+
+
+def with_moved_column(metadata: Metadata, name: str, place: ColumnPlace) -> Metadata:
+    path, field = found(metadata.schema, name)
+    siblings, parents = _struct_at(metadata.schema, path[:-1])
+    others = StructType(tuple(other for other in siblings.fields if other is not field))
+    return _with_schema(metadata, _with_struct(metadata.schema, parents, _placed(others, field, place, parents)))
+
+
+def _struct_at(schema: StructType, path: Path) -> tuple[StructType, Path]:
+    if not path:
+        return schema, ()
+    own, _ = found(schema, path, through=True)
+    inner = type_at(schema, own)
+    if not isinstance(inner, StructType):
+        raise InvalidArgument(f"A {inner} has no fields", column=dotted(path))
+    return inner, own
+
+
+def _placed(siblings: StructType, field: StructField, place: ColumnPlace, parents: Path) -> StructType:
+    fields = list(siblings.fields)
+    if place.first:
+        return StructType((field, *fields))
+    if place.after is None:
+        return StructType((*fields, field))
+    other = siblings.field(place.after)
+    if other is None:
+        raise InvalidArgument(
+            "There is no such column to stand behind",
+            column=dotted((*parents, place.after)),
+            hint=f"There are {', '.join(siblings.names[:20])}",
+        )
+    fields.insert(fields.index(other) + 1, field)
+    return StructType(tuple(fields))
+
+
+def _with_struct(schema: StructType, path: Path, struct: StructType) -> StructType:
+    """The schema with other fields in the struct at a path, which is found in it."""
+    if not path:
+        return struct
+    depth = _struct_depth(schema, path)
+
+    def change(field: StructField) -> StructField:
+        return StructField(field.name, _replaced(field.type, path[depth:], struct), field.nullable, field.metadata)
+
+    return _edited(schema, path[:depth], change)
 
 
 def with_renamed_column(metadata: Metadata, name: str, new_name: str) -> Metadata:

@@ -115,6 +115,12 @@ class OptimisticTransaction:
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
+    def following(self) -> OptimisticTransaction:
+        """Another transaction, on the newest version."""
+        return OptimisticTransaction.begin(
+            self._log, self._owner, retry=self._retry, hooks=self._hooks, clock=self._clock
+        )
+
     def newest(self) -> Snapshot | None:
         """The table as it is by now, which this transaction does not see."""
         return self._log.update()

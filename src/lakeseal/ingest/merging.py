@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal import clock, expr
-from lakeseal.commands.command import Command, NothingToDo, run
+from lakeseal.commands.command import Command, NothingToDo
 from lakeseal.commands.merge.clauses import Clause, MergeCommand
 from lakeseal.commands.merge.command import ArrowMerge, read_source
+from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.transaction import OptimisticTransaction

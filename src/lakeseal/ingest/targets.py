@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from lakeseal.clock import now_ms
+from lakeseal.commands.running import compact_behind
 from lakeseal.commands.staged_write import PlannedStagedWrite
 from lakeseal.commands.transactional_write import TransactionalWrite, WriteOptions, operation_metrics
 from lakeseal.commit.alter import new_metadata
@@ -380,8 +381,13 @@ class Tables:
         return self._maintain(dataset.target) if isinstance(dataset.target, TableTarget) else None
 
     def _maintain(self, target: TableTarget) -> int | None:
-        log = self._route(_store(target)).log
+        route = self._route(_store(target))
+        log = route.log
         newest = log.update()
+        if newest is not None:
+            txn = OptimisticTransaction.begin(log, route.owner, hooks=HOOKS)
+            compact_behind(newest, txn, engine=InProcessEngine(), store=_store(target))
+            newest = log.update()
         if newest is not None and checkpoint_is_due(newest):
             maintain(log, newest, now_ms=now_ms())
         return None if newest is None else newest.version

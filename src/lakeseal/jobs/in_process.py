@@ -110,7 +110,7 @@ class _ArrowInput:
         source = _Shared(self._reader)
         tasks = [TaskContext(job_id=spec.job_id, split=n, task_attempt_id=n) for n in range(self._threads)]
         ahead = source.read_ahead(_SPLIT_BYTES)
-        if source.is_over or self._threads == 1:
+        if source.is_over or self._threads == 1 or spec.few_files:
             return [run_task(msgspec.structs.replace(spec, identity_lanes=1), tasks[0], chain(ahead, source))]
         spec = msgspec.structs.replace(spec, identity_lanes=self._threads)
         starts = [ahead[n :: self._threads] for n in range(self._threads)]

@@ -82,6 +82,8 @@ class WriteJobSpec(Struct, frozen=True, kw_only=True, dict=True):
     """Its compression counts for other formats than Parquet."""
     row_ids: RowTrackingColumns | None = None
     """Columns beside the table's that the rows bring and files keep; those of new rows may be null."""
+    few_files: bool = False
+    """Whether rows of a partition are brought together before tasks write them, where the engine can."""
     constraints: tuple[Constraint, ...] = ()
     identity: tuple[IdentityRange, ...] = ()
     """Identity columns whose nulls get values."""

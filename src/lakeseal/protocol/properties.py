@@ -201,7 +201,7 @@ _DAY = 86_400_000
 _ICEBERG = "Nothing is written for Iceberg here: set it with a client that does, and let that one write the table"
 _VARIANTS = "Variants are not written here: write the table with a client that does"
 _COORDINATOR = "Commits are managed by an owner here: lakeseal.create(…, owner=…) or Table.take_over(owner)"
-_OPTIMIZE = "Files are put together when that is asked for: run Table.optimize(), or lakeseal optimize, on a schedule"
+_OPTIMIZE = "Say which of the two: delta.autoOptimize.autoCompact, delta.autoOptimize.optimizeWrite"
 _PARTITION_COLUMNS = "Files hold no partition columns here; the values are in the log. Leave it out"
 _KEPT_WITH_THE_LOG = "Checkpoints are kept for as long as the log needs them: set delta.logRetentionDuration"
 _REDIRECT = "A table is not redirected here: point readers and writers at the other table"
@@ -245,6 +245,8 @@ class TableProperties(Struct, frozen=True, kw_only=True):
     data_skipping_string_prefix_length = Property("delta.dataSkippingStringPrefixLength", _integer(0), 32)
 
     target_file_size = Property[int | None]("delta.targetFileSize", _size, None)
+    auto_compact = Property("delta.autoOptimize.autoCompact", _choice("false", "true", "auto", "legacy"), "false")
+    optimize_write = Property("delta.autoOptimize.optimizeWrite", _boolean, False)
     randomize_file_prefixes = Property("delta.randomizeFilePrefixes", _boolean, False)
     random_prefix_length = Property("delta.randomPrefixLength", _integer(1, 100), 2)
     parquet_compression_codec = Property[str | None](
@@ -317,13 +319,6 @@ class TableProperties(Struct, frozen=True, kw_only=True):
 _OTHERS: tuple[Property[Any], ...] = (
     Property("delta.enableChangeDataCapture", _boolean, False),
     Property("delta.autoOptimize", _boolean, False, instead=_OPTIMIZE),
-    Property("delta.autoOptimize.autoCompact", _choice("false", "true", "auto", "legacy"), "false", instead=_OPTIMIZE),
-    Property(
-        "delta.autoOptimize.optimizeWrite",
-        _boolean,
-        False,
-        instead="Rows go into files as they come: repartition the DataFrame before it is written, or optimize later",
-    ),
     Property("delta.tuneFileSizesForRewrites", _boolean, False, instead="Set the size of files: delta.targetFileSize"),
     Property(
         "delta.sampleRetentionDuration", _retention, 7 * _DAY, instead="There are no samples of tables. Leave it out"

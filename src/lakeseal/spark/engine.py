@@ -24,9 +24,11 @@ from typing import Any
 import msgspec
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument
+from lakeseal.expr.render import quote_name
 from lakeseal.files.expressions import IN_TASK
 from lakeseal.jobs.engine import InPlan, WriteInput
 from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
@@ -147,6 +149,8 @@ class _FrameInput:
     def run(self, spec: WriteJobSpec, in_plan: InPlan) -> list[TaskCommitMessage]:
         name = f"write to {spec.store.uri}"
         frame = planned(self._frame, self.schema, spec, in_plan, self._settings)
+        if spec.few_files:
+            frame = self._brought_together(frame, spec.partition_columns)
         # Spark looks columns up by these names, without quoting them.
         names = frame.columns if any("." in column or "`" in column for column in frame.columns) else None
         if names is not None:
@@ -157,6 +161,13 @@ class _FrameInput:
         task = WriteTask(name, spec, [refused.check for refused in in_plan.checks], names)
         with cut_by_rows(self._spark, self.schema):
             return _run(self._spark, frame, task, name)
+
+    def _brought_together(self, frame: DataFrame, partition_columns: tuple[str, ...]) -> DataFrame:
+        """Rows of one partition in few tasks, each of a size that Spark thinks right."""
+        columns = [F.col(quote_name(name)) for name in partition_columns]
+        if str(self._spark.conf.get("spark.sql.adaptive.enabled", "true")).lower() == "true":
+            return frame.hint("rebalance", *columns)
+        return frame.repartition(*columns) if columns else frame
 
 
 class _RewriteInput:

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.commands.command import CommandContext, NothingToDo, run
+from lakeseal.commands.command import CommandContext, NothingToDo
+from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import TransactionalWrite
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.maintenance import Maintenance

@@ -105,11 +105,14 @@ class Cutter:
         if len(parts) > 3:
             self.at = first
             self.refuse("A table has at most three names")
-        path = None
-        if len(parts) == 2 and parts[0].lower() in PATH_SCHEMAS:
-            path = parts[1] if self.tokens[first + 2].kind != "name" else None
         moment = self.moment() if travels else None
-        return TableName(parts=parts, at=moment) if path is None else TableName.at_path(path, moment)
+        return self.table_name(parts, first, moment)
+
+    def table_name(self, parts: tuple[str, ...], first: int, moment: Moment | None = None) -> TableName:
+        """What these names, which begin at the token `first`, are as a table."""
+        if len(parts) == 2 and parts[0].lower() in PATH_SCHEMAS and self.tokens[first + 2].kind != "name":
+            return TableName.at_path(parts[1], moment)
+        return TableName(parts=parts, at=moment)
 
     def moment(self) -> Moment | None:
         """`VERSION AS OF 1`, `TIMESTAMP AS OF '…'`, `@v1`, if one is next."""

@@ -50,6 +50,8 @@ class DefinitionReader(ColumnReader):
             comment = None if self.takes("NULL") else self.string()
             self.expect_end()
             return AlterTable(table=table, change=SetComment(comment=comment))
+        elif self.takes("COMMENT", "ON", "COLUMN"):
+            return self._comment_on_column()
         elif self.takes("DROP", "TABLE"):
             if_exists = self.takes("IF", "EXISTS")
             table, purge = self.table(), self.takes("PURGE")
@@ -59,6 +61,17 @@ class DefinitionReader(ColumnReader):
             return self._convert()
         self.at = start
         return None
+
+    def _comment_on_column(self) -> AlterTable:
+        first = self.at
+        *parts, column = self.names("A column")
+        if not 1 <= len(parts) <= 3:
+            self.refuse("COMMENT ON COLUMN names a table and one of its columns")
+        table = self.table_name(tuple(parts), first)
+        self.expect("IS")
+        comment = "" if self.takes("NULL") else self.string()
+        self.expect_end()
+        return AlterTable(table=table, change=AlterColumn(column=(column,), comment=comment))
 
     def _create(self, *, or_replace: bool, must_exist: bool = False) -> CreateTable | CloneTable:
         if_not_exists = self.takes("IF", "NOT", "EXISTS")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Never
 
 import pyarrow as pa
 
 from lakeseal import table as tables
 from lakeseal.catalog.place import Place
-from lakeseal.commit.alter_columns import column_path
+from lakeseal.commit.alter_columns import ColumnPlace, NewColumn, column_path
+from lakeseal.commit.alter_columns import found as column_at
 from lakeseal.errors import AlreadyExists, InvalidArgument, TableNotFound, UnsupportedFeature
 from lakeseal.expr.render import quote_name
 from lakeseal.protocol.identity import Identity
@@ -23,6 +25,7 @@ from lakeseal.statements.statement import (
     AlterTable,
     CloneTable,
     ClusterBy,
+    ColumnDefinition,
     Convert,
     CreateTable,
     DropColumns,
@@ -149,20 +152,14 @@ def clone(context: SqlContext, table: Table, statement: CloneTable) -> Any:
         return _told(context, table, committed=False)
     if table.exists() and not statement.or_replace:
         raise AlreadyExists("There is a table already where the clone should go", table=table.uri)
-    for asked, what in (
-        # A deep clone that is there follows its source, and refuses to be one of anything else.
-        (
-            statement.or_replace and table.exists() and not statement.deep,
-            "CREATE OR REPLACE … SHALLOW CLONE of a table",
-        ),
-        (statement.properties, "TBLPROPERTIES of a clone"),
-    ):
-        if asked:
-            _not_yet(what, table)
+    if statement.properties:
+        _not_yet("TBLPROPERTIES of a clone", table)
     source.table.clone(
         table.place,
         **context.moment(source.at),
         deep=statement.deep,
+        # A deep clone that is there follows its source, and refuses to be one of anything else.
+        replace=statement.or_replace and not statement.deep,
         owner=context.owner,
         storage_options=context.storage_options,
     )
@@ -200,9 +197,7 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
                 return None
             return table.drop_constraint(name)
         case AddColumns(columns=columns):
-            if any(c.parents or c.first or c.after or c.default or c.generated or c.identity for c in columns):
-                _not_yet("ADD COLUMNS with a place, a default or inside of another column", table)
-            return table.add_columns(StructType(tuple(column.field for column in columns)))
+            return table.add_columns(_new_columns(columns, table))
         case DropColumns(columns=columns, if_exists=if_exists):
             return _dropped(table, columns, if_exists)
         case RenameColumn(column=path, new_name=new_name):
@@ -218,8 +213,8 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
             return table.cluster_by([_whole(name, table) for name in columns])
         case DropFeature():
             _not_yet("DROP FEATURE", table)
-        case SetComment():
-            _not_yet("COMMENT ON a table that is there", table)
+        case SetComment(comment=comment):
+            return table.set_comment(None, comment)
 
 
 def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> Any:
@@ -229,12 +224,12 @@ def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> A
     if change.nullable is not None:
         return table.drop_not_null(name) if change.nullable else table.set_not_null(name, spark=context.spark)
     if change.comment is not None:
-        return table.set_comment(name, change.comment)
+        return table.set_comment(name, change.comment or None)
     if change.default is not None:
         return table.set_default(name, change.default, spark=context.spark)
     if change.drops_default:
         return table.drop_default(name)
-    _not_yet("FIRST and AFTER", table)
+    return table.move_column(name, first=change.first, after=change.after)
 
 
 def _has_constraint(table: Table, name: str) -> bool:
@@ -243,10 +238,37 @@ def _has_constraint(table: Table, name: str) -> bool:
 
 def _dropped(table: Table, columns: tuple[tuple[str, ...], ...], if_exists: bool) -> Any:
     schema = table.snapshot().schema
-    left = [path for path in columns if not if_exists or len(path) > 1 or schema.field(path[0]) is not None]
-    if len(left) > 1:
-        raise UnsupportedFeature("One statement drops one column", table=table.uri, hint="Drop them one by one")
-    return table.drop_column(_sql(left[0])) if left else None
+    left = [path for path in columns if not if_exists or _has_column(schema, path)]
+    return table.drop_columns([_sql(path) for path in left]) if left else None
+
+
+def _has_column(schema: StructType, path: tuple[str, ...]) -> bool:
+    try:
+        column_at(schema, path)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def _new_columns(columns: Sequence[ColumnDefinition], table: Table) -> list[NewColumn]:
+    for column in columns:
+        if column.generated is not None or column.identity is not None:
+            raise InvalidArgument(
+                "A column that rows compute is there from the beginning: rows that are there have no value",
+                table=table.uri,
+                column=column.field.name,
+                hint="CREATE OR REPLACE TABLE … AS SELECT",
+            )
+        if column.default is not None:
+            raise UnsupportedFeature(
+                "A new column has no DEFAULT: what would rows that are there have?",
+                table=table.uri,
+                column=column.field.name,
+                hint="ADD COLUMN, then ALTER COLUMN … SET DEFAULT for rows to come, and UPDATE for the others",
+            )
+    return [
+        NewColumn(field=c.field, parents=c.parents, place=ColumnPlace(first=c.first, after=c.after)) for c in columns
+    ]
 
 
 def _whole(name: str, table: Table) -> str:
