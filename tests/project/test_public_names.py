@@ -50,6 +50,7 @@ TABLE = [
     "move_column",
     "name",
     "optimize",
+    "place",
     "release",
     "rename_column",
     "restore",
