@@ -29,6 +29,7 @@ from lakeseal.commands.create import CreateCommand, InProcessJudge, TableDefinit
 from lakeseal.commands.deep_clone import DeepCloneCommand
 from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.detail import detail
+from lakeseal.commands.drop_feature import DropFeatureCommand
 from lakeseal.commands.manifests import write_manifests
 from lakeseal.commands.merge.builder import MergeBuilder
 from lakeseal.commands.merge.clauses import MergeCommand
@@ -261,13 +262,15 @@ class Table:
         replace_table: bool = False,
         max_records_per_file: int | None = None,
         target_file_size: int | None = None,
+        data_change: bool = True,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
         """Write a Spark DataFrame, or anything that Arrow reads: a table, batches, a reader, a dataset.
 
         Creates the table if there is none, with `partition_by` or `cluster_by`, `properties` and `comment`; with
         `replace_table`, which is for mode `overwrite`, one that is there is made anew by them. `txn` is (application
-        id, version): a write that the table has seen does nothing.
+        id, version): a write that the table has seen does nothing. `data_change=False` says of an overwrite that the
+        rows are those that it replaces, laid out otherwise: streams and the change feed pass over it.
         """
         command = WriteCommand(
             mode=mode,
@@ -283,6 +286,7 @@ class Table:
             replaces_table=replace_table,
             options=WriteOptions(
                 merge_schema=merge_schema,
+                data_change=data_change,
                 max_records_per_file=max_records_per_file,
                 target_file_size=target_file_size,
             ),
@@ -434,6 +438,11 @@ class Table:
     def add_feature(self, name: str) -> CommitResult:
         """List a table feature in the protocol, by its name: whoever does not know it is kept out from then on."""
         return self.set_properties({f"delta.feature.{name}": "supported"})
+
+    def drop_feature(self, name: str, truncate_history: bool = False) -> CommitResult:
+        """Take a feature that nothing uses any more out of the protocol, so that more clients may write the table.
+        Only what is for writers goes, and what leaves no trace in files."""
+        return self._committed(DropFeatureCommand(name=name, truncate_history=truncate_history))
 
     def upgrade(self, reader_version: int, writer_version: int) -> CommitResult:
         """Raise the protocol to these versions at least, with what they imply."""

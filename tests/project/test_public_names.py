@@ -41,6 +41,7 @@ TABLE = [
     "drop_columns",
     "drop_constraint",
     "drop_default",
+    "drop_feature",
     "drop_not_null",
     "exists",
     "files",

@@ -19,18 +19,18 @@ from lakeseal import clock
 from lakeseal.clock import now_ms
 from lakeseal.commands.cluster import set_clustering
 from lakeseal.commands.command import CommandContext, FilesToWrite, NothingToDo, PlannedChange, Written
-from lakeseal.commands.file_changes import removals
+from lakeseal.commands.file_changes import removals, total_rows
 from lakeseal.commands.touched_files import find
 from lakeseal.commands.transactional_write import WriteOptions, operation_metrics
 from lakeseal.commit.alter import new_metadata, replaced_schema, replaced_table
 from lakeseal.commit.clustering import clustered_by, clustering_columns, refuse_lost_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, OptimisticTransaction
-from lakeseal.errors import AlreadyExists, InvalidArgument
+from lakeseal.errors import AlreadyExists, InvalidArgument, TableNotFound
 from lakeseal.expr.render import quote_name, quote_string
 from lakeseal.jobs.engine import WriteInput
 from lakeseal.jobs.rewrite import ChosenRows, Rewrite
-from lakeseal.log.files import ADDS
+from lakeseal.log.files import ADDS, add_actions
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action, AddFile, RemoveFile
 from lakeseal.protocol.identity import refuse_given
@@ -85,6 +85,12 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
             )
         if self.replaces_table and (self.is_dynamic or self.replace_where is not None):
             raise InvalidArgument("replace_table keeps no rows, so neither replace_where nor dynamic goes with it")
+        if not self.options.data_change and (
+            self.mode != "overwrite" or self.overwrite_schema or self.replaces_table or self.options.merge_schema
+        ):
+            raise InvalidArgument(
+                "data_change=False is for rows that replace the same ones: mode 'overwrite', and no other schema"
+            )
         if self.replace_where is not None and self.overwrite_schema:
             raise InvalidArgument("replace_where keeps rows of the old schema, so overwrite_schema cannot go with it")
 
@@ -115,6 +121,8 @@ class Write(Struct, frozen=True, kw_only=True):
                 return NothingToDo(
                     version=txn.read_version, reason=f"the table has seen {seen.app_id} up to {seen.seen}"
                 )
+        if not asked.options.data_change:
+            _check_only_moves(snapshot)
         source = context.engine.open(self.data)
         self._prepare(txn, source.schema)
         refuse_given(txn.metadata.schema, source.schema.names)
@@ -157,7 +165,7 @@ class Write(Struct, frozen=True, kw_only=True):
         """Rows are looked for first: a file without such rows stays, or the feed would tell of rows that stayed."""
         touched = find(context, snapshot, where, now=clock.now(), by_vectors=False)
         partly = touched.partly.num_rows > 0
-        explicit = partly and snapshot.properties.change_data_feed
+        explicit = partly and snapshot.properties.change_data_feed and self.asked.options.data_change
         options = msgspec.structs.replace(self.asked.options, must_match=where, insert_changes=explicit)
         writes = [FilesToWrite(data=source, options=options)]
         if partly:
@@ -172,7 +180,10 @@ class Write(Struct, frozen=True, kw_only=True):
         self, txn: OptimisticTransaction, writes: tuple[FilesToWrite, ...], replaced: Callable[[Written], pa.Table]
     ) -> PlannedChange:
         def finish(written: Written) -> tuple[list[Action], Operation]:
-            removed = removals(replaced(written), now_ms=now_ms(), data_change=self.asked.options.data_change)
+            gone = replaced(written)
+            if not self.asked.options.data_change:
+                _check_same_count(gone, written)
+            removed = removals(gone, now_ms=now_ms(), data_change=self.asked.options.data_change)
             return [*written, *removed], self._operation(txn, written, removed)
 
         return PlannedChange(finish=finish, writes=writes)
@@ -192,6 +203,26 @@ class Write(Struct, frozen=True, kw_only=True):
             parameters={**parameters, **asked.parameters},
             metrics=metrics,
             user_metadata=asked.user_metadata,
+        )
+
+
+def _check_only_moves(snapshot: Snapshot | None) -> None:
+    if snapshot is None:
+        raise TableNotFound("There are no rows that could be laid out otherwise: there is no table")
+    if snapshot.properties.row_tracking:
+        raise InvalidArgument(
+            "Rows of this table have ids, which an overwrite does not know, so it is a change",
+            hint="Table.optimize() lays rows out with their ids",
+        )
+
+
+def _check_same_count(gone: pa.Table, written: Written) -> None:
+    before = total_rows(add_actions(gone))
+    after = total_rows(add for add in written if isinstance(add, AddFile))
+    if before is not None and after is not None and before != after:
+        raise InvalidArgument(
+            f"{after} rows are not the {before} that they would replace, and data_change=False says that they are",
+            hint="Leave data_change out",
         )
 
 

@@ -184,7 +184,7 @@ FEATURES: dict[str, Feature] = {
             writable=True,
             in_use=lambda state: state.properties.checkpoint_policy == "v2",
         ),
-        Feature(name="vacuumProtocolCheck", kind=_RW, writable=True),
+        Feature(name="vacuumProtocolCheck", kind=_RW, writable=True, leaves_no_trace=True),
         Feature(name="typeWidening", kind=_RW, writable=True, in_use=_widens),
         Feature(name="typeWidening-preview", kind=_RW, writable=True, stable_name="typeWidening"),
         Feature(name="variantType", kind=_RW, in_use=_has_variant, hint=_OTHER_CLIENT),

@@ -34,6 +34,7 @@ __all__ = [
     "check_readable",
     "check_writable",
     "disable",
+    "drop",
     "enable",
     "has_catalog",
     "named",
@@ -268,6 +269,35 @@ def disable(protocol: Protocol, name: str) -> Protocol:
         protocol,
         reader_features=None if readers is None else tuple(n for n in readers if n != name),
         writer_features=tuple(n for n in listed if n != name),
+    )
+
+
+def drop(protocol: Protocol, name: str) -> Protocol:
+    """The protocol without a feature that nothing uses any more; what its versions implied beside it is listed then.
+
+    Raises `InvalidArgument` where it has no such feature or another one requires it, and `UnsupportedFeature` where
+    versions of the table that are still there need it to be read.
+    """
+    feature = named(name)
+    supported = writer_features(protocol) | reader_features(protocol)
+    if feature.name not in supported:
+        raise InvalidArgument(
+            f"The table does not have the feature {feature.name}", hint=f"It has {', '.join(sorted(supported))}"
+        )
+    if feature.kind is _RW and not feature.leaves_no_trace:
+        raise UnsupportedFeature(
+            f"The feature {feature.name} is not dropped: older versions of the table need it to be read",
+            hint="Write the rows to a new table, or drop it with Delta Spark",
+        )
+    dependent = [n for n in sorted(supported) if n in FEATURES and feature.name in FEATURES[n].requires]
+    if dependent:
+        raise InvalidArgument(f"The feature {feature.name} is required by {', '.join(dependent)}")
+    whole = _at_least(protocol, None, str(MAX_WRITER_VERSION))
+    readers = whole.reader_features
+    return msgspec.structs.replace(
+        whole,
+        reader_features=None if readers is None else tuple(n for n in readers if n != feature.name),
+        writer_features=tuple(n for n in whole.writer_features or () if n != feature.name),
     )
 
 

@@ -211,8 +211,8 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
             return None
         case ClusterBy(columns=columns):
             return table.cluster_by([_whole(name, table) for name in columns])
-        case DropFeature():
-            _not_yet("DROP FEATURE", table)
+        case DropFeature(feature=feature, truncate_history=truncate_history):
+            return table.drop_feature(feature, truncate_history)
         case SetComment(comment=comment):
             return table.set_comment(None, comment)
 
