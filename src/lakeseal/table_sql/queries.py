@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeseal.errors import InvalidExpression, UnsupportedExpression
+from lakeseal.errors import EvaluationError, InvalidExpression, LakesealError, UnsupportedExpression
+from lakeseal.expr.render import quote_name
 from lakeseal.statements.references import Reference, references, replaced
 from lakeseal.statements.statement import Changes, TableName, View
 from lakeseal.table import Table
 from lakeseal.table_sql.context import SqlContext
+from lakeseal.table_sql.duckdb_kinds import MACROS
+from lakeseal.table_sql.duckdb_query import MARK, meaning_of
+from lakeseal.table_sql.spelling import spelled, with_double_quotes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,7 +122,7 @@ def _bounds(context: SqlContext, named: Changes) -> list[Any]:
 
 
 def arrow_of(context: SqlContext, text: str) -> pa.Table:
-    """Planned by DuckDB, in its dialect, over our tables only."""
+    """Planned by DuckDB, over our tables only, as Spark would answer; refused where it would answer otherwise."""
     try:
         import duckdb  # an extra
     except ImportError:
@@ -125,23 +130,67 @@ def arrow_of(context: SqlContext, text: str) -> pa.Table:
             "A query needs an engine that plans it, and there is none here",
             hint="Give spark=…, or install lakeseal[duckdb]",
         ) from None
-    found = references(text, double_quoted_names=True)
+    found = references(spelled(text))
     names: dict[int, str] = {}
     with duckdb.connect(config={"autoinstall_known_extensions": "false", "python_enable_replacements": "false"}) as own:
         own.execute("SET TimeZone = 'UTC'")
+        own.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
+        for macro in MACROS:
+            own.execute(macro)
         for one in found:
             rows = _arrow(context, one.named)
             if rows is not None:
-                name = f"lakeseal_{len(names)}"
-                own.register(name, rows)
-                names[one.start] = name
+                name = names[one.start] = f"lakeseal_{len(names)}"
+                _given(own, name, rows)
         try:
-            answer: pa.Table = own.execute(replaced(text, found, names, quote=_double_quoted)).to_arrow_table()
+            query = meaning_of(own, with_double_quotes(replaced(text, found, names, quote=quote_name)))
+            types = [row[1] for row in own.execute(f"DESCRIBE {query}").fetchall()]
+            answer: pa.Table = own.execute(query).to_arrow_table()
         except duckdb.Error as error:
-            raise InvalidExpression(
-                f"DuckDB says: {error}", hint="Without Spark a query is in the dialect of DuckDB"
-            ) from error
-        return answer
+            raise _said(error, str(error)) from error
+        return _with_longs(answer, types)
+
+
+def _given(own: Any, name: str, rows: pa.Table) -> None:
+    """DuckDB lets Arrow judge simple conditions, to which NaN is less than nothing: rows with one are copied to it."""
+    if not any(_may_have_nan(rows.column(place)) for place in range(rows.num_columns)):
+        own.register(name, rows)
+        return
+    own.register(f"{name}_arrow", rows)
+    own.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
+    own.unregister(f"{name}_arrow")
+
+
+def _may_have_nan(column: pa.ChunkedArray) -> bool:
+    if pa.types.is_floating(column.type):
+        return bool(pc.any(pc.is_nan(column)).as_py())
+    return pa.types.is_nested(column.type) and any(name in str(column.type) for name in ("float", "double"))
+
+
+def _said(error: Exception, message: str) -> LakesealError:
+    if MARK in message and type(error).__name__ == "InvalidInputException":
+        what = message.split(MARK, 1)[1].split("\n", 1)[0].strip()
+        return UnsupportedExpression(
+            f"Without Spark a query must mean the same to DuckDB, and {what} does not",
+            hint="Cast the values, or give spark=…",
+        )
+    if type(error).__name__ in ("OutOfRangeException", "ConversionException") or "Division by zero" in message:
+        return EvaluationError(f"DuckDB says: {message}", hint="Mend the values, or leave their rows out")
+    return InvalidExpression(f"DuckDB says: {message}", hint="Without Spark a query has to be one of DuckDB's, too")
+
+
+def _with_longs(rows: pa.Table, types: list[str]) -> pa.Table:
+    """A sum of integers is a long to Spark, and one that is too large an error."""
+    for place, kind in enumerate(types):
+        if kind == "HUGEINT":
+            try:
+                longs = rows.column(place).cast(pa.int64())
+            except pa.ArrowInvalid as error:
+                raise EvaluationError(
+                    "A number of the answer is too large for a BIGINT", column=rows.field(place).name
+                ) from error
+            rows = rows.set_column(place, rows.field(place).with_type(pa.int64()), longs)
+    return rows
 
 
 def _arrow(context: SqlContext, named: TableName | Changes) -> pa.Table | None:
@@ -152,7 +201,3 @@ def _arrow(context: SqlContext, named: TableName | Changes) -> pa.Table | None:
     if isinstance(named, Changes):
         return table.changes(*_bounds(context, named))
     return table.to_arrow(**context.moment(found.at))
-
-
-def _double_quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

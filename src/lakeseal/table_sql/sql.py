@@ -57,9 +57,9 @@ def sql(
 
     The answer is a DataFrame of `spark`, and without a session a pyarrow Table. Statements that change a table answer
     with one row: the version, whether it is new, and what was done. Queries are planned by Spark, and without it by
-    DuckDB (`lakeseal[duckdb]`), in its dialect. Conditions and values are taken as they stand in the text, and mean
-    what they mean to Spark in this session; without one, what they mean with ANSI mode on, in UTC. A statement that is
-    about no table of ours goes to `spark.sql` untouched.
+    DuckDB (`lakeseal[duckdb]`), which is asked so that it answers as Spark would, or not at all. Conditions and values
+    are taken as they stand in the text, and mean what they mean to Spark in this session; without one, what they mean
+    with ANSI mode on, in UTC. A statement that is about no table of ours goes to `spark.sql` untouched.
 
     Names are looked up in `catalog`, or in the one that LAKESEAL_CATALOG names; without a session also in the embedded
     one. `owner` and `storage_options` are for tables by their paths, the latter for all of them."""
