@@ -24,6 +24,7 @@ from lakeseal.catalog.making import NOT_MADE, making, unstage
 from lakeseal.catalog.names import Kind, NamedTable, StagedTable
 from lakeseal.catalog.place import Place
 from lakeseal.catalog.table_name import DEFAULT_CATALOG, SchemaName, TableName, may_be_name
+from lakeseal.display import Card, Grid, card
 from lakeseal.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -58,7 +59,24 @@ class Catalog:
         self.opened = open_catalog(url, token=token, kind=kind, root=None if root is None else os.fspath(root))
 
     def __repr__(self) -> str:
-        return f"Catalog({self.opened.names!r})"
+        return f"Catalog({self._shown!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its tables."""
+
+        def made() -> Card:
+            found = self.tables()
+            rows = [(str(one.name), str(one.kind), one.uri) for one in found]
+            tables = Grid(headings=("table", "kind", "place"), rows=rows)
+            return Card(kind="Catalog", title=self._shown, facts=[("tables", f"{len(found):,}")], grids=[tables])
+
+        return card("Catalog", self._shown, made)
+
+    @property
+    def _shown(self) -> str:
+        """Where it is, without passwords."""
+        ledger = getattr(self.opened.owner, "ledger", None)
+        return ledger.url.public if isinstance(ledger, Ledger) else self.opened.url
 
     def create(
         self,

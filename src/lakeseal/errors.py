@@ -55,6 +55,8 @@ Groups say what a handler would do, so catch a group rather than a leaf:
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -97,6 +99,14 @@ class LakesealError(Exception):
         )
         text = f"{self.message} ({where})" if where else self.message
         return f"{text}. {self.hint}" if self.hint else text
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the user's own lines and the sentence; all of it with LAKESEAL_DEBUG=1."""
+        if os.environ.get("LAKESEAL_DEBUG"):
+            return traceback.format_exception(self)
+        here = os.path.dirname(__file__)
+        frames = [one for one in traceback.extract_tb(self.__traceback__) if not _is_of_a_package(one.filename, here)]
+        return [*traceback.format_list(frames[-3:]), f"{type(self).__name__}: {self}"]
 
     def at(
         self,
@@ -147,6 +157,10 @@ def _rebuild(cls: type[LakesealError], state: dict[str, object]) -> LakesealErro
     Exception.__init__(error, state["message"])
     error.__dict__.update(state)
     return error
+
+
+def _is_of_a_package(file: str, here: str) -> bool:
+    return file.startswith(here + os.sep) or f"{os.sep}site-packages{os.sep}" in file
 
 
 class InvalidInput(LakesealError):

@@ -13,8 +13,9 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -36,7 +37,9 @@ from lakeseal.branches.store import (
     Strategy,
 )
 from lakeseal.commands import branch_write
+from lakeseal.commands.branch_job import Mode
 from lakeseal.commands.branch_write import BranchWriteCommand, metadata_of
+from lakeseal.display import Bar, Card, Grid, card
 from lakeseal.engines import engine_for, is_spark
 from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.files.file_format import FileFormat
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
 _LAKEFS = "lakefs://"
 _HOUR_MS = 60 * 60 * 1000
+_COMMITS_SHOWN = 20
 _STRATEGIES = ("source-wins", "dest-wins")
 
 
@@ -99,6 +103,41 @@ class Repository:
     def __repr__(self) -> str:
         return f"Repository({self.uri!r})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: branches, and the last commits of `main`."""
+        return card("Repository", self.uri, self._card)
+
+    def _card(self) -> Card:
+        branches, tags = self.branches(), self.tags()
+        commits = self.log(DEFAULT_BRANCH, _COMMITS_SHOWN) if any(b.name == DEFAULT_BRANCH for b in branches) else []
+        refs = [
+            (ref.name, ref.kind, ref.commit[:12], "protected" if ref.protection.protected else "")
+            for ref in (*branches, *tags)
+        ]
+        rows = [
+            (
+                c.id[:12],
+                _moment(c.time_ms),
+                c.message,
+                _counted(c),
+            )
+            for c in commits
+        ]
+        return Card(
+            kind="Repository",
+            title=self.uri,
+            facts=[("branches", len(branches)), ("tags", len(tags))],
+            grids=[
+                Grid(headings=("name", "kind", "commit", ""), rows=refs),
+                Grid(headings=("commit", "when", "message", "files"), rows=rows),
+            ],
+            bars=[
+                Bar(amount=sum(c.counts or ()), told=f"{c.id[:12]}, {_moment(c.time_ms)}: {c.message}")
+                for c in reversed(commits)
+            ],
+            bars_told="Files that each of the last commits of main changed",
+        )
+
     # Rows
 
     def write(
@@ -107,10 +146,10 @@ class Repository:
         branch: str,
         path: str,
         format: str = "parquet",
-        mode: str = "append",
+        mode: Mode = "append",
         partition_by: Sequence[str] | str = (),
         *,
-        partition_overwrite: str | None = None,
+        partition_overwrite: Literal["static", "dynamic"] | None = None,
         compression: str | None = None,
         header: bool = False,
         message: str = "",
@@ -158,9 +197,22 @@ class Repository:
     ) -> pa.Table:
         """The rows of the files below a path, all in memory. `schema`, `format` and `header` are for files that were
         not written by a job and do not say by themselves what they hold."""
+        return self.to_batches(ref, path, columns, schema=schema, format=format, header=header).read_all()
+
+    def to_batches(
+        self,
+        ref: str,
+        path: str,
+        columns: Sequence[str] | None = None,
+        *,
+        schema: pa.Schema | None = None,
+        format: str | None = None,
+        header: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The same as a stream that needs memory for a few batches only."""
         found = self._scan(ref, path, schema, format, header).select(columns)
         reader = TreeReader(found.store, found.spec)
-        return pa.Table.from_batches(reader.read(found.files), schema=reader.schema)
+        return pa.RecordBatchReader.from_batches(reader.schema, reader.read(found.files))
 
     def to_spark(
         self,
@@ -241,7 +293,7 @@ class Repository:
         self,
         source: str,
         dest: str,
-        strategy: str | None = None,
+        strategy: Strategy | None = None,
         if_head: str | None = None,
         *,
         message: str = "",
@@ -257,7 +309,7 @@ class Repository:
         return self.store.merge(
             source,
             dest,
-            strategy=cast("Strategy | None", strategy),
+            strategy=strategy,
             if_head=if_head,
             message=message,
             metadata=metadata_of(metadata),
@@ -295,6 +347,14 @@ class Repository:
     def _input(self, given: str | tuple[str, str]) -> str:
         ref, path = (given, "") if isinstance(given, str) else given
         return f"{self.store.head(ref)}:{path}" if path else self.store.head(ref)
+
+
+def _moment(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _counted(commit: Commit) -> str:
+    return "" if commit.counts is None else "{} added, {} changed, {} removed".format(*commit.counts)
 
 
 def _application(data: Any) -> str:

@@ -8,10 +8,12 @@ A location without a table is fine to open: the first write creates one.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
@@ -40,33 +42,40 @@ from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.vacuum import VacuumCommand, VacuumReport
-from lakeseal.commands.write import Write, WriteCommand
+from lakeseal.commands.write import Mode, Write, WriteCommand
 from lakeseal.commit.alter_columns import ColumnPlace, NewColumn, column_path
 from lakeseal.commit.attempts import Patience, Retry
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.post_commit import PostCommit
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
+from lakeseal.display import Card, card
 from lakeseal.engines import engine_for, engine_of, is_spark, judge_of
 from lakeseal.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
     ConcurrentModification,
     InvalidArgument,
+    InvalidExpression,
     MetadataChangedException,
     TableNotFound,
+    Unsupported,
+    UnsupportedExpression,
 )
 from lakeseal.expr.schema_text import parse_schema
+from lakeseal.extras import needed
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine, arrow_reader
 from lakeseal.log import changes as change_feed
 from lakeseal.log.checkpoint_writer import write_checkpoint
 from lakeseal.log.cleanup import CleanupReport, clean_up_expired_logs
+from lakeseal.log.commit_summary import summaries
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.history import history
 from lakeseal.log.scan import Outside, Scan
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.log.snapshot_card import snapshot_card
 from lakeseal.log.timestamps import Timestamp, version_at
 from lakeseal.owner import handover
 from lakeseal.owner.config import OwnerConfig
@@ -87,6 +96,9 @@ if TYPE_CHECKING:
 
 Owner = str | OwnerConfig | OwnerEndpoint
 """A commit owner: its URL (`sqlite:///…`, `postgresql://…`, `https://…`), its name in LAKESEAL_OWNERS, or itself."""
+
+_logger = logging.getLogger(__name__)
+_COMMITS_SHOWN = 20
 
 
 class Table:
@@ -142,7 +154,17 @@ class Table:
         return None if self._place.table is None else str(self._place.table.name)
 
     def __repr__(self) -> str:
-        return f"Table({self.name or self.uri!r})"
+        return f"Table({(self.name or self.uri)!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: columns, size and the last commits."""
+
+        def made() -> Card:
+            snapshot = self.snapshot()
+            commits = summaries(history(self._log, _COMMITS_SHOWN))
+            return snapshot_card(snapshot, "Table", self.name or self.uri, commits=commits)
+
+        return card("Table", self.name or self.uri, made)
 
     def exists(self) -> bool:
         return self._router.snapshot() is not None
@@ -212,8 +234,34 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> Any:
-        """The rows as a pandas DataFrame, which pandas has to be installed for."""
+        """The rows as a pandas DataFrame. Needs `lakeseal[pandas]`."""
+        needed("pandas")
         return self.to_arrow(version, timestamp, columns, where).to_pandas()
+
+    def to_polars(
+        self,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> Any:
+        """The rows as a polars DataFrame. Needs `lakeseal[polars]`."""
+        return needed("polars").from_arrow(self.to_arrow(version, timestamp, columns, where))
+
+    def to_duckdb(
+        self,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        connection: Any = None,
+    ) -> Any:
+        """The rows as a relation of DuckDB, which SQL of its connection can go on with; of a new one in memory where
+        none is given. Needs `lakeseal[duckdb]`."""
+        duckdb = needed("duckdb")
+        rows = self.to_arrow(version, timestamp, columns, where)
+        return (duckdb.connect() if connection is None else connection).from_arrow(rows)
 
     def to_spark(
         self,
@@ -225,6 +273,7 @@ class Table:
         *,
         row_ids: bool = False,
     ) -> DataFrame:
+        needed("pyspark")
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
         snapshot = self.snapshot(version, timestamp)
@@ -247,10 +296,10 @@ class Table:
     def write(
         self,
         data: Any,
-        mode: str = "append",
+        mode: Mode = "append",
         partition_by: Sequence[str] | str | None = None,
         replace_where: str | None = None,
-        partition_overwrite: str | None = None,
+        partition_overwrite: Literal["static", "dynamic"] | None = None,
         merge_schema: bool = False,
         overwrite_schema: bool = False,
         txn: tuple[str, int] | None = None,
@@ -332,9 +381,16 @@ class Table:
         isolation_level: str | None = None,
     ) -> MergeBuilder:
         """Change, delete and add rows by a source, a Spark DataFrame or anything that Arrow reads: say what to do by
-        clauses, then `execute`. `on` is a SQL condition over `t.…` (this table) and `s.…` (the source)."""
+        clauses, then `execute`. `on` is a SQL condition over `t.…` (this table) and `s.…` (the source).
+
+        A DataFrame whose rows Spark holds already, and that is small, is merged in this process where that means the
+        same; `spark.lakeseal.localMerge=false` in the session leaves it to Spark."""
 
         def execute(command: MergeCommand) -> CommitResult | NothingToDo:
+            rows = self._local_rows(source, command)
+            if rows is not None:
+                with suppress(InvalidExpression, UnsupportedExpression, Unsupported):  # nothing is committed then
+                    return self._run(merge_with(rows, command), InProcessEngine(), isolation_level)
             return self._run(merge_with(source, command), engine_for(source), isolation_level)
 
         names = {"source_alias": source_alias, "target_alias": target_alias}
@@ -381,9 +437,12 @@ class Table:
             inventory=_inventory(inventory),
             enforce_retention_duration=enforce_retention_duration,
         )
-        return self._router.run(
+        report = self._router.run(
             lambda route: vacuum.run(command, route.log, self._store, lambda: _begin(route), now_ms=now_ms())
         )
+        did = "would delete" if dry_run else "deleted"
+        _logger.info("VACUUM of %s %s %d files, %d bytes", self.uri, did, len(report.deleted), report.bytes)
+        return report
 
     def restore(
         self,
@@ -587,7 +646,19 @@ class Table:
                         raise
             raise AssertionError("there is always another number")
 
-        return self._router.run(do) if again else do(self._router.route())
+        result = self._router.run(do) if again else do(self._router.route())
+        if isinstance(result, NothingToDo):
+            _logger.info("%s changed nothing, version %d: %s", self.uri, result.version, result.reason)
+        return result
+
+    def _local_rows(self, source: Any, command: MergeCommand) -> pa.Table | None:
+        """Of a DataFrame that is merged faster without Spark. One that changes the schema may say more of a column
+        than Arrow does."""
+        if not is_spark(source) or command.merge_schema or not self.exists():
+            return None
+        from lakeseal.spark.local_source import local_rows  # pyspark is an extra
+
+        return local_rows(source, self.snapshot())
 
     def _alter(self, command: AlterCommand) -> CommitResult:
         return self._committed(command)

@@ -9,8 +9,11 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
+from typer.completion import completion_init  # type: ignore[attr-defined]
 from typer.core import TyperGroup
 
+from lakeseal.cli.examples import EXAMPLES
 from lakeseal.cli.output import Output
 from lakeseal.errors import LakesealError
 
@@ -19,6 +22,8 @@ HOMES = {
     "read": ("read", "history", "files", "schema", "describe"),
     "write": ("create", "write", "convert"),
     "change": ("delete", "update", "changes"),
+    "merge": ("merge",),
+    "alter": ("properties", "constraint", "column"),
     "sql": ("sql",),
     "upkeep": ("optimize", "vacuum", "restore", "clone"),
     "branch": ("branch",),
@@ -28,8 +33,12 @@ HOMES = {
     "steps": ("steps",),
     "serve": ("serve",),
     "doctor": ("doctor",),
+    "completion": ("completion",),
 }
 """Module → its commands, in the order in which the help shows them."""
+
+_COMPLETES = "_LAKESEAL_COMPLETE"
+"""Set by the scripts of `lakeseal completion` when a shell asks."""
 
 
 class _Commands(TyperGroup):
@@ -39,7 +48,10 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         home = next((module for module, commands in HOMES.items() if cmd_name in commands), None)
         if home is not None:
-            self.commands.update(typer.main.get_group(import_module(f"lakeseal.cli.{home}").commands).commands)
+            loaded = typer.main.get_group(import_module(f"lakeseal.cli.{home}").commands).commands
+            for name, command in loaded.items():
+                _mend_help(name, command)
+            self.commands.update(loaded)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -47,6 +59,18 @@ class _Commands(TyperGroup):
             for name in self.list_commands(ctx):
                 self.get_command(ctx, name)  # what was meant may be among them
         return super().resolve_command(ctx, args)
+
+
+def _mend_help(path: str, command: Any) -> None:
+    """Examples at the end, and no type beside what takes no value."""
+    for parameter in command.params:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    lines = EXAMPLES.get(path)
+    if lines is not None:
+        command.epilog = "\n\n".join(("Examples:", *(f"$ {escape(line)}" for line in lines)))
+    for name, inner in getattr(command, "commands", {}).items():
+        _mend_help(f"{path} {name}", inner)
 
 
 app = typer.Typer(
@@ -97,6 +121,8 @@ def in_flags(error: LakesealError) -> LakesealError:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     out = Output()
+    if _COMPLETES in os.environ:
+        completion_init()
     try:
         app(args=arguments, obj=out, prog_name="lakeseal")
     except SystemExit as stop:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from lakeseal.branches.store import Commit, Entry, Job, Ref
+from lakeseal.branches.store import Commit, Entry, Job, Ref, Strategy
 from lakeseal.cli.options import (
     AsJson,
     DryRun,
@@ -20,6 +20,7 @@ from lakeseal.cli.options import (
     parse_store_options,
 )
 from lakeseal.cli.output import Output
+from lakeseal.cli.read import show_rows
 from lakeseal.cli.write import column_names, input_files
 from lakeseal.commands.branch_job import hint
 from lakeseal.errors import InvalidArgument
@@ -208,6 +209,32 @@ def write(
     out.record(_plain(done))
 
 
+@branch_commands.command("read")
+def read(
+    ctx: typer.Context,
+    uri: Place,
+    ref: AnyRef,
+    path: Path,
+    columns: Annotated[
+        str | None, typer.Option("--columns", "-c", help="Names, separated by commas.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, help="At most so many.", show_default=False)
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="Of files that no job wrote: parquet, csv, json or orc.", show_default=False),
+    ] = None,
+    header: Annotated[bool, typer.Option("--header", help="Of CSV that no job wrote: names come first.")] = False,
+    ledger: LedgerUrl = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
+    """Show rows of the files below a path. Without --limit, --json gives all of them and people get the first 20."""
+    repo = _open(uri, ledger, option)
+    show_rows(ctx.obj, repo.to_batches(ref, path, column_names(columns) or None, format=format, header=header), limit)
+
+
 @branch_commands.command("merge")
 def merge(
     ctx: typer.Context,
@@ -215,7 +242,8 @@ def merge(
     source: AnyRef,
     dest: BranchName,
     strategy: Annotated[
-        str | None, typer.Option("--strategy", help="Of conflicts: source-wins or dest-wins.", show_default=False)
+        Strategy | None,
+        typer.Option("--strategy", help="Who wins where both sides changed a file.", show_default=False),
     ] = None,
     if_head: IfHead = None,
     message: Message = "",

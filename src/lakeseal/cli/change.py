@@ -52,13 +52,7 @@ def update(
     json: AsJson = False,
 ) -> None:
     """Set columns of rows; all rows without --where."""
-    parsed: dict[str, Any] = {}
-    for text in values:
-        name, found, sql = text.partition("=")
-        if not found or not name.strip() or not sql.strip():
-            raise typer.BadParameter("what to set has the form COLUMN=SQL", param_hint="--set")
-        parsed[name.strip()] = sql.strip()
-    show(ctx.obj, open_table(uri, option, owner, catalog).update(parsed, where))
+    show(ctx.obj, open_table(uri, option, owner, catalog).update(set_values(values), where))
 
 
 @commands.command()
@@ -75,6 +69,17 @@ def changes(
     """Show the change feed: which rows each version inserted, deleted or updated."""
     feed = open_table(uri, option, owner, catalog).changes(_moment(start), None if end is None else _moment(end))
     ctx.obj.rows(rows_of(feed.to_batches()), feed.column_names)
+
+
+def set_values(texts: list[str]) -> dict[str, Any]:
+    """SQL by column."""
+    parsed: dict[str, Any] = {}
+    for text in texts:
+        name, found, sql = text.partition("=")
+        if not found or not name.strip() or not sql.strip():
+            raise typer.BadParameter("what to set has the form COLUMN=SQL", param_hint="--set")
+        parsed[name.strip()] = sql.strip()
+    return parsed
 
 
 def _moment(text: str) -> int | str:

@@ -17,8 +17,9 @@ import msgspec
 import typer
 from msgspec import Struct
 
+from lakeseal.catalog.place import locate
 from lakeseal.cli.java import OLDEST, find_java
-from lakeseal.cli.options import AsJson, StoreOptions, parse_store_options
+from lakeseal.cli.options import AsJson, CatalogName, StoreOptions, parse_store_options
 from lakeseal.cli.output import Output
 from lakeseal.errors import LakesealError, MissingOnExecutors, ObjectNotFound, TableNotFound, UnsafePath
 from lakeseal.log import last_checkpoint
@@ -224,12 +225,14 @@ def doctor(
     ctx: typer.Context,
     uri: Annotated[str | None, typer.Argument(help="A table to look at as well.", show_default=False)] = None,
     files: Annotated[bool, typer.Option("--files", help="Look for every data file of the table, too.")] = False,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Look at this machine and, if one is named, at a table. Exit code 1 if something has failed."""
     out: Output = ctx.obj
-    of_table = _of_table(uri, parse_store_options(option), look_for_files=files) if uri is not None else ()
+    place = None if uri is None else locate(uri, catalog).uri
+    of_table = () if place is None else _of_table(place, parse_store_options(option), look_for_files=files)
     found = list(chain(_of_machine(), of_table))
     out.rows((msgspec.to_builtins(check) for check in found), ["check", "status", "detail"])
     if any(check.status == "failed" for check in found):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lakeseal.cli.output import Output
+from lakeseal.commands.write import Mode as SaveMode
 from lakeseal.owner.connect import TOKEN_VARIABLE, is_service
 from lakeseal.table import Table
 
@@ -47,7 +48,7 @@ Where = Annotated[
     str | None, typer.Option("--where", "-w", help="Rows for which this SQL condition is true.", show_default=False)
 ]
 Newest = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many of the newest.")]
-Mode = Annotated[str, typer.Option("--mode", "-m", help="append, overwrite, error or ignore.")]
+Mode = Annotated[SaveMode, typer.Option("--mode", "-m", help="What to do where there are rows already.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would go, and delete nothing.")]
 Files = Annotated[list[str], typer.Argument(help="Parquet, CSV, JSON-lines, Arrow or ORC files.", show_default=False)]
 PartitionBy = Annotated[
@@ -62,7 +63,9 @@ AtTimestamp = Annotated[
 ]
 StoreOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the store.", show_default=False),
+    typer.Option(
+        "--storage-option", "--option", "-o", metavar="NAME=VALUE", help="An option of the store.", show_default=False
+    ),
 ]
 Ledger = Annotated[
     str,
@@ -90,6 +93,6 @@ def parse_store_options(texts: list[str] | None) -> dict[str, str] | None:
         name, found, value = text.partition("=")
         if not found or not name:
             # The value may be a secret, so it is not repeated.
-            raise typer.BadParameter("an option of the store has the form NAME=VALUE", param_hint="--option")
+            raise typer.BadParameter("an option of the store has the form NAME=VALUE", param_hint="--storage-option")
         parsed[name] = value
     return parsed or None

@@ -49,17 +49,10 @@ def read(
     """Show rows. Without --limit, --json gives all of them and people get the first 20."""
     out: Output = ctx.obj
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    if limit is None and not out.json:
-        limit = _ROWS_ON_A_TERMINAL
     reader = open_table(uri, option, owner, catalog).to_batches(
         version=version, timestamp=timestamp, columns=names, where=where
     )
-    if limit is None:
-        out.rows(rows_of(reader), reader.schema.names)
-        return
-    rows = list(islice(rows_of(reader), limit + 1))
-    out.rows(rows[:limit], reader.schema.names)
-    out.say(f"{limit} rows, and there are more: see --limit" if len(rows) > limit else f"{len(rows)} rows", style="dim")
+    show_rows(out, reader, limit)
 
 
 @commands.command()
@@ -163,6 +156,18 @@ def describe(
             "properties": dict(metadata.configuration),
         }
     )
+
+
+def show_rows(out: Output, reader: pa.RecordBatchReader, limit: int | None) -> None:
+    """All of them to programs, and the first to people, unless they say how many."""
+    if limit is None and not out.json:
+        limit = _ROWS_ON_A_TERMINAL
+    if limit is None:
+        out.rows(rows_of(reader), reader.schema.names)
+        return
+    rows = list(islice(rows_of(reader), limit + 1))
+    out.rows(rows[:limit], reader.schema.names)
+    out.say(f"{limit} rows, and there are more: see --limit" if len(rows) > limit else f"{len(rows)} rows", style="dim")
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

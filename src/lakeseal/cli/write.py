@@ -162,11 +162,11 @@ def column_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def pairs(texts: list[str] | None) -> dict[str, str]:
+def pairs(texts: list[str] | None, flag: str = "--property") -> dict[str, str]:
     pairs = {}
     for text in texts or ():
         name, found, value = text.partition("=")
         if not found or not name:
-            raise typer.BadParameter("a property has the form NAME=VALUE", param_hint="--property")
+            raise typer.BadParameter("a property has the form NAME=VALUE", param_hint=flag)
         pairs[name] = value
     return pairs

@@ -7,6 +7,7 @@ written by the metadata. A table that names a commit owner is committed to by th
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,6 +25,7 @@ from lakeseal.commit.proposal import FileActions, Operation, Proposal
 from lakeseal.commit.read_set import ReadSet
 from lakeseal.commit.validation import validate
 from lakeseal.commit.winner import WinningCommit
+from lakeseal.display import card, clean
 from lakeseal.errors import (
     ConcurrentModification,
     InvalidArgument,
@@ -36,10 +38,13 @@ from lakeseal.errors import (
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.files import ADDS
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.log.snapshot_card import snapshot_card
 from lakeseal.protocol.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from lakeseal.protocol.features import DEFAULT_PROTOCOL, asked, check_writable, enable, required_features, supports
 from lakeseal.protocol.identity import with_marks
 from lakeseal.protocol.properties import TableProperties
+
+_log = logging.getLogger(__name__)
 
 
 class AlreadyApplied(Struct, frozen=True, kw_only=True):
@@ -58,6 +63,15 @@ class CommitResult(Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     attempts: int
     metrics: Mapping[str, int | str]
+
+    def __repr__(self) -> str:
+        told = f", attempts={self.attempts}" if self.attempts > 1 else ""
+        return f"CommitResult({self.snapshot.table!r}, version={self.version}{told}, metrics={dict(self.metrics)!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was done, and the table right after it."""
+        facts = [*self.metrics.items(), *([("attempts", self.attempts)] if self.attempts > 1 else [])]
+        return card("Commit", self.snapshot.table, lambda: snapshot_card(self.snapshot, "Commit", facts=facts))
 
 
 class OptimisticTransaction:
@@ -324,6 +338,8 @@ class OptimisticTransaction:
                 owner=self._owner,
             )
             run_after(fresh, self._hooks)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", _told(self.table, attempt.version, proposal.operation, landed.attempts))
         return CommitResult(
             version=attempt.version,
             snapshot=landed.snapshot,
@@ -376,3 +392,10 @@ class OptimisticTransaction:
                 version=snapshot.version,
                 hint="Open the table again, or let the owner take it over",
             )
+
+
+def _told(table: str, version: int, operation: Operation, attempts: int) -> str:
+    """What was done, for a log that people read."""
+    numbers = ", ".join(f"{name} {value}" for name, value in operation.metrics.items() if value not in (0, "0", ""))
+    tries = f", at attempt {attempts}" if attempts > 1 else ""
+    return f"{operation.name} is version {version} of {clean(table, 500)}{tries}{': ' if numbers else ''}{numbers}"

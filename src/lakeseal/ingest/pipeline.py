@@ -16,12 +16,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from lakeseal import expr
 from lakeseal.clock import now_ms
+from lakeseal.display import Bar, Card, Grid, card
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
 from lakeseal.ingest.backfill import Backfill, unfinished
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, place_of
@@ -76,7 +78,33 @@ class Pipeline:
         return self.config.name
 
     def __repr__(self) -> str:
-        return f"Pipeline({self.name!r})"
+        return f"Pipeline({self.name!r}, datasets={len(self.config.datasets)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its datasets, and its last runs."""
+
+        def made() -> Card:
+            runs = self.history()
+            rows = [
+                (one.name, type(one.source).__name__, type(one.target).__name__, place_of(one.target))
+                for one in self.config.datasets
+            ]
+            told = [
+                f"{datetime.fromtimestamp(one.started_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC, {one.state}" for one in runs
+            ]
+            return Card(
+                kind="Pipeline",
+                title=self.name,
+                facts=[("datasets", len(rows)), ("last run", told[0] if told else "never")],
+                grids=[Grid(headings=("dataset", "source", "target", "place"), rows=rows)],
+                bars=[
+                    Bar(amount=one.rows, told=f"{text}: {one.rows:,} rows")
+                    for one, text in zip(reversed(runs), reversed(told), strict=True)
+                ],
+                bars_told="Rows that each of the last runs published",
+            )
+
+        return card("Pipeline", self.name, made)
 
     def run(
         self,

@@ -1,11 +1,13 @@
 """How far a long command is: a bar for people at a terminal, nothing for pipes and programs.
 
-A command opens one `progress` and tells it what it is at and how much of it there is. Where standard error is no
-terminal every call does nothing, and rich is not even imported.
+A command opens one `progress` and tells it what it is at and how much of it there is. Where standard error is neither
+a terminal nor a notebook's every call does nothing, and rich is not even imported; `LAKESEAL_PROGRESS=0` turns bars
+off everywhere.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +33,7 @@ SILENT: Progress = _Silent()
 
 @contextmanager
 def progress(command: str) -> Iterator[Progress]:
-    if not sys.stderr.isatty():
+    if os.environ.get("LAKESEAL_PROGRESS", "") == "0" or not (sys.stderr.isatty() or _is_notebook()):
         yield SILENT
         return
     from rich.console import Console  # costs a tenth of a second that only a terminal is worth
@@ -39,6 +41,7 @@ def progress(command: str) -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Where rich knows by itself that this is a notebook, it draws into the cell.
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
 
         class Shown:
@@ -54,3 +57,10 @@ def progress(command: str) -> Iterator[Progress]:
                 bar.advance(self._task, steps)
 
         yield Shown()
+
+
+def _is_notebook() -> bool:
+    """Whether this process is the kernel of one. Asked without importing anything."""
+    shell = sys.modules.get("IPython")
+    found = None if shell is None else shell.get_ipython()
+    return type(found).__name__ == "ZMQInteractiveShell"

@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal import expr
+from lakeseal.display import card
 from lakeseal.errors import InvalidMetadata, MissingMetadata, MissingProtocol, located
 from lakeseal.log.clone_source import clone_sources
 from lakeseal.log.replay import TableState
+from lakeseal.log.snapshot_card import snapshot_card
 from lakeseal.log.stored_stats import stats_structs
 from lakeseal.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from lakeseal.protocol.features import check_readable
@@ -43,6 +45,13 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         if state.metadata is None:
             raise MissingMetadata("The log states no metadata", table=table, version=state.version)
         return cls(table=table, state=state, trust=trust or Trust())
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.table!r}, version={self.version}, files={self.files.num_rows})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return card("Snapshot", self.table, lambda: snapshot_card(self))
 
     @property
     def version(self) -> int:

@@ -1,0 +1,100 @@
+"""All commands at once: what each can be asked, what its help shows, what shells complete."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from lakeseal.cli.app import app
+from lakeseal.cli.examples import EXAMPLES
+
+Run = Callable[..., Any]
+# About no table, or about one that an owner is to be named for anyway.
+_NO_OWNER = {"convert", "sql", "doctor"}
+_NO_CATALOG = {"convert"}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    def below(command: Any, context: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if not hasattr(command, "list_commands"):
+            yield path, command
+            return
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            yield from below(inner, type(context)(inner, info_name=name, parent=context), f"{path} {name}".strip())
+
+    whole: Any = typer.main.get_command(app)
+    yield from below(whole, whole.make_context("lakeseal", ["--help"], resilient_parsing=True), "")
+
+
+def flags(command: Any) -> set[str]:
+    return {flag for parameter in command.params for flag in parameter.opts}
+
+
+def test_every_command_has_json_but_those_that_print_a_file() -> None:
+    assert {path for path, command in commands() if "--json" not in flags(command)} <= {"ingest init"}
+
+
+def test_every_command_about_a_table_takes_owner_catalog_and_storage_options() -> None:
+    of_tables = {path: flags(one) for path, one in commands() if any(p.name == "uri" for p in one.params)}
+    ours = {path: found for path, found in of_tables.items() if path.split()[0] not in ("branch", "owner", "catalog")}
+    assert len(ours) > 20
+    assert {path for path, found in ours.items() if "--owner" not in found} <= _NO_OWNER
+    assert {path for path, found in ours.items() if "--catalog" not in found} <= _NO_CATALOG
+    assert {path for path, found in of_tables.items() if "--storage-option" not in found} <= {
+        "catalog register",
+        "owner tables",
+    }
+
+
+def test_every_command_has_examples() -> None:
+    paths = {path for path, _ in commands()}
+    assert set(EXAMPLES) <= paths, "an example of a command that there is not"
+    assert {path for path in paths - set(EXAMPLES) if path.split()[0] not in ("ingest", "catalog", "sql")} == set()
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_an_example_is_a_call_that_is_right(line: str) -> None:
+    words = shlex.split(line.split(" > ")[0])
+    assert words.pop(0) == "lakeseal"
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("lakeseal", list(words))
+    while hasattr(command, "resolve_command"):
+        name, command, words = command.resolve_command(context, words)
+        context = command.make_context(name, list(words), parent=context)
+    assert context.args == []
+
+
+def test_help_shows_examples_and_no_type_beside_a_flag(lakeseal: Run) -> None:
+    told = lakeseal("merge", "--help").out
+    assert "$ lakeseal merge orders new.parquet --key id" in told
+    assert told.count("<bool>") == 1, "that of --help, which is not ours"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_those_of_the_shell(shell: str, lakeseal: Run) -> None:
+    ended = lakeseal("completion", shell)
+    assert ended.code == 0
+    assert f"complete_{shell}" in ended.out
+    assert lakeseal("completion", shell, "--json").rows[0]["script"] in ended.out
+    assert lakeseal("completion", "csh").code == 2
+
+
+def test_a_shell_is_told_commands_and_options(tmp_path: Path) -> None:
+    def asked(words: str, count: int) -> list[str]:
+        asks = {"_LAKESEAL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(count)}
+        call = [sys.executable, "-m", "lakeseal"]
+        ended = subprocess.run(call, env={**os.environ, **asks}, capture_output=True, text=True, check=True)
+        return ended.stdout.split()
+
+    assert asked("lakeseal col", 1) == ["column"]
+    assert asked("lakeseal column re", 2) == ["rename"]
+    assert "--merge-schema" in asked("lakeseal write --me", 2)
