@@ -72,7 +72,7 @@ from lakeseal.log.cleanup import CleanupReport, clean_up_expired_logs
 from lakeseal.log.commit_summary import summaries
 from lakeseal.log.compaction import compact
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.log.history import history
+from lakeseal.log.history import HistoryEntry, history
 from lakeseal.log.scan import Outside, Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.snapshot_card import snapshot_card
@@ -161,7 +161,7 @@ class Table:
 
         def made() -> Card:
             snapshot = self.snapshot()
-            commits = summaries(history(self._log, _COMMITS_SHOWN))
+            commits = summaries(self.commits(_COMMITS_SHOWN))
             return snapshot_card(snapshot, "Table", self.name or self.uri, commits=commits)
 
         return card("Table", self.name or self.uri, made)
@@ -181,8 +181,12 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """What each version did, newest first."""
+        return [entry.to_json() for entry in self.commits(limit)]
+
+    def commits(self, limit: int | None = None) -> list[HistoryEntry]:
+        """The same as values."""
         self.snapshot()  # where there is no table there is no history either
-        return [entry.to_json() for entry in history(self._log, limit)]
+        return history(self._log, limit)
 
     def detail(self) -> dict[str, Any]:
         """What the table is: its format, identity, size, layout, properties and features, as DESCRIBE DETAIL has it."""

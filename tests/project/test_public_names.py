@@ -34,6 +34,7 @@ TABLE = [
     "cleanup",
     "clone",
     "cluster_by",
+    "commits",
     "compact_log",
     "delete",
     "detail",

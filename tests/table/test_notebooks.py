@@ -16,7 +16,6 @@ import lakeseal
 from lakeseal.commit.transaction import CommitResult
 from lakeseal.errors import Unsupported
 from lakeseal.log.commit_summary import summaries
-from lakeseal.log.history import history
 
 EVIL = "<script>alert('a')</script>"
 ROWS = pa.table({"id": [1, 2, 3], "shop": ["north", "south", "north"]})
@@ -61,7 +60,7 @@ def test_names_and_comments_of_a_table_are_text_in_a_notebook(tmp_path: Path) ->
     table.write(pa.table({EVIL: [1], "b": [2]}), user_metadata=EVIL)
     for html in (table._repr_html_(), table.snapshot()._repr_html_()):
         assert "<script" not in html
-        assert html.count("&lt;script&gt;") == 2
+        assert html.count("&lt;script&gt;") >= 2
 
 
 def test_what_a_strange_writer_records_is_shown_as_text(table: lakeseal.Table, tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ def test_what_a_strange_writer_records_is_shown_as_text(table: lakeseal.Table, t
     (log / f"{3:020}.json").write_text(json.dumps({"commitInfo": info}) + "\n")
     html = lakeseal.Table(tmp_path / "orders")._repr_html_()
     assert "<script" not in html
-    newest = summaries(history(lakeseal.Table(tmp_path / "orders")._log, 1))[0]
+    newest = summaries(lakeseal.Table(tmp_path / "orders").commits(1))[0]
     assert (newest.rows, newest.files_added, newest.engine, newest.note) == (0, 0, "", "")
     assert newest.did == f'{EVIL}: ["{EVIL}"]'
 

@@ -32,6 +32,7 @@ HOMES = {
     "ingest": ("ingest",),
     "steps": ("steps",),
     "serve": ("serve",),
+    "ui": ("ui",),
     "doctor": ("doctor",),
     "completion": ("completion",),
 }

@@ -77,7 +77,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "catalog register": ("lakeseal catalog register sales.orders s3://lake/orders",),
     "catalog rename": ("lakeseal catalog rename sales.orders sales.all_orders",),
     "catalog drop": ("lakeseal catalog drop sales.orders",),
-    "catalog grant": ("lakeseal catalog grant sales.orders reader 0123456789ab",),
+    "catalog grant": ("lakeseal catalog grant sales.orders reader --to 0123456789ab",),
     "ingest run": ("lakeseal ingest run clicks.yaml",),
     "ingest validate": ("lakeseal ingest validate clicks.yaml",),
     "ingest plan": ("lakeseal ingest plan clicks.yaml",),
@@ -89,6 +89,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "steps retry": ("lakeseal steps retry clicks --ledger sqlite:///ledger.db --pipeline clicks.yaml",),
     "steps abort": ("lakeseal steps abort clicks urn:clicks --ledger sqlite:///ledger.db --pipeline clicks.yaml",),
     "serve": ("lakeseal serve --ledger sqlite:///ledger.db --root s3://lake --listen 127.0.0.1:8700",),
+    "ui": ("lakeseal ui", "lakeseal ui orders --repository repo --catalog sqlite:///lake.db"),
     "doctor": ("lakeseal doctor", "lakeseal doctor orders --files"),
     "completion": (
         "lakeseal completion bash > ~/.local/share/bash-completion/completions/lakeseal",

@@ -24,13 +24,14 @@ from starlette.exceptions import HTTPException
 from lakeseal.errors import InvalidArgument, LakesealError, NotFound
 from lakeseal.owner.messages import MOST_NAME_BYTES
 from lakeseal.owner.policies import prefix_of
-from lakeseal.service import logs, pages
+from lakeseal.service import logs
 from lakeseal.service.access import Caller
-from lakeseal.service.authentication import bearer, bearer_or_password, caller_of
+from lakeseal.service.authentication import bearer, caller_of
 from lakeseal.service.call_routes import call_routes, install_description
 from lakeseal.service.garbage import collect_when_quiet, collected_by_hand
 from lakeseal.service.metrics import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
+from lakeseal.service.pages import page_routes
 from lakeseal.service.replies import error_reply, json_reply, refused
 from lakeseal.service.service import OpenOwner, Service, open_owner
 from lakeseal.service.settings import ServiceSettings
@@ -92,22 +93,20 @@ def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner, *,
         ("/ready", "ready", _ready, "The ledger takes commits and the publisher runs"),
     ):
         app.add_api_route(path, _handled(name, handler), methods=["GET"], name=name, summary=summary)
-    app.add_api_route("/", _handled("page", _page), methods=["GET"], name="page", include_in_schema=False)
+    app.router.routes.extend(page_routes())
     app.add_exception_handler(HTTPException, _not_routed)
     install_description(app)
     return app
 
 
 def _handled(name: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    login = "Basic" if name == "page" else "Bearer"
-
     async def endpoint(request: Request) -> Response:
         note = Note.of(request.scope)
         note.call = name
         try:
             return await handler(request.app.state.service, request, note)
         except Exception as error:
-            return refused(error, note, request.app.state.service.ledger.url, login=login)
+            return refused(error, note, request.app.state.service.ledger.url)
 
     return endpoint
 
@@ -150,14 +149,6 @@ async def _health(service: Service, request: Request, note: Note) -> Response:
 async def _ready(service: Service, request: Request, note: Note) -> Response:
     said = await service.readiness.told()
     return json_reply(said, 200 if said["ready"] else 503)
-
-
-async def _page(service: Service, request: Request, note: Note) -> Response:
-    text = bearer_or_password(request.headers.get("authorization"))
-    caller = await caller_of(service, request.scope, note, text)
-    after = name_of(request.query_params, "after")
-    found = await to_thread.run_sync(lambda: service.tables(caller, after=after, limit=pages.TABLES_AT_ONCE))
-    return pages.tables(service.owner.name, found, caller)
 
 
 async def _not_routed(request: Request, raised: Exception) -> Response:

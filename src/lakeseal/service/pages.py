@@ -1,50 +1,82 @@
-"""Web pages: plain HTML, no scripts."""
+"""The console on a service: who its callers are to it, and what a service shows.
+
+A browser signs in with a token, by the page or by the name and password that it asks for (any name, the token as the
+password). It sees the tables that the token may read, in the places that the service works on.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from urllib.parse import quote
+from collections.abc import Awaitable, Callable
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from lakeseal.service.access import Caller
-from lakeseal.service.wire import TableList
+from lakeseal.catalog.endpoint import OpenCatalog
+from lakeseal.catalogs import Catalog
+from lakeseal.clock import now_ms
+from lakeseal.console.app import routes
+from lakeseal.console.lake import Lake, Viewer, repositories_in
+from lakeseal.service import status, tokens
+from lakeseal.service.access import Caller, Role
+from lakeseal.service.authentication import bearer_or_password, caller_of
+from lakeseal.service.observed import Note
+from lakeseal.service.replies import refused
+from lakeseal.service.service import Service
+from lakeseal.table import Table
 
-TABLES_AT_ONCE = 200
-
-_templates = Environment(
-    loader=PackageLoader("lakeseal.service"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-}
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def tables(owner: str, found: TableList, caller: Caller) -> Response:
-    rows = [
-        {
-            "table": one.table,
-            "state": one.state,
-            "latest": one.latest if one.latest >= 0 else "",
-            "backfilled": one.backfilled if one.backfilled >= 0 else "",
-            "unbackfilled": one.unbackfilled,
-            "lag": f"{one.lag_ms / 1000:.1f} s" if one.unbackfilled else "",
-            "updated": datetime.fromtimestamp(one.updated / 1000, UTC).isoformat(sep=" ", timespec="seconds"),
-        }
-        for one in found.tables
+def page_routes() -> list[Route]:
+    found = routes(lambda request: lake_of(request.app.state.service), _identify)
+    return [
+        Route(one.path, _handled(one.endpoint), methods=list(one.methods or ()), include_in_schema=False)
+        for one in found
     ]
-    html = _templates.get_template("tables.html").render(
-        owner=owner,
-        principal=caller.principal,
-        rows=rows,
-        waiting=sum(one.unbackfilled for one in found.tables),
-        following=quote(found.tables[-1].table, safe="") if found.more else None,
+
+
+def lake_of(service: Service) -> Lake:
+    options = service.settings.storage_options
+
+    def open_table(uri: str) -> Table:
+        service.places.check(uri)
+        return Table(uri, owner=service.owner, storage_options=None if uri.startswith("file://") else options)
+
+    return Lake(
+        title=service.owner.name,
+        catalog=Catalog(OpenCatalog(url="", names=service.names, owner=service.owner)),
+        ledger=service.ledger,
+        open_table=open_table,
+        owned=lambda: status.of_tables(service.ledger, now=now_ms()),
+        tokens=lambda: tokens.listed(service.ledger),
+        repositories=lambda: {
+            uri: opens for uri, opens in repositories_in(service.ledger, options).items() if service.places.has(uri)
+        },
     )
-    return Response(html, media_type="text/html; charset=utf-8", headers=_HEADERS)
+
+
+def viewer_of(caller: Caller) -> Viewer:
+    return Viewer(
+        name=caller.principal,
+        may=lambda role, uri: caller.may(Role(role), uri),
+        everywhere=lambda role: caller.may_everywhere(Role(role)),
+    )
+
+
+async def _identify(request: Request, token: str | None) -> Viewer:
+    service: Service = request.app.state.service
+    text = token or bearer_or_password(request.headers.get("authorization"))
+    return viewer_of(await caller_of(service, request.scope, Note.of(request.scope), text))
+
+
+def _handled(endpoint: Endpoint) -> Endpoint:
+    async def handled(request: Request) -> Response:
+        note = Note.of(request.scope)
+        note.call = "page"
+        try:
+            return await endpoint(request)
+        except Exception as error:
+            return refused(error, note, request.app.state.service.ledger.url, login="Basic")
+
+    return handled

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from lakeseal.errors import InvalidUri, NotAllowed
+from lakeseal.errors import InvalidUri, LakesealError, NotAllowed
 from lakeseal.owner.messages import MOST_NAME_BYTES
 from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.storage import Store, open_store
@@ -41,6 +41,14 @@ class ServedPlaces:
                 table=table,
                 hint="Name the table by its real path",
             )
+
+    def has(self, uri: str) -> bool:
+        """Whether something there is to be shown, too."""
+        try:
+            self.check(uri)
+        except LakesealError:
+            return False
+        return True
 
     def open(self, table: str) -> Store:
         """For the owner's own work, which may find a table in its ledger that is not to be served here."""

@@ -1,0 +1,138 @@
+"""Pipelines as pages show them: runs, rows, quality, what was set aside and why, from the ledger alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeseal.clock import now_ms
+from lakeseal.console import plots
+from lakeseal.display import Bar, chart, clean
+from lakeseal.errors import BrokenLedger, NotFound
+from lakeseal.ingest.runs import RunResult
+from lakeseal.ingest.turn import is_at_work
+from lakeseal.ledger import Ledger
+from lakeseal.ledger.schema import runs, sequences
+from lakeseal.steps import leases, recovery
+from lakeseal.steps.books import LedgerBooks
+from lakeseal.steps.holder import take_turn, this_process
+from lakeseal.steps.runs import RUNNING
+from lakeseal.steps.store import SequenceState
+
+_RUNS, _PIPELINES = 40, 500
+_LEASE_SECONDS = 30.0
+
+
+def pipelines_view(ledger: Ledger) -> list[dict[str, Any]]:
+    newest = (
+        sa.select(runs.c.pipeline, sa.func.count().label("count"), sa.func.max(runs.c.started).label("last"))
+        .group_by(runs.c.pipeline)
+        .order_by(runs.c.pipeline)
+        .limit(_PIPELINES)
+    )
+    aside = (
+        sa.select(sequences.c.store, sa.func.count().label("count"))
+        .where(sequences.c.state == SequenceState.SET_ASIDE.value)
+        .group_by(sequences.c.store)
+    )
+    found, waits = ledger.read(lambda tx: (tx.rows(newest, lock=False), tx.rows(aside, lock=False)))
+    waiting = {row.store: row.count for row in waits}
+    books = LedgerBooks(ledger)
+    rows = []
+    for row in found:
+        last = next(iter(_history(books, row.pipeline, 1)), None)
+        rows.append(
+            {
+                "name": row.pipeline,
+                "runs": row.count,
+                "last": row.last,
+                "state": "" if last is None else last.state,
+                "rows": 0 if last is None else last.rows,
+                "aside": waiting.get(row.pipeline, 0),
+            }
+        )
+    return rows
+
+
+def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
+    books = LedgerBooks(ledger)
+    history = _history(books, name, _RUNS)
+    if not history:
+        raise NotFound(f"The ledger knows no run of {clean(name)!r}")
+    bars = [Bar(amount=one.rows, told=f"{one.rows:,} rows, {one.state}") for one in reversed(history)]
+    broken: dict[str, int] = {}
+    for one in history:
+        for dataset in one.datasets:
+            for rule, count in dataset.broken.items():
+                broken[clean(rule, 200)] = broken.get(clean(rule, 200), 0) + count
+    return {
+        "name": name,
+        "rows": chart(bars, "Rows that each of the last runs published"),
+        "rate": plots.over_time([one.started_ms for one in history], now_ms(), what="runs"),
+        "runs": [_run(one) for one in history],
+        "broken": sorted(broken.items(), key=lambda pair: -pair[1])[:50],
+        "sequences": [
+            {
+                "dataset": one.dataset,
+                "state": one.state.value,
+                "steps": one.count,
+                "tries": one.tries,
+                "reason": clean(one.reason or "", 500),
+                "recorded": one.created_ms,
+            }
+            for one in books.sequences.statuses(name)[:200]
+        ],
+        "watermarks": [
+            {"dataset": clean(one.dataset), "partition": clean(one.partition), "value": clean(one.value, 200)}
+            for one in books.watermarks.of_pipeline(name)[:200]
+        ],
+    }
+
+
+def open_again(ledger: Ledger, pipeline: str, dataset: str) -> None:
+    """A sequence that was set aside is done by the pipeline's next run. Waits for nobody: `LeaseHeld` if one runs."""
+    books = LedgerBooks(ledger)
+    if books.sequences.status(pipeline, dataset) is None:
+        raise NotFound("The dataset has no steps that wait")
+    lease = take_turn(
+        books.leases, leases.of_pipeline(pipeline), holder=this_process("lakeseal console"), seconds=_LEASE_SECONDS
+    )
+    try:
+        books.sequences.claim(pipeline, [dataset], lease.epoch)
+        recovery.retry(books.sequences, pipeline, dataset, epoch=lease.epoch)
+    finally:
+        books.leases.release(lease)
+
+
+def _history(books: LedgerBooks, name: str, limit: int) -> list[RunResult]:
+    told = []
+    for record in books.runs.history(name, limit):
+        try:
+            one = RunResult.from_record(record)
+        except BrokenLedger:
+            continue  # of a Lakeseal that records more; the others can be shown
+        is_dead = one.state == RUNNING and not is_at_work(books.leases, name, one.run_id)
+        told.append(RunResult(**{**_fields(one), "state": "died"}) if is_dead else one)
+    return told
+
+
+def _fields(one: RunResult) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__struct_fields__}
+
+
+def _run(one: RunResult) -> dict[str, Any]:
+    seconds = None if one.ended_ms is None else max(0.001, (one.ended_ms - one.started_ms) / 1000)
+    errors = [] if one.error is None else [("the run", clean(one.error.get("message", ""), 500))]
+    errors += [(clean(d.name), clean(d.error.get("message", ""), 500)) for d in one.datasets if d.error is not None]
+    return {
+        "id": one.run_id,
+        "state": one.state,
+        "started": one.started_ms,
+        "seconds": seconds,
+        "rows": one.rows,
+        "per_minute": None if seconds is None else round(one.rows * 60 / seconds),
+        "bad": sum(d.bad_records + d.to_error_table for d in one.datasets),
+        "datasets": [clean(d.name) for d in one.datasets[:20]],
+        "errors": errors[:20],
+    }

@@ -1,0 +1,43 @@
+"""Plots as SVG, drawn on the server; texts in them are escaped by `display`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakeseal.display import shown
+
+_WIDE, _HIGH, _LOW = 640, 120, 18
+
+
+def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int = 48) -> str:
+    """How many of `moments` fell into each part of the time between the first and now."""
+    if not moments_ms:
+        return ""
+    first = min(moments_ms)
+    span = max(now_ms - first, 1)
+    counts = [0] * slots
+    for moment in moments_ms:
+        counts[min(slots - 1, max(0, (moment - first) * slots // span))] += 1
+    most = max(counts)
+    wide = _WIDE / slots
+    bars = []
+    for place, count in enumerate(counts):
+        if count:
+            high = max(3, round((_HIGH - _LOW) * count / most))
+            bars.append(
+                f'<rect x="{place * wide + 1:.1f}" y="{_HIGH - high}" width="{wide - 2:.1f}" height="{high}" rx="2">'
+                f"<title>{count} {shown(what)}</title></rect>"
+            )
+    told = f"{len(moments_ms)} {what} in {_span(span)}; at most {most} in {_span(span // slots)}"
+    return (
+        f'<figure class="plot"><svg role="img" aria-label="{shown(told)}" viewBox="0 0 {_WIDE} {_HIGH}" '
+        f'preserveAspectRatio="none">{"".join(bars)}</svg><figcaption>{shown(told)}</figcaption></figure>'
+    )
+
+
+def _span(ms: int) -> str:
+    seconds = ms / 1000
+    for unit, of in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * of:
+            return f"{seconds / of:,.0f} {unit}"
+    return f"{seconds:,.1f} seconds"

@@ -1,0 +1,247 @@
+"""The console on a real service: what is shown, to whom, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape, unescape
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+import lakeseal
+from lakeseal.steps.books import LedgerBooks
+from lakeseal.steps.fs_rename import FsRenameCommitStep
+from lakeseal.steps.sequence import CommitSequence
+from lakeseal.steps.store import SequenceState
+from support.shown_lake import EVIL, Shown, mark
+
+PAGES = ("/", "/catalog", "/branches", "/pipelines", "/audit")
+
+
+def uri(shown: Shown, name: str) -> str:
+    return f"file://{shown.root}/{name}"
+
+
+def at(page: str, **query: str) -> str:
+    return f"/{page}?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+
+
+def test_nobody_sees_a_page_without_signing_in(shown: Shown) -> None:
+    with shown.browser() as stranger:
+        for path in (*PAGES, at("table", uri=uri(shown, "orders")), at("repository", uri=uri(shown, "repo"))):
+            page = stranger.get(path)
+            assert page.url.path == "/sign-in", path
+            assert "salaries" not in page.text
+        assert stranger.get("/", headers={"Accept": "*/*"}).status_code == 401
+        wrong = stranger.post("/sign-in", data={"form": mark(stranger.get("/sign-in").text), "token": "lks_wrong"})
+        assert wrong.status_code == 401
+        assert "not valid" in wrong.text
+        assert "lakeseal_token" not in stranger.cookies
+
+
+def test_signing_in_gives_a_cookie_that_scripts_and_other_sites_do_not_get(shown: Shown) -> None:
+    with shown.browser() as browser:
+        form = mark(browser.get("/sign-in").text)
+        token = shown.token("ada", "reader")
+        signed = browser.post("/sign-in?next=/catalog", data={"form": form, "token": token}, follow_redirects=False)
+        assert (signed.status_code, signed.headers["location"]) == (303, "/catalog")
+        cookie = signed.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert browser.get("/").url.path == "/"
+        out = browser.post("/sign-out", data={"form": form})
+        assert out.url.path == "/sign-in"
+        assert browser.get("/").url.path == "/sign-in"
+        elsewhere = browser.post(
+            "/sign-in?next=//evil.example/", data={"form": form, "token": token}, follow_redirects=False
+        )
+        assert elsewhere.headers["location"] == "/"
+
+
+def test_a_revoked_token_is_out(shown: Shown) -> None:
+    from lakeseal.clock import now_ms
+    from lakeseal.service import tokens
+
+    text = shown.token("gone", "reader")
+    with shown.browser(text) as browser:
+        tokens.revoke(shown.service.ledger, text.split("_")[1], now=now_ms())
+        shown.service.authenticator._kept.clear()  # it is kept for a second
+        assert browser.get("/").url.path == "/sign-in"
+
+
+def test_tables_are_listed_and_searched(admin: httpx.Client, shown: Shown) -> None:
+    page = admin.get("/").text
+    for name in ("main.sales.orders", "main.sales.managed", "main.secret.salaries"):
+        assert name in page
+    found = admin.get("/?search=sal+orders").text
+    assert "main.sales.orders" in found
+    assert "salaries" not in found
+    assert "Nothing has" in admin.get("/", params={"search": EVIL}).text
+    assert EVIL not in admin.get("/", params={"search": EVIL}).text
+
+
+def test_a_table_has_schema_history_partitions_rows_and_all_of_it_is_text(admin: httpx.Client, shown: Shown) -> None:
+    page = admin.get(at("table", uri=uri(shown, "orders")))
+    assert page.status_code == 200
+    assert "<script>alert" not in page.text
+    assert "<b>bold" not in page.text
+    text = unescape(page.text)
+    for told in (
+        "main.sales.orders",
+        f"<code>{EVIL}</code>",
+        "DELETE",
+        "1 row deleted",
+        f"day 4 {EVIL}",
+        "shop = north",
+        "<b>bold</b>",
+        'class="plot"',
+    ):
+        assert told in text, told
+    expected = lakeseal.Table(shown.root / "orders")
+    assert f"<dd>{expected.version()}</dd>" in page.text
+    assert page.text.count('class="version"') == expected.version() + 1
+    assert page.text.count("<tr>") >= expected.to_arrow().num_rows
+
+
+def test_headers_let_a_page_load_nothing_from_elsewhere(admin: httpx.Client) -> None:
+    page = admin.get("/")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["x-frame-options"] == "DENY"
+    for path in ("/static/console.css", "/static/console.js"):
+        assert admin.get(path).status_code == 200
+        assert "http://" not in admin.get(path).text
+    assert admin.get("/static/..%2fapp.py").status_code == 404
+
+
+def test_a_reader_sees_what_the_token_may_read_and_no_more(shown: Shown, reader: Callable[..., Any]) -> None:
+    with reader("orders") as browser:
+        assert "main.sales.orders" in browser.get("/").text
+        for path in ("/", "/catalog"):
+            assert "salaries" not in browser.get(path).text
+        assert browser.get(at("table", uri=uri(shown, "orders"))).status_code == 200
+        for place in ("secret/salaries", "managed", "nowhere"):
+            assert browser.get(at("table", uri=uri(shown, place))).status_code == 403
+        assert browser.get(at("table", uri="file:///etc")).status_code == 403
+        assert browser.get("/audit").status_code == 403
+        assert browser.get("/pipelines").status_code == 403
+        assert "role admin" in browser.get("/catalog").text
+        assert "repo" not in browser.get("/branches").text.replace("repository", "").replace("Repositories", "")
+
+
+def test_an_admin_is_not_led_out_of_the_services_places(admin: httpx.Client, shown: Shown) -> None:
+    page = admin.get(at("table", uri="file:///etc"))
+    assert page.status_code == 403
+    assert "does not work on tables in this place" in page.text
+    assert admin.get(at("table", uri="x" * 9000)).status_code == 400
+
+
+def test_the_catalog_shows_names_and_to_admins_grants(admin: httpx.Client, shown: Shown) -> None:
+    shown.token(EVIL, f"writer:{shown.root}/orders")
+    page = admin.get("/catalog").text
+    assert "main.sales" in page
+    assert escape(EVIL) in page.replace("&#39;", "&#x27;")
+    assert f"writer:file://{shown.root}/orders" in page
+    assert "lks_" not in page
+
+
+def test_what_is_live_is_the_inside_of_the_page_and_is_sent_when_it_changed(admin: httpx.Client) -> None:
+    live = admin.get("/catalog", headers={"X-Lakeseal-Live": "1"})
+    assert "<html" not in live.text
+    assert "<h1>Catalog</h1>" in live.text
+    again = admin.get("/catalog", headers={"X-Lakeseal-Live": "1", "If-None-Match": live.headers["etag"]})
+    assert (again.status_code, again.text) == (304, "")
+
+
+def test_branches_show_a_graph_a_diff_and_are_merged_and_reverted(admin: httpx.Client, shown: Shown) -> None:
+    place = uri(shown, "repo")
+    assert "repo" in admin.get("/branches").text
+    page = admin.get(at("repository", uri=place, branch="try")).text
+    assert "<circle" in page
+    assert "<script>alert" not in page
+    compare = admin.get(at("compare", uri=place, source="try", dest="main"))
+    assert "out/b/" in compare.text
+    repo = shown.repository
+    before = repo.log("main", 1)[0].id
+    form = {"form": mark(compare.text), "uri": place, "source": "try", "dest": "main", "message": "looked at"}
+    merged = admin.post("/branch/merge", data=form)
+    assert merged.status_code == 200
+    assert "looked at" in merged.text
+    head = repo.log("main", 1)[0]
+    assert head.id != before
+    assert repo.to_arrow("main", "out/b").to_pylist() == [{"a": 3}]
+    undone = admin.post(
+        "/branch/revert", data={"form": form["form"], "uri": place, "branch": "main", "commit": head.id}
+    )
+    assert undone.status_code == 200
+    assert repo.list("main", "out/b") == []
+    told = admin.get("/audit").text
+    assert "merged try into main" in told
+    assert f"reverted {head.id[:12]} on main" in told
+    assert "ada" in told
+
+
+@pytest.mark.parametrize("how", ["no mark", "another's mark", "another site", "another origin", "no cookie"])
+def test_nothing_is_changed_by_a_request_from_elsewhere(how: str, shown: Shown) -> None:
+    repo = shown.repository
+    before = repo.log("main", 1)[0].id
+    with shown.browser(shown.token("ada", "admin")) as browser, shown.browser() as other:
+        form = {"uri": uri(shown, "repo"), "source": "try", "dest": "main"}
+        right = mark(browser.get("/").text)
+        headers = {}
+        match how:
+            case "another's mark":
+                form["form"] = mark(other.get("/sign-in").text)
+            case "another site":
+                form["form"], headers["Sec-Fetch-Site"] = right, "cross-site"
+            case "another origin":
+                form["form"], headers["Origin"] = right, "https://evil.example"
+            case "no cookie":
+                form["form"] = right
+                browser.cookies.delete("lakeseal_form")
+        refused = browser.post("/branch/merge", data=form, headers=headers)
+        assert refused.status_code == 403
+    assert repo.log("main", 1)[0].id == before
+
+
+def test_who_may_only_read_changes_nothing(shown: Shown, reader: Callable[..., Any]) -> None:
+    repo = shown.repository
+    before = repo.log("main", 1)[0].id
+    with reader("repo") as browser:
+        page = browser.get(at("repository", uri=uri(shown, "repo")))
+        assert page.status_code == 200
+        assert "/branch/revert" not in page.text
+        form = {"form": mark(browser.get("/").text), "uri": uri(shown, "repo"), "source": "try", "dest": "main"}
+        assert browser.post("/branch/merge", data=form).status_code == 403
+    assert repo.log("main", 1)[0].id == before
+
+
+def test_pipelines_show_runs_rows_and_broken_rules(admin: httpx.Client) -> None:
+    assert "clicks" in admin.get("/pipelines").text
+    page = unescape(admin.get(at("pipeline", name="clicks")).text)
+    assert page.count("published") >= 2
+    assert "id > 0" in page
+    assert "2.json" in page
+    assert admin.get(at("pipeline", name=EVIL)).status_code == 404
+
+
+def test_steps_that_were_set_aside_say_why_and_are_opened_again(admin: httpx.Client, shown: Shown) -> None:
+    steps = LedgerBooks(shown.service.ledger).sequences
+    move = FsRenameCommitStep.of(f"file://{shown.root}/from", f"file://{shown.root}/to", [])
+    steps.put(CommitSequence.builder("clicks", "late").add(move).build())
+    status = steps.status("clicks", "late")
+    assert status is not None
+    known = {"checksum": status.checksum, "epoch": status.epoch}
+    steps.note("clicks", "late", state=SequenceState.SET_ASIDE, tries=3, reason=f"the disk {EVIL} is full", **known)
+    page = admin.get(at("pipeline", name="clicks"))
+    assert "the disk" in page.text
+    assert "<script>alert" not in page.text
+    retried = admin.post("/pipeline/retry", data={"form": mark(page.text), "name": "clicks", "dataset": "late"})
+    assert retried.status_code == 200
+    again = steps.status("clicks", "late")
+    assert again is not None
+    assert (again.state, again.tries) == (SequenceState.OPEN, 0)
+    assert "opened the steps of late again" in admin.get("/audit").text
