@@ -30,6 +30,7 @@ Do = Callable[[Lake, Viewer, dict[str, str]], str]
 """What a form asks for; where to go then."""
 
 _MOST_QUERY = 8_000
+_AT_ONCE = 200
 _STATUS: tuple[tuple[type[LakesealError], int], ...] = (
     (errors.InvalidInput, 400),
     (errors.NotAuthenticated, 401),
@@ -163,7 +164,12 @@ def _tables(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str
     search = request.query_params.get("search", "")[:200]
     found = lake.tables(viewer, search)
     waiting = sum(row.owned.unbackfilled for row in found if row.owned is not None)
-    return "tables.html", {"tables": found[:500], "total": len(found), "search": search, "waiting": waiting}
+    start = request.query_params.get("start", "0")
+    first = int(start) if start.isascii() and start.isdecimal() and len(start) < 10 else 0
+    part = found[first : first + _AT_ONCE]
+    following = str(first + _AT_ONCE) if len(found) > first + _AT_ONCE else ""
+    told = {"total": len(found), "search": search, "waiting": waiting, "following": following}
+    return "tables.html", {"tables": part, **told}
 
 
 def _table(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str, Any]]:

@@ -135,7 +135,7 @@ class Lake(Struct, frozen=True, kw_only=True):
         ]
         words = search.lower().split()
         found = [row for row in rows if all(word in f"{row.name} {row.uri}".lower() for word in words)]
-        return sorted(found, key=lambda row: (not row.name, row.name.lower(), row.uri))[:_MOST_ROWS]
+        return sorted(found, key=lambda row: (not row.name, row.name.lower(), row.uri))
 
     def table(self, viewer: Viewer, uri: str) -> Table:
         """One that they may read. Whether there is another nobody is told."""
