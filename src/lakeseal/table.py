@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
-from lakeseal.catalog.making import made_or_there
 from lakeseal.catalog.place import Place, locate
 from lakeseal.catalog.table_name import may_be_name
 from lakeseal.clock import now_ms
@@ -483,6 +482,8 @@ class Table:
         options = storage_options or self.spec.storage_options
         source = self.snapshot(version, timestamp)
         copied = DeepCloneCommand(source=source, store=self._store, outside=self._outside)
+        from lakeseal.catalog.making import made_or_there  # whoever gives URIs needs no database's libraries
+
         with made_or_there(uri, catalog) as place:
             table = Table(place, owner=owner, storage_options=options)
             table._run(copied if deep else CloneCommand(source=source, replaces=replace), InProcessEngine())
