@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 import lakeseal
 from lakeseal import LakesealError, Table
 from lakeseal.errors import InvalidArgument, TableNotFound, VersionNotFound
-from lakeseal.spark.batch_read import BatchRead
+from lakeseal.spark.batch_read import BatchRead, BatchReader, declared
 from lakeseal.spark.failures import recovered
 from lakeseal.spark.options import GivenOptions, GivenTable
 from lakeseal.spark.read_options import ReadOptions
@@ -117,6 +117,31 @@ def test_a_batch_is_pinned_to_versions(table: Table) -> None:
         ReadOptions(table=GivenTable(uri=table.uri), read_change_feed=True, starting_timestamp=moment)
     ).options
     assert (feed.starting_version, feed.ending_version) == (0, 2)
+
+
+def test_a_large_table_that_is_read_whole_says_once_that_there_is_a_faster_way(
+    table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for commit in (tmp_path / "table" / "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in commit.read_text().splitlines()]
+        for add in (line["add"] for line in lines if "add" in line):
+            add["size"] = 2**29
+        commit.write_text("\n".join(map(json.dumps, lines)))
+    for checksum in (tmp_path / "table" / "_delta_log").glob("*.crc"):
+        checksum.unlink()
+
+    def read(**how: Any) -> list[str]:
+        caplog.clear()
+        options = ReadOptions(table=GivenTable(uri=table.uri), **how)
+        options, schema = declared(options)
+        assert BatchReader(options, schema).partitions()
+        return [record.getMessage() for record in caplog.records if "to_spark" in record.getMessage()]
+
+    assert read(columns=("id", "v")) == []
+    assert read(where="id > 3") == []
+    (said,) = read()
+    assert "1.6 GB" in said
+    assert read() == []
 
 
 # With Spark

@@ -10,11 +10,13 @@ the schema, and Spark applies each scan's filters to the rows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
@@ -32,6 +34,10 @@ from lakeseal.spark.failures import noted
 from lakeseal.spark.predicates import check_portable, columns_of
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.read_task import ChangeTask, ScanTask, change_splits, file_splits
+
+_log = logging.getLogger(__name__)
+_LARGE_BYTES = 2**30
+_hinted: set[str] = set()
 
 
 class BatchRead:
@@ -154,7 +160,22 @@ class BatchReader(DataSourceReader):
         files = self._snapshot.files
         if task.where is not None:
             files = files.filter(self._snapshot.match(task.where).may)
+        elif len(task.spec.wanted()) == len(self._snapshot.schema.fields):
+            _hint(self._log.table, pc.sum(files["size"]).as_py() or 0)
         return file_splits(files)
+
+
+def _hint(table: str, size: int) -> None:
+    """Once for a table in a process. Spark never says which columns a query needs, so nobody can do it for the user."""
+    if size < _LARGE_BYTES or table in _hinted:
+        return
+    _hinted.add(table)
+    _log.warning(
+        "All columns of %s are read, %.1f GB: Spark tells no data source in Python which of them a query needs. "
+        "Table.to_spark(spark) reads only those; or name them, .option('columns', 'a,b')",
+        table,
+        size / 1e9,
+    )
 
 
 def rows_of(task: ScanTask | ChangeTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:
