@@ -15,7 +15,7 @@ RUN := . ./.venv/lakeseal-env.sh && $(PY)
 PYTEST := $(RUN) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs bench stress peers bench-peers clean python packages runtime classes
+.PHONY: help setup demo test check format docs docs-site bench stress peers bench-peers clean python packages runtime classes
 
 help:
 	@echo "make demo         the main job, on embedded defaults"
@@ -28,6 +28,7 @@ help:
 	@echo "make setup        only what the others need: .venv, packages, Java"
 	@echo "make format       mend what ruff can mend"
 	@echo "make docs         write again the pages that are made from the code"
+	@echo "make docs-site    the documentation as a site, in build/site; read without a network"
 	@echo "make clean        remove what the commands made, .venv and .venv-peers too"
 
 python:
@@ -86,6 +87,9 @@ format: packages
 
 docs: packages
 	@$(PY) scripts/error_docs.py
+
+docs-site: packages
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "build/site; to read it with search: python3 -m http.server -d build/site"
 
 bench: setup
 	@$(RUN) bench/run.py $(ONLY) $(ARGS)

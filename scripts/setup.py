@@ -27,7 +27,7 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "lakeseal-setup.json"
 ENV = VENV / "lakeseal-env.sh"
 PYTHON = VENV / "bin" / "python"
-ALL_EXTRAS = "spark,server,kafka,lakefs,dev"
+ALL_EXTRAS = "spark,server,kafka,lakefs,docs,dev"
 
 
 def main():
