@@ -9,13 +9,13 @@ import signal
 import tempfile
 import threading
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from lakeseal.cli.ingest_results import moment, run_line, show_run
 from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson, Newest
 from lakeseal.cli.output import Output
@@ -24,7 +24,6 @@ from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.pipeline_books import PipelineBooks
 from lakeseal.ingest.progress import run_progress
-from lakeseal.ingest.runs import DatasetResult, RunResult
 from lakeseal.ingest.yaml_file import pipeline_schema
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ NoSpark = Annotated[
 Wait = Annotated[bool, typer.Option("--wait", help="While another run is at work, wait until it has ended.")]
 _TELL_EVERY_S = 5.0
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-_DATASET_COLUMNS = ("dataset", "state", "rows", "read", "bad", "errors", "seconds", "notes")
 
 
 @ingest_commands.command("run")
@@ -83,7 +81,7 @@ def run(
         with run_progress(pipeline.name, names) as progress:
             waiting = _Waiting(out) if wait else None
             result = pipeline.run(spark, datasets=dataset, check=False, progress=progress, waiting=waiting)
-        _show(out, result)
+        show_run(out, result)
         raise typer.Exit(1 if result.state in ("failed", "partly") else 0)
     if dataset:
         raise typer.BadParameter("--every runs all datasets", param_hint="--dataset")
@@ -93,7 +91,7 @@ def run(
             if isinstance(result_or_error, LakesealError):
                 out.error(result_or_error)
             else:
-                _show(out, result_or_error)
+                show_run(out, result_or_error)
 
 
 @ingest_commands.command("backfill")
@@ -132,7 +130,7 @@ def backfill(
         result = pipeline.backfill(
             dataset, first, last, spark, again=again, check=False, progress=progress, waiting=waiting
         )
-    _show(out, result)
+    show_run(out, result)
     raise typer.Exit(1 if result.state in ("failed", "partly") else 0)
 
 
@@ -160,7 +158,7 @@ def resume(
     with run_progress(pipeline.name, [one.name for one in pipeline.config.datasets]) as progress:
         results = pipeline.resume(spark, progress=progress, waiting=_Waiting(out) if wait else None)
     for result in results:
-        _show(out, result)
+        show_run(out, result)
     if not results:
         out.say("There is nothing to resume")
     raise typer.Exit(1 if any(one.state in ("failed", "partly") for one in results) else 0)
@@ -253,7 +251,7 @@ def status(ctx: typer.Context, file: File, env: Env = None, param: Params = None
     if newest is None:
         out.say(f"{pipeline.name} has not run yet")
     else:
-        _show(out, newest)
+        show_run(out, newest)
     for name, state in waiting.items():
         out.say(f"{name} has steps that are not finished ({state}): lakeseal steps show {pipeline.name} {name}")
 
@@ -270,7 +268,7 @@ def history(
     """Show runs, newest first."""
     out: Output = ctx.obj
     runs = PipelineBooks.from_yaml(file, env=env, params=_params(param)).history(limit)
-    rows = (one.to_json() if out.json else _line(one) for one in runs)
+    rows = (one.to_json() if out.json else run_line(one) for one in runs)
     out.rows(rows, ["run", "state", "started", "seconds", "rows", "datasets", "failed"])
 
 
@@ -291,7 +289,7 @@ def watermarks(
             "dataset": mark.dataset,
             "partition": mark.partition,
             "value": mark.value,
-            "updated": _moment(mark.updated_ms),
+            "updated": moment(mark.updated_ms),
             "epoch": mark.epoch,
         }
         for mark in marks
@@ -387,44 +385,6 @@ class _Spark:
         return local_session(f"lakeseal ingest {self._name}", master=self._master, log=log)
 
 
-def _show(out: Output, result: RunResult) -> None:
-    if out.json:
-        out.record(result.to_json())
-        return
-    out.rows([_dataset(one) for one in result.datasets], _DATASET_COLUMNS)
-    seconds = ((result.ended_ms or result.started_ms) - result.started_ms) / 1000
-    out.say(f"{result.pipeline}: {result.state.replace('_', ' ')}, {result.rows:,} rows in {seconds:.1f} s")
-
-
-def _dataset(one: DatasetResult) -> dict[str, Any]:
-    notes = [*one.notes, *one.left_over]
-    if one.error is not None:
-        notes.append(f"{one.error.get('message', '')}. {one.error.get('hint', '')}".strip())
-    return {
-        "dataset": one.name,
-        "state": one.state.replace("_", " "),
-        "rows": one.rows,
-        "read": one.rows_read,
-        "bad": one.bad_records,
-        "errors": one.to_error_table,
-        "seconds": f"{one.seconds:.1f}",
-        "notes": "; ".join(notes),
-    }
-
-
-def _line(one: RunResult) -> dict[str, Any]:
-    ended = one.ended_ms or one.started_ms
-    return {
-        "run": one.run_id,
-        "state": one.state.replace("_", " "),
-        "started": _moment(one.started_ms),
-        "seconds": f"{(ended - one.started_ms) / 1000:.1f}",
-        "rows": one.rows,
-        "datasets": len(one.datasets),
-        "failed": ", ".join(d.name for d in one.datasets if d.error is not None),
-    }
-
-
 def _params(given: list[str] | None) -> dict[str, str]:
     found = {}
     for text in given or ():
@@ -452,7 +412,3 @@ def _seconds(text: str) -> float:
     if found is None or float(found[1]) <= 0:
         raise typer.BadParameter("use seconds, minutes or hours, such as 30s, 1m or 2h", param_hint="--every")
     return float(found[1]) * _UNITS[found[2]]
-
-
-def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,5 +1,6 @@
 """Pipelines: sources, work units, quality, policies, runs. See `Pipeline`."""
 
+from lakeseal.ingest.alerts import Alert
 from lakeseal.ingest.config import (
     BranchTarget,
     Check,
@@ -12,12 +13,15 @@ from lakeseal.ingest.config import (
     RowCount,
     TableTarget,
 )
+from lakeseal.ingest.lineage import Lineage
+from lakeseal.ingest.metrics import Metrics
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.runs import DatasetResult, RunResult
 from lakeseal.ingest.sources import FilesSource, KafkaSource, PostgresSource, RestSource, SqlSource, TableSource
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, WorkUnit, register_source
 
 __all__ = [
+    "Alert",
     "BranchTarget",
     "Check",
     "Chunk",
@@ -27,6 +31,8 @@ __all__ = [
     "FilesSource",
     "Freshness",
     "KafkaSource",
+    "Lineage",
+    "Metrics",
     "NullShare",
     "Pipeline",
     "PipelineConfig",

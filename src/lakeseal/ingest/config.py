@@ -16,6 +16,9 @@ from lakeseal.backoff import Backoff
 from lakeseal.catalog.place import locate
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.render import quote_name
+from lakeseal.ingest.alerts import Alert
+from lakeseal.ingest.lineage import Lineage
+from lakeseal.ingest.metrics import Metrics
 from lakeseal.ingest.sources.source import Source
 from lakeseal.ledger import parse as parse_ledger
 from lakeseal.owner.connect import is_service
@@ -240,6 +243,14 @@ class Dataset(Struct, frozen=True, kw_only=True):
         return (*self.quality, Check(rule=no_key, on_fail=on_fail))
 
     @property
+    def place(self) -> str:
+        """Where its rows go, as a URI."""
+        if isinstance(self.target, BranchTarget):
+            target = self.target
+            return f"{target.repository.rstrip('/')}/{target.branch}/{target.path.strip('/')}"
+        return parse_location(place_of(self.target)).uri
+
+    @property
     def errors_uri(self) -> str:
         if self.error_table is not None:
             return self.error_table
@@ -283,6 +294,9 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
     """Tasks that a run of all datasets is cut into, at least; more where there is more to read."""
     task_bytes: int = 128 * 2**20
     """About how much one task reads."""
+    alerts: tuple[Alert, ...] = ()
+    lineage: Lineage | None = None
+    metrics: Metrics | None = None
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > 255:

@@ -216,11 +216,14 @@ class Pipeline:
                 is_after_death=is_after_death,
             )
             started, error = now_ms(), None
+            notes: tuple[str, ...] = ()
+            if config.lineage is not None:
+                notes = config.lineage.started(config.name, run_id, config.datasets, started)
             try:
                 run.execute()
             except BaseException as raised:
                 error = raised
-            result = _result(config.name, run_id, run, started, error)
+            result = _told(config, replace(_result(config.name, run_id, run, started, error), notes=notes))
             books.runs.end(result.record(held.epoch))
         if error is not None:
             raise error
@@ -327,6 +330,16 @@ def raise_for(result: RunResult) -> None:
     if failed:
         reasons = "; ".join(f"{name}: {(error or {}).get('message', '')}" for name, error in failed.items())
         raise RunFailed(f"{len(failed)} of {len(result.datasets)} datasets were not published: {reasons}")
+
+
+def _told(config: PipelineConfig, result: RunResult) -> RunResult:
+    """To whoever is to know of it; what could not be told is a note of the run."""
+    notes = [alert.tell(result) for alert in config.alerts]
+    if config.lineage is not None:
+        notes += config.lineage.ended(result, config.datasets)
+    if config.metrics is not None:
+        notes.append(config.metrics.write(result))
+    return replace(result, notes=tuple(dict.fromkeys((*result.notes, *(note for note in notes if note is not None)))))
 
 
 def _result(pipeline: str, run_id: str, run: Run, started: int, error: BaseException | None) -> RunResult:

@@ -323,7 +323,7 @@ class Run:
         return [one for one in self.datasets if one.is_open]
 
     def _stage(self, one: DatasetRun, what: str) -> None:
-        self._progress.stage(one.name, what, one.summary.measured.rows if one.settled or not one.is_open else None)
+        self._progress.stage(one.name, what, one.reached())
 
 
 def _planned(source: Source, watermarks: Mapping[str, Any]) -> Plan:

@@ -12,6 +12,7 @@ from lakeseal import typed_json
 from lakeseal.errors import BrokenLedger, LakesealError, Refused, StorageUnavailable
 from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, Summary
+from lakeseal.ingest.progress import Reached
 from lakeseal.ingest.publishing import Decision
 from lakeseal.ingest.quality import row_rules
 from lakeseal.ingest.settling import Settled
@@ -62,6 +63,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     datasets: tuple[DatasetResult, ...] = ()
     error: dict[str, Any] | None = None
     """Why the run as a whole came to nothing."""
+    notes: tuple[str, ...] = ()
+    """On what could not be told to others."""
 
     @property
     def rows(self) -> int:
@@ -83,7 +86,12 @@ class RunResult(Struct, frozen=True, kw_only=True):
             state=self.state,
             started_ms=self.started_ms,
             ended_ms=self.ended_ms,
-            detail={"epoch": epoch, "datasets": told["datasets"], "error": self.error},
+            detail={
+                "epoch": epoch,
+                "datasets": told["datasets"],
+                "error": self.error,
+                **({"notes": self.notes} if self.notes else {}),
+            },
         )
 
     @classmethod
@@ -96,6 +104,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
             "ended_ms": record.ended_ms,
             "datasets": record.detail.get("datasets", ()),
             "error": record.detail.get("error"),
+            "notes": record.detail.get("notes", ()),
         }
         try:
             return typed_json.convert(told, cls)
@@ -151,6 +160,17 @@ class DatasetRun:
             return source.row_schema()
         finally:
             source.close()
+
+    def reached(self) -> Reached:
+        is_read = self.settled is not None or not self.is_open
+        measured = self.summary.measured
+        is_done = self.state in ("published", "nothing_new")
+        return Reached(
+            rows=measured.rows if is_read else None,
+            bytes=measured.bytes if is_read else None,
+            behind=0 if is_done else sum(unit.size for unit in self.plan.units) if self.plan.units else None,
+            seconds=self._seconds or time.monotonic() - self._began,
+        )
 
     def fail(self, error: LakesealError, *, may_retry: bool = True) -> None:
         """`may_retry`: it is certain that nothing of this attempt will ever be published."""

@@ -24,6 +24,7 @@ from msgspec import Struct
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.ingest import sources as _sources  # noqa: F401  makes the built-in kinds known
+from lakeseal.ingest.alerts import Alert
 from lakeseal.ingest.config import (
     Check,
     CommitPolicy,
@@ -34,6 +35,8 @@ from lakeseal.ingest.config import (
     Retries,
     Target,
 )
+from lakeseal.ingest.lineage import Lineage
+from lakeseal.ingest.metrics import Metrics
 from lakeseal.ingest.sources.source import any_source, source_types
 
 T = TypeVar("T")
@@ -87,6 +90,9 @@ class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     lease_seconds: float = 60.0
     max_parallel: int = 8
     task_bytes: int = 128 * 2**20
+    alerts: tuple[Alert, ...] = ()
+    lineage: Lineage | None = None
+    metrics: Metrics | None = None
 
 
 def read_pipeline(path: str | os.PathLike[str], given: Given | None = None) -> PipelineConfig:

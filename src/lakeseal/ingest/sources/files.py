@@ -42,6 +42,7 @@ from lakeseal.ingest.sources.file_rows import (
 from lakeseal.ingest.sources.inference import Inference, learned
 from lakeseal.ingest.sources.rescue import CsvRescue, JsonRescue, ParquetRescue
 from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.sources.typed_rows import avro_rows, columns_of, orc_rows
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import ObjectMeta, Store, StoreSpec
@@ -58,14 +59,17 @@ _FIRST_FILES = 10
 class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     path: str
     """A directory on any store."""
-    format: Literal["json", "csv", "parquet", "text", "binary"]
+    format: Literal["json", "csv", "parquet", "orc", "avro", "text", "binary"]
     """json: one object per line. text: a row for each line, `value`. binary: a row for each file, as Spark's binaryFile
     has it: `path`, `modificationTime`, `length`, `content`. Others are decompressed by .gz, .bz2, .zst and .lz4."""
     schema: str | None = None
-    """Of the rows, as Spark writes it; Parquet files may go without."""
+    """Of the rows, as Spark writes it; Parquet, ORC and Avro files may go without."""
     pattern: str = "*"
     """Names of files, such as `*.json`. Those that begin with `_` or `.` are never read."""
     recursive: bool = True
+    ordered: bool = False
+    """Names only grow: a run lists what comes behind the last one that is published, and nothing else is kept or looked
+    at, however many files there are. One that arrives with a smaller name, or is rewritten, is never seen."""
     on_rewritten: Literal["fail", "ingest", "ignore"] = "fail"
     """What to do about a file that changed after it was published."""
     span: tuple[str, str] | None = None
@@ -93,6 +97,9 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 f"Files of the format {self.format} need a schema",
                 hint='Add schema: "id long, at timestamp", or infer: true',
             )
+
+    def place(self) -> str:
+        return self.path
 
     def describe(self) -> str:
         return f"files {self.path}"
@@ -127,6 +134,9 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         if self.format in OWN_COLUMNS:
             return OWN_COLUMNS[self.format]
         for meta in self._listed():
+            if self.format in ("orc", "avro"):
+                with located(file=meta.key):
+                    return columns_of(self.format, self._store.open_read(meta.key))
             with self._store.open_read(meta.key) as file, located(file=meta.key):
                 try:
                     return from_arrow(pq.read_schema(file))
@@ -135,6 +145,25 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         raise SourceNotFound(f"There is no file in {self.path} to learn the schema from", hint="Give a schema")
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        found = self._behind(watermarks) if self.ordered else self._new(watermarks)
+        how = self._inference
+        return found if how is None or not found.units else self._with_schema(found, how, watermarks.get(_SCHEMA))
+
+    def _behind(self, watermarks: Mapping[str, Watermark]) -> Plan:
+        """Files behind the last name, up to the first that may still be growing."""
+        low = watermarks.get("")
+        settled = now_ms() - self.settle_seconds * 1000
+        units = []
+        for meta in sorted(self._listed(None if low is None else low["key"]), key=lambda meta: meta.key):
+            if self.settle_seconds and meta.modified_ms > settled:
+                break
+            high = {"key": meta.key}
+            payload = {"key": meta.key, "size": meta.size, "modified": meta.modified_ms}
+            units.append(WorkUnit(partition="", low=low, high=high, size=max(1, meta.size), payload=payload))
+            low = high
+        return Plan(units=tuple(units))
+
+    def _new(self, watermarks: Mapping[str, Watermark]) -> Plan:
         units: list[WorkUnit] = []
         rewritten: list[str] = []
         late = 0
@@ -168,23 +197,21 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             notes.append(f"{_some(rewritten)} changed after being published: {done}")
         if unnamed := self._unnamed():
             notes.append(f"{len(unnamed)} files have names that are no keys, and are never read: {_some(unnamed)}")
-        plan = Plan(units=tuple(units), notes=tuple(notes))
-        how = self._inference
-        return plan if how is None or not units else self._with_schema(plan, how, watermarks.get(_SCHEMA))
+        return Plan(units=tuple(units), notes=tuple(notes))
 
     def _with_schema(self, plan: Plan, how: Inference, mark: Watermark) -> Plan:
         """What is known of the columns is a watermark too, and moves with the rows."""
-        known = self._learned(how, [unit.partition for unit in plan.units], mark)
+        known = self._learned(how, [_key(unit) for unit in plan.units], mark)
         text = known.to_json()
-        units = [msgspec.structs.replace(unit, payload={"schema": text}) for unit in plan.units]
+        units = [msgspec.structs.replace(unit, payload={**unit.payload, "schema": text}) for unit in plan.units]
         if mark is None or mark["schema"] != text:
             generation = 0 if mark is None else mark["generation"] + 1
             units.append(WorkUnit(partition=_SCHEMA, low=mark, high={"generation": generation, "schema": text}))
         return Plan(units=tuple(units), notes=plan.notes, schema=how.with_rescued(known).to_json())
 
-    def _listed(self) -> Iterator[ObjectMeta]:
-        found = False
-        for meta in self._all():
+    def _listed(self, after: str | None = None) -> Iterator[ObjectMeta]:
+        found = after is not None
+        for meta in self._all(after):
             found = True
             parts = meta.key.split("/")
             if self.span is not None and not self.span[0] <= meta.key < self.span[1]:
@@ -194,9 +221,9 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         if not found and self._store.uri.startswith("file:"):
             self._must_exist()
 
-    def _all(self) -> Iterator[ObjectMeta]:
+    def _all(self, after: str | None) -> Iterator[ObjectMeta]:
         try:
-            yield from self._store.list(recursive=self.recursive)
+            yield from self._store.list(after=after, recursive=self.recursive)
         except ObjectNotFound as error:
             raise SourceNotFound(f"The bucket of {self.path} is not there") from error
 
@@ -216,16 +243,17 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             raise SourceNotFound(f"The directory {self.path} is not there")
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
-        key = unit.partition
-        if key == _SCHEMA:
+        if unit.partition == _SCHEMA:
             return
+        key = _key(unit)
         with located(file=key):
             self._check(unit)
             try:
                 if (how := self._inference) is not None:
-                    yield from self._rescued(key, StructType.from_json(unit.payload["schema"]), how)
+                    chunks = self._rescued(key, StructType.from_json(unit.payload["schema"]), how)
                 else:
-                    yield from self._chunks(key, self.row_schema(), unit.high)
+                    chunks = self._chunks(key, self.row_schema(), _known_of(unit))
+                yield from (_placed(chunk, key) for chunk in chunks) if self.ordered else chunks
             except BrokenDataFile as error:
                 raise BadRecord(error.message, hint="Mend or remove it") from error
             # Whoever rewrote it meanwhile may have mixed old bytes with new ones.
@@ -239,6 +267,10 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 return csv_rows(self._opened(key), schema, self.csv)
             case "parquet":
                 return parquet_rows(self._store.open_read(key), schema)
+            case "orc":
+                return orc_rows(self._store.open_read(key), schema)
+            case "avro":
+                return avro_rows(partial(self._store.open_read, key), schema)
             case "text":
                 return text_rows(self._opened(key))
             case "binary":
@@ -258,11 +290,27 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
 
     def _check(self, unit: WorkUnit) -> None:
         try:
-            meta = self._store.head(unit.partition)
+            meta = self._store.head(_key(unit))
         except ObjectNotFound as error:
             raise SourceNotFound("A file vanished before it was read", hint="Run it again") from error
-        if (meta.size, meta.modified_ms) != (unit.high["size"], unit.high["modified"]):
+        known = _known_of(unit)
+        if (meta.size, meta.modified_ms) != (known["size"], known["modified"]):
             raise SourceChanged("A file changed while it was being ingested", hint="Run it again when it is finished")
+
+
+def _key(unit: WorkUnit) -> str:
+    return str(unit.payload.get("key", unit.partition))
+
+
+def _known_of(unit: WorkUnit) -> Mapping[str, Any]:
+    """The file as it was planned."""
+    return unit.payload if "key" in unit.payload else dict(unit.high)
+
+
+def _placed(chunk: Chunk, key: str) -> Chunk:
+    """Where files are no partitions, records say which one they are of."""
+    bad = tuple(msgspec.structs.replace(one, position=f"{key}, {one.position}") for one in chunk.bad)
+    return msgspec.structs.replace(chunk, bad=bad) if bad else chunk
 
 
 def _some(keys: list[str]) -> str:

@@ -83,6 +83,9 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
             raise InvalidArgument("max_messages must be 1 or more")
         _ = self._reader
 
+    def place(self) -> str:
+        return f"kafka://{self.brokers}/{self.topic}"
+
     def describe(self) -> str:
         return f"kafka topic {self.topic}"
 

@@ -21,8 +21,8 @@ from lakeseal.errors import InvalidArgument, SourceUnavailable, Unsupported
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import Misfit, Parsed, judged
+from lakeseal.ingest.sources.avro_schema import as_stored, avro_schema_of
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
-from lakeseal.protocol import schema as types
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import (
     BINARY,
@@ -32,8 +32,6 @@ from lakeseal.protocol.schema import (
     TIMESTAMP,
     ArrayType,
     DataType,
-    DecimalType,
-    MapType,
     StructField,
     StructType,
     duplicate_name,
@@ -58,24 +56,6 @@ _META: dict[str, tuple[DataType, Callable[[Any], Any]]] = {
 _PLAIN_META: tuple[MetaColumn, ...] = ("key", "partition", "offset", "timestamp")
 _LARGEST_SCHEMA = 10 * 2**20
 _TOMBSTONE = "It has no value (a tombstone)"
-_AVRO_PLAIN: dict[str, DataType] = {
-    "boolean": types.BOOLEAN,
-    "int": types.INTEGER,
-    "long": types.LONG,
-    "float": types.FLOAT,
-    "double": types.DOUBLE,
-    "bytes": types.BINARY,
-    "fixed": types.BINARY,
-    "string": types.STRING,
-    "enum": types.STRING,
-}
-_AVRO_LOGICAL: dict[str, DataType] = {
-    "date": types.DATE,
-    "timestamp-millis": types.TIMESTAMP,
-    "timestamp-micros": types.TIMESTAMP,
-    "local-timestamp-millis": types.TIMESTAMP_NTZ,
-    "local-timestamp-micros": types.TIMESTAMP_NTZ,
-}
 
 
 def _micros(stamp: tuple[int, int]) -> int | None:
@@ -225,69 +205,6 @@ def registered(registry: str, number: int, auth: str | None = None) -> str:
         raise SourceUnavailable(f"The schema registry does not tell schema {number}: {error}") from error
 
 
-def avro_schema_of(schema: Mapping[str, Any]) -> StructType:
-    """The columns of a record."""
-    found = _avro_type(schema, {})
-    if not isinstance(found, StructType):
-        raise InvalidArgument("An Avro schema of rows is a record", hint="Add avro_schema: {type: record, fields: …}")
-    return found
-
-
-def _avro_type(schema: Any, named: dict[str, DataType]) -> DataType:
-    if isinstance(schema, list):
-        members = [one for one in schema if one != "null"]
-        if len(members) == 1:
-            return _avro_type(members[0], named)
-        raise _unsupported_avro(schema)
-    if isinstance(schema, str):
-        found = _AVRO_PLAIN.get(schema) or named.get(schema)
-        if found is None:
-            raise _unsupported_avro(schema)
-        return found
-    if not isinstance(schema, Mapping) or "type" not in schema:
-        raise _unsupported_avro(schema)
-    kind, logical = schema["type"], schema.get("logicalType")
-    if logical == "decimal":
-        return DecimalType(schema["precision"], schema.get("scale", 0))
-    if logical in _AVRO_LOGICAL:
-        return _AVRO_LOGICAL[logical]
-    if isinstance(kind, list | dict):
-        return _avro_type(kind, named)
-    match kind:
-        case "record":
-            fields = tuple(StructField(str(f["name"]), _avro_type(f["type"], named)) for f in schema["fields"])
-            made: DataType = StructType(fields)
-        case "array":
-            return ArrayType(_avro_type(schema["items"], named))
-        case "map":
-            return MapType(types.STRING, _avro_type(schema["values"], named))
-        case _:
-            made = _avro_type(kind, named)
-    if "name" in schema:
-        named[str(schema["name"])] = made
-    return made
-
-
-def _unsupported_avro(schema: Any) -> InvalidArgument:
-    text = msgspec.json.encode(schema, enc_hook=str).decode()
-    return InvalidArgument(f"No column can hold the Avro type {text}", hint="Read the value as bytes and decode it")
-
-
-def _as_stored(schema: Any) -> Any:
-    """Without the meanings that no column has (uuid, time, duration): the values are then what is stored."""
-    if isinstance(schema, list):
-        return [_as_stored(one) for one in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    is_known = schema.get("logicalType") in (*_AVRO_LOGICAL, "decimal")
-    nested = ("type", "items", "values", "fields")
-    return {
-        name: _as_stored(value) if name in nested else value
-        for name, value in schema.items()
-        if is_known or name != "logicalType"
-    }
-
-
 def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | None], Any]:
     """Decodes one value: by a writer's schema, given as text, or by the reader's own."""
     try:
@@ -297,13 +214,13 @@ def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | Non
             "fastavro is not installed", hint="pip install 'lakeseal[kafka]', on executors too"
         ) from error
     try:
-        reader = fastavro.parse_schema(_as_stored(reader_schema))
+        reader = fastavro.parse_schema(as_stored(reader_schema))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
         raise InvalidArgument(f"This is no Avro schema: {error}") from None
 
     @lru_cache(maxsize=100)
     def written_by(text: str) -> Any:
-        return fastavro.parse_schema(_as_stored(msgspec.json.decode(text)))
+        return fastavro.parse_schema(as_stored(msgspec.json.decode(text)))
 
     def decode(value: bytes, writer: str | None) -> Any:
         stream = io.BytesIO(value)

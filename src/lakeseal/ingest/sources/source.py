@@ -110,6 +110,10 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     def close(self) -> None:
         """Whoever planned with it, or read units, is done."""
 
+    def place(self) -> str:
+        """Where rows come from, as a URI without secrets."""
+        return f"{kind_of(type(self))}://{self.describe()}"
+
     def describe(self) -> str:
         """One line for people, without secrets."""
         return kind_of(type(self))

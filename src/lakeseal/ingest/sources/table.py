@@ -46,6 +46,9 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
         # Absolute, so that it is the same place in a task.
         msgspec.structs.force_setattr(self, "uri", StoreSpec(uri=self.uri).uri)
 
+    def place(self) -> str:
+        return self.uri
+
     def describe(self) -> str:
         return f"table {self.uri}"
 
