@@ -147,7 +147,7 @@ class Catalog:
         place = _place(uri, storage_options)
         snapshot = Table(place, owner=self.opened.owner, storage_options=storage_options).snapshot()
         kind = kind_of(snapshot.protocol, snapshot.metadata)
-        table_id = table_id_of(snapshot.metadata) if kind is Kind.CATALOG else self._begun_at(parsed, place)
+        table_id = table_id_of(snapshot.protocol, snapshot.metadata) or self._begun_at(parsed, place)
         self.opened.names.register(parsed, place, kind, table_id=table_id)
         return self.table(name, storage_options)
 

@@ -459,3 +459,26 @@ def test_a_shallow_clone_takes_the_place_of_a_table(tmp_path: Path, at: str, map
     assert rows(f"SELECT name FROM {at} WHERE id = 1") == [("a",)]
     with pytest.raises(errors.InvalidArgument, match="itself"):
         lakeseal.sql(f"CREATE OR REPLACE TABLE {at} SHALLOW CLONE {at}")
+
+
+def test_a_path_is_no_name_whatever_it_looks_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.TableNotFound, match="no table here"):
+        lakeseal.sql("SELECT * FROM delta.`a.b`")
+    lakeseal.sql("CREATE TABLE delta.`a.b` (id BIGINT)")
+    lakeseal.sql("INSERT INTO delta.`a.b` VALUES (1)")
+    assert rows("SELECT * FROM delta.`a.b`") == [(1,)]
+    assert (tmp_path / "a.b" / "_delta_log").is_dir()
+
+
+def test_a_clone_gets_a_name(at: str, tmp_path: Path) -> None:
+    catalog = lakeseal.Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    lakeseal.sql(f"CREATE TABLE sales.copy SHALLOW CLONE {at}", catalog=catalog)
+    made = lakeseal.Table(tmp_path / "it").clone("sales.deep", deep=True, catalog=catalog)
+    assert made.name == "main.sales.deep"
+    assert [str(one.name) for one in catalog.tables()] == ["main.sales.copy", "main.sales.deep"]
+    assert all(catalog.table(name).to_arrow().num_rows == 3 for name in ("sales.copy", "sales.deep"))
+    with pytest.raises(errors.AlreadyExists):
+        lakeseal.Table(tmp_path / "it").clone("sales.copy", catalog=catalog)
+    lakeseal.sql(f"DELETE FROM {at} WHERE id = 1")
+    assert lakeseal.Table(tmp_path / "it").clone("sales.deep", deep=True, catalog=catalog).to_arrow().num_rows == 2

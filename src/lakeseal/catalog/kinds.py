@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakeseal.catalog.names import Kind
 from lakeseal.owner import enablement
 from lakeseal.protocol.actions import Metadata, Protocol
+from lakeseal.protocol.features import has_catalog
 
 CATALOG_MANAGED = "catalogManaged"
 TABLE_ID = "io.unitycatalog.tableId"
@@ -16,6 +17,6 @@ def kind_of(protocol: Protocol, metadata: Metadata) -> Kind:
     return Kind.MANAGED if enablement.is_managed(protocol, metadata) else Kind.FILESYSTEM
 
 
-def table_id_of(metadata: Metadata) -> str | None:
-    """The UUID that a catalog gave the table, which it has to keep."""
-    return metadata.configuration.get(TABLE_ID)
+def table_id_of(protocol: Protocol, metadata: Metadata) -> str | None:
+    """The UUID that a catalog gave the table, which it has to keep: other engines know it by that."""
+    return metadata.configuration.get(TABLE_ID) if has_catalog(protocol) else None

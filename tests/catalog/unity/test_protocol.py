@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakeseal.owner.publisher import Publisher
 from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
 from lakeseal.storage import open_store
 
@@ -234,3 +235,27 @@ def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: 
         elsewhere = {**asked, "table_uri": f"file:{tmp_path}/elsewhere"}
         assert catalog.ask("GET", path, elsewhere).status_code == 404
         assert table.version() == 1
+
+
+def test_a_report_of_what_a_client_published_gives_the_table_its_turn(catalogs: Any, tmp_path: Path) -> None:
+    with catalogs(tmp_path, publish_every_s=3600.0) as catalog:
+        owner, uri = catalog.service.owner, f"file://{tmp_path}/orders"
+        publisher, heard = Publisher(owner, every_s=3600.0, alone=True), []
+        catalog.service.unity.when_published = heard.append
+        catalog.create("orders")
+        # The first round, and the last one for an hour.
+        catalog.service._recovery.join()
+        catalog.service._publisher.stop()
+        staged = catalog.stage("orders", 1)
+        assert catalog.commit("orders", staged).status_code == 200
+        report = {"updates": [{"action": "set-latest-backfilled-version", "latest-published-version": 0}]}
+        assert catalog.ask("POST", catalog.path("orders"), report).status_code == 200
+        assert heard == [], "the ledger knows it already"
+        report["updates"][0]["latest-published-version"] = 1
+        assert catalog.ask("POST", catalog.path("orders"), report).status_code == 200
+        assert heard == [uri]
+        assert publisher.run_once(only_full=True).tables == 0
+        publisher.notify(uri)
+        assert publisher.run_once(only_full=True).tables == 1
+        assert catalog.load("orders")["commits"] == []
+        assert publisher.run_once(only_full=True).tables == 0
