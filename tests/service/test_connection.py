@@ -16,6 +16,7 @@ from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch, to_json
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
+from lakeseal.service.client import HttpOwner
 from lakeseal.storage import Store, open_store
 from support.managed_tables import add, create, managed_log, paths
 
@@ -129,3 +130,23 @@ def test_replies_of_a_service_arrive_whole(open_service, path: str) -> None:
     reply = open_service.get(path)
     assert reply.status_code == 200
     assert len(reply.content) == int(reply.headers["content-length"])
+
+
+@pytest.mark.parametrize("size", [100_000, 7])
+def test_the_body_of_a_request_that_asks_for_another_protocol_is_read(inside, table: Store, size: int) -> None:
+    """As Java's client sends its first request to a server without TLS."""
+    with inside(insecure=True) as client:
+        owner = HttpOwner(str(client.base_url))
+        create(table, owner)
+        wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
+        sent = request(commit(owner, table, 1, "first"), *wish) + request(commit(owner, table, 2, "second"))
+        pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
+        replies = exchange(str(client.base_url).rstrip("/"), *pieces, replies=2)
+        owner.close()
+    assert [(status, body["commits"][0]["version"]) for status, _, body in replies] == [(200, 1), (200, 2)]
+
+
+def test_a_tunnel_is_refused(inside) -> None:
+    with inside(insecure=True) as client:
+        ((status, _, _),) = exchange(str(client.base_url).rstrip("/"), b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert status == 400

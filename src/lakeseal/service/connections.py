@@ -24,12 +24,14 @@ import asyncio
 import logging
 import resource
 import ssl
+import sys
 import types
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from itertools import chain
 from typing import Any, Protocol, TypeVar, cast
 
+import httptools
 import msgspec
 from starlette.types import Scope
 from uvicorn.config import Config
@@ -62,6 +64,8 @@ _SWEEP_S = 0.5
 _TELL_S = 10.0
 _PIECE = 4096
 _KEY = "lakeseal.connection"
+_WISHES = (b"upgrade", b"http2-settings")
+"""Words of a head that ask for another protocol."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -324,6 +328,13 @@ class _Early(asyncio.Protocol):
         self.is_lost = True
 
 
+class _Refused(Exception):
+    """Another protocol is not spoken here."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
 class BoundedConnection(HttpToolsProtocol):
     def __init__(
         self,
@@ -404,11 +415,41 @@ class BoundedConnection(HttpToolsProtocol):
             size = _PIECE if self._in_head else len(data)
             piece, data = data[:size], data[size:]
             self._head_bytes += len(piece)
-            super().data_received(piece)
+            self._feed(piece)
             if self._in_head and not self.transport.is_closing() and self._is_head_too_large(self._head_bytes):
                 self._refuse(431, _head_too_large())
         if self._in_body and not self.is_known and self.is_busy and not self.transport.is_closing():
             self.flow.pause_reading()
+
+    def _feed(self, piece: bytes) -> None:
+        try:
+            super().data_received(piece)
+        except _Refused as refused:
+            self._go_on_as_before(piece[refused.offset :])
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Called while the parser's exception is handled, which says where it stopped."""
+        stopped = sys.exception()
+        assert isinstance(stopped, httptools.HttpParserUpgrade)
+        raise _Refused(stopped.args[0]) from None
+
+    def _go_on_as_before(self, rest: bytes) -> None:
+        """Java's clients ask every server for HTTP/2 with their first request, and send that request's body all the
+        same. Who does not want to change answers as if nothing had been said of it; but the parser takes what follows
+        for another protocol. So another one begins with the same head, without that wish."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.send_400_response("")
+            return
+        head = [b"%b %b HTTP/1.1" % (method, self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                said = [word.strip() for word in value.split(b",")]
+                value = b", ".join(word for word in said if word.lower() not in _WISHES)
+            if name not in _WISHES and value:
+                head.append(b"%b: %b" % (name, value))
+        self.parser = httptools.HttpRequestParser(self)
+        super().data_received(b"\r\n".join([*head, b"", b""]) + rest)
 
     @property
     def _is_rest(self) -> bool:
@@ -430,6 +471,8 @@ class BoundedConnection(HttpToolsProtocol):
         if self._is_head_too_large(size):
             self._refusal = (431, _head_too_large())
             raise ValueError("the head is too large")
+        if self.parser.should_upgrade():
+            return
         self._in_head, self._in_body = False, True
         super().on_headers_complete()
         if len(self.pipeline) > MOST_PIPELINED:
@@ -443,6 +486,8 @@ class BoundedConnection(HttpToolsProtocol):
                 self.transport.close()
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._in_body = False
         super().on_message_complete()
 
