@@ -95,7 +95,7 @@ def test_a_table_of_another_catalog_is_refused_by_the_table_id_that_it_has(owner
     for does in (lambda: Router(memory, {owner.name: owner}).snapshot(), lambda: handover.take_over(owner, memory)):
         with pytest.raises(OwnedElsewhere, match=table_id) as caught:
             does()
-        assert "client of that catalog" in (caught.value.hint or "")
+        assert "by its name in that catalog" in (caught.value.hint or "")
     with pytest.raises(OwnedElsewhere, match="catalog"):
         OptimisticTransaction.begin(DeltaLog(memory), FilesystemOwner(memory))
 

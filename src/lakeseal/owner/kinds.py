@@ -31,7 +31,7 @@ class Kind(StrEnum):
     @property
     def staging(self) -> str:
         """The directory of files of commits that are not published yet."""
-        return STAGED_COMMITS_DIR if self is Kind.CATALOG else COMMITS_DIR
+        return STAGED_COMMITS_DIR if self.speaks_to_all else COMMITS_DIR
 
     @property
     def speaks_to_all(self) -> bool:

@@ -223,9 +223,7 @@ def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: 
         asked = {"table_id": table_id, "table_uri": f"file:{tmp_path}/old"}
         path = "/delta/preview/commits"
         staged = catalog.stage("old", 1)
-        (tmp_path / "old/_delta_log/_commits").mkdir()
         name = staged["file-name"]
-        (tmp_path / "old/_delta_log/_staged_commits" / name).rename(tmp_path / "old/_delta_log/_commits" / name)
         info = {key.replace("-", "_"): value for key, value in staged.items()}
         for _ in range(2):
             assert catalog.ask("POST", path, {**asked, "commit_info": info}).json() == {}

@@ -38,7 +38,7 @@ from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import MAX_INT, Batch, CommitRequest, Ratified, TableCommits, TrackedCommit
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.paths import LogFileKind, parse
-from lakeseal.storage.base import Store
+from lakeseal.storage.base import HasDirectories, Store
 
 _FIRST_LINE = 2**20
 _MOST_BYTES = 2**30
@@ -70,7 +70,10 @@ class UnityTables:
 
     def load(self, named: NamedTable) -> LoadedTable:
         (told,) = self._owner.get_files_of((named.uri,))
-        return self._loaded(named, self._settled(told))
+        told = self._settled(told)
+        if told.kind.speaks_to_all and told.is_in_office:
+            _make_staging(self._owner.store(named.uri), told.kind)
+        return self._loaded(named, told)
 
     def info(self, named: NamedTable) -> TableInfo:
         """As lists show it; one whose files cannot be read is shown without columns."""
@@ -206,6 +209,14 @@ class UnityTables:
         commits = tuple(_staged(one) for one in reversed(told.commits) if one.version > 0)
         timestamp = commits[0].timestamp if commits else (told.latest_timestamp or view.timestamp_ms)
         return _told(named, view, told.latest, timestamp, commits)
+
+
+def _make_staging(store: Store, kind: Kind) -> None:
+    """Delta Spark puts files only into a directory that is there, where a store has directories."""
+    if isinstance(store, HasDirectories) and not store.has_directory(kind.staging):
+        marker = kind.staging + ".made"
+        store.put(marker, b"")
+        store.delete([marker])
 
 
 def _told(
