@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -127,5 +128,6 @@ def test_optimized_writes_leave_one_file_where_tasks_would_leave_several(tmp_pat
     count = 5_000_000
     zeros = pa.repeat(pa.scalar(0, pa.int64()), count)
     table.write(pa.table({"p": zeros, "n": zeros}))
-    assert table.files().num_rows == (1 if asked == "true" else 2)
+    tasks = 1 if asked == "true" or os.cpu_count() == 1 else 2
+    assert (table.files().num_rows > 1) == (tasks > 1)
     assert table.to_arrow(columns=[]).num_rows == count
