@@ -8,6 +8,8 @@ from typing import Any
 
 Node = Mapping[str, Any]
 
+NO = "lakeseal_no"
+
 REFUSED_OPERATORS = {
     "^": "xor or pow",
     "<=>": "IS NOT DISTINCT FROM",
@@ -132,7 +134,7 @@ def _named(allowed: frozenset[str], template: str) -> Callable[[Sequence[Node]],
     def found(children: Sequence[Node]) -> str:
         value = children[0].get("value", {})
         word = value.get("value") if children[0]["class"] == "CONSTANT" else None
-        return template if isinstance(word, str) and word.lower() in allowed else "lakeseal_no"
+        return template if isinstance(word, str) and word.lower() in allowed else NO
 
     return found
 
@@ -155,12 +157,14 @@ CALLS: dict[tuple[str, int | None], Callable[[Sequence[Node]], str]] = {
         for name, letters in (("upper", _NO_UPPER), ("ucase", _NO_UPPER), ("lower", _NO_LOWER), ("lcase", _NO_LOWER))
     },
     **{(name, 1): _is(f"{_TEXT}ELSE lakeseal_itself END") for name in ("trim", "ltrim", "rtrim")},
-    **{(name, 2): _is("lakeseal_no") for name in ("trim", "ltrim", "rtrim")},
+    **{(name, 2): _is(NO) for name in ("trim", "ltrim", "rtrim")},
     **{(name, 1): _is("CAST(lakeseal_itself AS BIGINT)") for name in ("ceil", "ceiling", "floor")},
-    **{(name, 2): _is("lakeseal_no") for name in ("ceil", "ceiling", "floor")},
+    **{(name, 2): _is(NO) for name in ("ceil", "ceiling", "floor")},
     ("round", 2): _is(
         "CASE WHEN lakeseal_kind(typeof(a)) NOT IN ('i', 'm', 'n') OR b < 0 THEN lakeseal_no ELSE lakeseal_itself END"
     ),
+    # Of no rows DuckDB's is null.
+    ("count_if", 1): _is("coalesce(lakeseal_itself, 0)"),
     ("dayofweek", 1): _is(f"{_TIME}ELSE dayofweek(a) + 1 END"),
     ("weekday", 1): _is(f"{_TIME}ELSE isodow(a) - 1 END"),
     ("date_add", 2): _is(f"CASE WHEN {_DAYS} THEN lakeseal_no ELSE a + b END"),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lakeseal.errors import InvalidExpression, UnsupportedExpression
-from lakeseal.table_sql.duckdb_calls import ARGUMENTS, CALLS, REFUSED_OPERATORS, same_call
+from lakeseal.table_sql.duckdb_calls import ARGUMENTS, CALLS, NO, REFUSED_OPERATORS, same_call
 from lakeseal.table_sql.duckdb_casts import cast_template
 from lakeseal.table_sql.duckdb_kinds import clash
 from lakeseal.table_sql.shared_functions import DIFFERENT, INSTEAD, ONLY_WINDOWS, ORDERED
@@ -236,7 +236,11 @@ class _Meaning:
             return node
         found = CALLS.get((name, len(children))) or CALLS.get((name, None))
         if found is not None:
-            return self._filled(found(children), children, node)
+            template = found(children)
+            if template == NO:
+                # Said here: to DuckDB an error is a null of no type, and whatever is made of one need not be computed.
+                _refuse(f"this form of {name}", INSTEAD.get(name))
+            return self._filled(template, children, node)
         problem = same_call(name, children)
         if problem is not None:
             _refuse(problem)
@@ -266,8 +270,8 @@ class _Meaning:
 
     def _window(self, node: Node) -> Node:
         name = node["function_name"].lower()
-        if name in DIFFERENT:
-            _refuse(f"the function {name}", INSTEAD.get(name))
+        if name in DIFFERENT or name == "count_if":
+            _refuse(f"the function {name} over a window", INSTEAD.get(name))
         if name in ARGUMENTS and node["children"]:
             condition, what = ARGUMENTS[name]
             first, *others = node["children"]
