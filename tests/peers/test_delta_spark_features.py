@@ -314,4 +314,7 @@ def test_delta_spark_goes_on_with_what_was_put_together_unasked(delta_spark: Any
         """,
         uri=uri,
     )
-    assert found == [51, ["true"]]
+    count, unasked = found
+    assert count == 51
+    # Delta Spark follows the property, too, behind its own commit.
+    assert unasked in (["true"], ["true", "true"])
