@@ -12,11 +12,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 JARS = Path(sys.prefix) / "delta-jars.txt"
+# Classes that Delta's commit coordinators are linked with; of what these need themselves, Spark has its own.
+COORDINATORS = Path(sys.prefix) / "dynamodb-jars.txt"
 
 
 def start() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = JARS.read_text(encoding="utf-8").splitlines()[1:]
+    if COORDINATORS.exists():
+        more = COORDINATORS.read_text(encoding="utf-8").splitlines()
+        jars += [jar for jar in more if Path(jar).name.startswith("com.amazonaws")]
     settings = {
         "spark.jars": ",".join(jars),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

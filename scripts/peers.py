@@ -23,6 +23,8 @@ JARS = VENV / "delta-jars.txt"
 S3A_JARS = VENV / "s3a-jars.txt"
 KAFKA_JARS = VENV / "kafka-jars.txt"
 KAFKA = "4.1.1"
+DYNAMODB_JARS = VENV / "dynamodb-jars.txt"
+DYNAMODB = "1.12.797"
 LAKEFS = VENV / "bin" / "lakefs"
 LAKEFS_MODULE = "github.com/treeverse/lakefs"
 LAKEFS_RELEASES = ["v1.86.0", "v1.84.0", "v1.83.0"]
@@ -49,6 +51,7 @@ def main() -> None:
     set_up_delta_spark()
     set_up_s3a()
     set_up_kafka()
+    set_up_dynamodb()
     set_up_lakefs()
 
 
@@ -98,6 +101,12 @@ def set_up_s3a() -> None:
 
 def set_up_kafka() -> None:
     set_up_package(f"Kafka {KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}", KAFKA_JARS, "a real broker of Kafka")
+
+
+def set_up_dynamodb() -> None:
+    """Delta Spark loads all commit coordinators that it knows when it meets one, that of DynamoDB too."""
+    package = f"com.amazonaws:aws-java-sdk-dynamodb:{DYNAMODB}"
+    set_up_package(f"DynamoDB's SDK {DYNAMODB}", package, DYNAMODB_JARS, "Delta Spark as a client of our catalog")
 
 
 def set_up_package(name: str, package: str, listed: Path, skipped: str) -> None:
