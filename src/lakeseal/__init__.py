@@ -62,7 +62,13 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'lakeseal' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        told = f"lakeseal.{name} needs Spark, which is not installed: pip install 'lakeseal[spark]'"
+        raise ModuleNotFoundError(told, name=error.name) from error
     globals()[name] = value
     return value
 
