@@ -81,7 +81,7 @@ def test_every_relative_link_leads_somewhere() -> None:
     broken = [
         f"{page.relative_to(ROOT)}: {target}"
         for page in PAGES
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?(?:\s+\"[^\"]*\")?\)", page.read_text(encoding="utf-8"))
         if not (page.parent / target).exists()
     ]
     assert broken == []

@@ -24,6 +24,8 @@ def test_a_table_that_sets_nothing_has_deltas_defaults() -> None:
 
     assert {name: getattr(defaults, name) for name in ALL} == {
         "append_only": False,
+        "auto_compact": "false",
+        "optimize_write": False,
         "change_data_feed": False,
         "deletion_vectors": False,
         "isolation_level": "Serializable",

@@ -106,7 +106,8 @@ def every_answer(service: Any, ledger_url: str, token: str | None = None) -> lis
     found = [service.post(call.name.replace("_", "-"), ASKED[call.name], token=token) for call in CALLS]
     login = {} if token is None else {"Authorization": f"Bearer {token}"}
     paths = ("/v1/owner", "/v1/tables", "/metrics", "/ready", "/health", "/", "/nothing", "/openapi.json")
-    return found + [service.get(path, headers=login) for path in paths]
+    pages = ("/catalog", "/branches", "/pipelines", "/pipeline?name=p", "/audit", "/sign-in?token=x")
+    return found + [service.get(path, headers=login) for path in (*paths, *pages)]
 
 
 def check_discreet(answers: list[httpx.Response], *internals: str) -> set[int]:

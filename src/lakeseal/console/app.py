@@ -28,6 +28,8 @@ from lakeseal.errors import InvalidArgument, LakesealError, NotAuthenticated, No
 Identify = Callable[[Request, str | None], Awaitable[Viewer]]
 Do = Callable[[Lake, Viewer, dict[str, str]], str]
 """What a form asks for; where to go then."""
+Told = Callable[[Request, LakesealError], LakesealError]
+"""What is said of an error to whoever looks at pages."""
 
 _MOST_QUERY = 8_000
 _AT_ONCE = 200
@@ -43,8 +45,10 @@ _STATUS: tuple[tuple[type[LakesealError], int], ...] = (
 )
 
 
-def routes(lake_of: Callable[[Request], Lake], identify: Identify) -> list[Route]:
-    console = _Console(lake_of, identify)
+def routes(
+    lake_of: Callable[[Request], Lake], identify: Identify, told: Told = lambda request, error: error
+) -> list[Route]:
+    console = _Console(lake_of, identify, told)
     shown: dict[str, Any] = {
         "/": _tables,
         "/table": _table,
@@ -67,9 +71,10 @@ def routes(lake_of: Callable[[Request], Lake], identify: Identify) -> list[Route
 
 
 class _Console:
-    def __init__(self, lake_of: Callable[[Request], Lake], identify: Identify) -> None:
+    def __init__(self, lake_of: Callable[[Request], Lake], identify: Identify, told: Told) -> None:
         self._lake_of = lake_of
         self._identify = identify
+        self._told = told
 
     def shows(self, make: Callable[[Lake, Viewer, Request], tuple[str, dict[str, Any]]]) -> Any:
         async def endpoint(request: Request) -> Response:
@@ -106,7 +111,8 @@ class _Console:
                 return pages.page(request, lake, None, "sign_in.html", error="", then=then)
             await self._identify(request, token)
         except LakesealError as error:
-            return pages.page(request, lake, None, "sign_in.html", status=status_of(error), error=str(error), then=then)
+            said = str(self._told(request, error))
+            return pages.page(request, lake, None, "sign_in.html", status=status_of(error), error=said, then=then)
         response = RedirectResponse(then, 303, headers=pages.HEADERS)
         session.put_token(response, request, token)
         return response
@@ -115,14 +121,14 @@ class _Console:
         try:
             await session.read_form(request)
         except LakesealError as error:
-            return _failed(request, self._lake_of(request), None, error)
+            return self._failed(request, None, error)
         response = RedirectResponse("/sign-in", 303, headers=pages.HEADERS)
         session.forget(response)
         return response
 
     async def static(self, request: Request) -> Response:
         found = pages.static(request.path_params["name"])
-        return found or _failed(request, self._lake_of(request), None, NotFound("There is no such file"))
+        return found or self._failed(request, None, NotFound("There is no such file"))
 
     async def _answered(self, request: Request, make: Callable[[Lake, Viewer], Awaitable[Response]]) -> Response:
         lake = self._lake_of(request)
@@ -144,15 +150,15 @@ class _Console:
         except LakesealError as error:
             if viewer is None:
                 raise
-            return _failed(request, lake, viewer, error)
+            return self._failed(request, viewer, error)
+
+    def _failed(self, request: Request, viewer: Viewer | None, error: LakesealError) -> Response:
+        status, told = status_of(error), self._told(request, error)
+        return pages.page(request, self._lake_of(request), viewer, "error.html", status=status, error=told)
 
 
 def status_of(error: LakesealError) -> int:
     return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
-
-
-def _failed(request: Request, lake: Lake, viewer: Viewer | None, error: LakesealError) -> Response:
-    return pages.page(request, lake, viewer, "error.html", status=status_of(error), error=error)
 
 
 def _local(address: str) -> str:

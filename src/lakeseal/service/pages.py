@@ -17,11 +17,12 @@ from lakeseal.catalogs import Catalog
 from lakeseal.clock import now_ms
 from lakeseal.console.app import routes
 from lakeseal.console.lake import Lake, Viewer, repositories_in
+from lakeseal.errors import LakesealError
 from lakeseal.service import status, tokens
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.authentication import bearer_or_password, caller_of
 from lakeseal.service.observed import Note
-from lakeseal.service.replies import refused
+from lakeseal.service.replies import discreet, refused
 from lakeseal.service.service import Service
 from lakeseal.table import Table
 
@@ -29,7 +30,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def page_routes() -> list[Route]:
-    found = routes(lambda request: lake_of(request.app.state.service), _identify)
+    found = routes(lambda request: lake_of(request.app.state.service), _identify, _told)
     return [
         Route(one.path, _handled(one.endpoint), methods=list(one.methods or ()), include_in_schema=False)
         for one in found
@@ -68,6 +69,12 @@ async def _identify(request: Request, token: str | None) -> Viewer:
     service: Service = request.app.state.service
     text = token or bearer_or_password(request.headers.get("authorization"))
     return viewer_of(await caller_of(service, request.scope, Note.of(request.scope), text))
+
+
+def _told(request: Request, error: LakesealError) -> LakesealError:
+    note = Note.of(request.scope)
+    note.kind, note.table = error.kind, error.table
+    return discreet(error, request.app.state.service.ledger.url, note)
 
 
 def _handled(endpoint: Endpoint) -> Endpoint:

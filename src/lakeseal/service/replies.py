@@ -59,7 +59,7 @@ def error_reply(
     return reply
 
 
-def _discreet(error: LakesealError, ledger: LedgerUrl, note: Note) -> LakesealError:
+def discreet(error: LakesealError, ledger: LedgerUrl, note: Note) -> LakesealError:
     """Where the ledger is, and what its database says, is for the service's own log. All that a ledger raises names
     it."""
     names = [name for name in (ledger.public, ledger.connect, ledger.path) if name]
@@ -83,7 +83,7 @@ def refused_as_unity(raised: Exception, note: Note, ledger: LedgerUrl, *, decide
     """As `refused`, in the form of the catalog's protocol."""
     if isinstance(raised, LakesealError):
         note.kind, note.table = raised.kind, raised.table
-        told = _discreet(raised, ledger, note)
+        told = discreet(raised, ledger, note)
     else:
         told = _unexpected(raised, note, decides=decides)
     status, body = unity_error(told, decides=decides)
@@ -99,7 +99,7 @@ def refused(
     """What a request is answered that ended with an exception; `decides`: it may have changed something before."""
     if isinstance(raised, LakesealError):
         note.kind, note.table = raised.kind, raised.table
-        told = _discreet(raised, ledger, note)
+        told = discreet(raised, ledger, note)
         return error_reply(told, request_id=note.request_id, wait_s=note.wait_s, login=login)
     return error_reply(_unexpected(raised, note, decides=decides), request_id=note.request_id, status=500)
 

@@ -15,7 +15,7 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import quote, urlsplit
 
@@ -23,7 +23,7 @@ import httpx
 import msgspec
 from msgspec import Meta, Struct
 
-from lakeseal.clock import now_ms
+from lakeseal.clock import now, now_ms
 from lakeseal.errors import InvalidArgument, StorageError, StorageUnavailable
 from lakeseal.service.http_client import ALLOW_HTTP_VARIABLE
 from lakeseal.service.settings import is_loopback
@@ -107,7 +107,7 @@ class Sts:
             "Policy": policy_for(table, writes=writes, partition=said.partition),
         }
         body = "&".join(f"{name}={quote(text, safe='-_.~')}" for name, text in form.items()).encode()
-        headers = signed_headers(said, body, datetime.now(UTC))
+        headers = signed_headers(said, body, now())
         try:
             answer = httpx.post(said.endpoint, content=body, headers=headers, timeout=_TIMEOUT, follow_redirects=False)
         except httpx.HTTPError as error:
