@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -414,6 +415,32 @@ def test_of_many_who_release_at_once_all_meet_the_same_release(open_owner, sqlit
         thread.join()
     assert 4 in outcomes
     assert all(outcome == 4 or isinstance(outcome, OwnedElsewhere) for outcome in outcomes), outcomes
+    check_history(local)
+
+
+@pytest.mark.parametrize("is_taken_again", [False, True])
+def test_a_release_that_somebody_else_finishes_before_its_version_is_told(
+    open_owner, sqlite_url: str, local: Store, monkeypatch: pytest.MonkeyPatch, is_taken_again: bool
+) -> None:
+    slow, quick = open_owner(sqlite_url), open_owner(sqlite_url)
+    append(*create(local, slow), "a")
+    step = slow.book.step
+
+    def then_others(table: str, change: Any) -> Any:
+        verdict = step(table, change)
+        if quick.get_commits(table).state is State.RELEASING:
+            monkeypatch.undo()
+            assert release(quick, local) == 2
+            if is_taken_again:
+                take_over(quick, local)
+        return verdict
+
+    monkeypatch.setattr(slow.book, "step", then_others)
+    if is_taken_again:
+        with pytest.raises(OwnedElsewhere, match="has an owner again"):
+            release(slow, local)
+    else:
+        assert release(slow, local) == 2
     check_history(local)
 
 

@@ -98,10 +98,13 @@ def release(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None
     table = endpoint.attach(store)
     patience = Patience(retry or Retry())
     told = _known(lambda: endpoint.begin_release(table, str(uuid.uuid4())), patience)
-    version = told.change_version
-    assert version is not None, "a table that is being released has a version to be released at"
+    if told.change_version is None:
+        # The release that was joined has been finished by somebody else before its version was told.
+        if told.state is State.NONE:
+            return told.latest
+        raise OwnedElsewhere("The table was released by somebody else, and has an owner again", table=table)
     finish_release(endpoint, store, patience=patience, clock=clock)
-    return version
+    return told.change_version
 
 
 def finish_release(
