@@ -261,9 +261,9 @@ def test_the_environment_names_the_catalog_and_its_root(
     url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LAKESEAL_CATALOG", url)
-    monkeypatch.setenv("LAKESEAL_CATALOG_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("LAKESEAL_CATALOG_ROOT", str(tmp_path / "tables"))
     table = lakeseal.create("sales.orders", SCHEMA)
-    assert table.uri.startswith(f"file://{tmp_path}/root/")
+    assert table.uri.startswith(f"file://{tmp_path}/tables/")
     assert lakeseal.Table("sales.orders").uri == table.uri
 
 
