@@ -60,12 +60,12 @@ def messages(scale: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield what, "begin-run", {"pipeline": "p", "run_id": what, "epoch": 1}
         yield what, "end-run", {"run": run}
         yield what, "list-runs", {"pipeline": "p"}
-    names = [f"dataset {n}" for n in range(int(20_000 * scale))]
+    names = [f"dataset {n}" for n in range(int(12_000 * scale))]
     yield "many names", "claim-datasets", {"store": "s", "datasets": names, "epoch": 1}
     changes = [{"partition": name, "expected": None, "value": 1} for name in names]
     yield "many watermarks", "advance-watermarks", {"pipeline": "many", "dataset": "d", "changes": changes}
     yield "many watermarks", "read-watermarks", {"pipeline": "many"}
-    renames = [Rename(f"task-output/{n}", f"job-output/{n}", n, "0" * 32) for n in range(int(20_000 * scale))]
+    renames = [Rename(f"task-output/{n}", f"job-output/{n}", n, "0" * 32) for n in range(int(12_000 * scale))]
     step = FsRenameCommitStep(source="file:///s", target="file:///t", files=tuple(renames))
     record = CommitSequence.builder("s", "d").add(step).build().record()
     told = {"payload": base64.b64encode(record.payload).decode(), "count": record.count, "checksum": record.checksum}

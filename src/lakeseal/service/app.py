@@ -29,6 +29,7 @@ from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, caller_of
 from lakeseal.service.call_routes import call_routes, install_description
 from lakeseal.service.garbage import collect_when_quiet, collected_by_hand
+from lakeseal.service.large import prompt_turns
 from lakeseal.service.metrics import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
 from lakeseal.service.pages import page_routes
@@ -72,7 +73,7 @@ def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner, *,
         service.start()
         try:
             if only_serves:
-                with collected_by_hand():
+                with collected_by_hand(), prompt_turns():
                     collects = asyncio.create_task(collect_when_quiet(service.large))
                     yield
                     collects.cancel()

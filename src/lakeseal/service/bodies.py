@@ -22,7 +22,7 @@ from lakeseal.owner.messages import from_json
 _BODY_SECONDS = 60
 _BYTES_PER_SECOND = 2**20
 """Large bodies may take longer by so much."""
-MOST_VALUES = 150_000
+MOST_VALUES = 50_000
 _COUNTED_AT_ONCE = 2**20
 
 T = TypeVar("T")
