@@ -21,10 +21,12 @@ from lakeseal.owner.enablement import Content
 from lakeseal.owner.kinds import Kind, kind_of
 from lakeseal.owner.messages import CommitRequest
 from lakeseal.owner.policies import Policy, ProposedCommit, holds_for, prefix_of
-from lakeseal.protocol.actions import Metadata
+from lakeseal.protocol.actions import Action, Metadata
 from lakeseal.protocol.codec import decode_numbered
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.storage.base import Store
+
+_LET_GO_AT_ONCE = 1000
 
 
 class Gate:
@@ -83,6 +85,20 @@ class Gate:
             self._check_content(request, content, before)
             return content
         lines = decode_numbered(data)
+        try:
+            return self._check_lines(request, data, lines, applying, principal, before)
+        finally:
+            _let_go(lines)
+
+    def _check_lines(
+        self,
+        request: CommitRequest,
+        data: bytes,
+        lines: list[tuple[int, Action]],
+        applying: Sequence[Policy],
+        principal: str | None,
+        before: Callable[[], Snapshot | None],
+    ) -> Content:
         validation.check_form(lines)
         actions = [action for _, action in lines]
         content = Content.of_actions(actions)
@@ -127,6 +143,12 @@ class Gate:
             table_id=lambda: None if (found := known()) is None else TableProperties.of(found).catalog_table_id,
             ledger=self._identity,
         )
+
+
+def _let_go(lines: list[tuple[int, Action]]) -> None:
+    """Bit by bit: 100,000 actions at once would be 40 ms in which no other thread runs."""
+    while lines:
+        del lines[-_LET_GO_AT_ONCE:]
 
 
 def _paths(snapshot: Snapshot | None) -> frozenset[str]:

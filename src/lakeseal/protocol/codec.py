@@ -12,6 +12,7 @@ no actions.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -35,8 +36,8 @@ def decode_numbered(data: bytes) -> list[tuple[int, Action]]:
     """Each action with the number of its line."""
     return [
         (number, action)
-        for number, line in enumerate(data.split(b"\n"), start=1)
-        if line and not line.isspace()
+        for number, line in enumerate(io.BytesIO(data), start=1)
+        if not line.isspace()
         for action in decode_line(line, number)
     ]
 
