@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,19 @@ def test_dynamic_overwrite_replaces_only_partitions_that_get_rows(table: Table) 
     assert ids(table) == [2, 3, 7, 10]
     table.write(numbers().slice(0, 0), mode="overwrite", partition_overwrite="dynamic")
     assert ids(table) == [2, 3, 7, 10]
+
+
+def test_dynamic_overwrite_knows_a_partition_by_its_value_however_its_text_is_written(tmp_path: Path) -> None:
+    at = [datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2024, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)]
+    kept = {"at": [None, *at], "share": [Decimal("1.50")] * 3, "id": [0, 1, 2]}
+    types = pa.schema([("at", pa.timestamp("us", "UTC")), ("share", pa.decimal128(5, 2)), ("id", pa.int64())])
+    write_deltalake(tmp_path / "other", pa.table(kept, types), partition_by=["at", "share"])
+    table = Table(tmp_path / "other")
+    for column, value in (("share", "1.5"), ("at", "2024-01-02 03:04:05")):  # as Delta Spark writes them
+        log = tmp_path / "other" / "_delta_log" / f"{0:020}.json"
+        log.write_text(re.sub(rf'("{column}":)"(1.50|2024-01-02[ T]03:04:05[.0]*Z?)"', rf'\1"{value}"', log.read_text()))
+    table.write(pa.table({**kept, "id": [10, 11, 12]}, types), mode="overwrite", partition_overwrite="dynamic")
+    assert ids(table) == [10, 11, 12]
 
 
 def test_a_transaction_that_the_table_has_seen_does_nothing(table: Table) -> None:

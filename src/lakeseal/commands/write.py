@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -34,7 +34,8 @@ from lakeseal.log.files import ADDS, add_actions
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Action, AddFile, RemoveFile
 from lakeseal.protocol.identity import refuse_given
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.partitions import format_partition_values
+from lakeseal.protocol.schema import StructField, StructType
 
 Mode = Literal["append", "overwrite", "error", "ignore"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -244,14 +245,21 @@ def _in_partitions_of(written: Written, txn: OptimisticTransaction, snapshot: Sn
         txn.read_predicate(_partition_predicate(partitions, snapshot))
     else:
         txn.read_whole_table()
-    values = snapshot.files["partitionValues"].to_pylist(maps_as_pydicts="lossy")
-    return snapshot.files.filter(pa.array([tuple(sorted(v.items())) in partitions for v in values], pa.bool_()))
+    return snapshot.files.filter(pa.array([v in partitions for v in _written_anew(snapshot)], pa.bool_()))
+
+
+def _written_anew(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str | None], ...]]:
+    """The partition of each file, in the texts that we write: other clients have others for the same values."""
+    names = _partition_names(snapshot)
+    if not snapshot.files.num_rows:
+        return iter(())
+    values = snapshot.partition_struct(snapshot.files)
+    texts = [format_partition_values(values.field(field.name), field.type).to_pylist() for field in names.values()]
+    return (tuple(sorted(zip(names, row, strict=True))) for row in zip(*texts, strict=True))
 
 
 def _partition_predicate(partitions: set[tuple[tuple[str, str | None], ...]], snapshot: Snapshot) -> str:
-    fields = {field.physical_name: field for field in snapshot.partition_schema.fields}
-    mapped = snapshot.properties.column_mapping_mode != "none"
-    names = {(physical if mapped else field.name): field for physical, field in fields.items()}
+    names = _partition_names(snapshot)
     clauses = []
     for partition in sorted(partitions, key=repr):
         terms = []
@@ -261,3 +269,9 @@ def _partition_predicate(partitions: set[tuple[tuple[str, str | None], ...]], sn
             terms.append(f"{column} = CAST({quote_string(value)} AS {field.type})" if value else f"{column} IS NULL")
         clauses.append(f"({' AND '.join(terms)})")
     return " OR ".join(clauses)
+
+
+def _partition_names(snapshot: Snapshot) -> dict[str, StructField]:
+    """The partition columns by their names in the log."""
+    mapped = snapshot.properties.column_mapping_mode != "none"
+    return {(field.physical_name if mapped else field.name): field for field in snapshot.partition_schema.fields}
