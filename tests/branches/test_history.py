@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.branches.tree.blocks import Blocks
@@ -12,6 +12,7 @@ from lakeseal.branches.tree.ranges import TreeShape
 from lakeseal.branches.tree.tree import TreeFiles
 from lakeseal.branches.tree.writer import TreeWriter
 from lakeseal.branches.values import Commit
+from support.examples import examples
 
 
 class Bytes:
@@ -56,7 +57,7 @@ shapes = st.lists(st.lists(st.integers(0, 5), max_size=2).map(tuple), min_size=2
 times = st.lists(st.integers(0, 5), min_size=20, max_size=20)
 
 
-@settings(max_examples=150)
+@examples(50, 500)
 @given(shapes, times, st.integers(0, 19), st.integers(0, 19))
 def test_two_commits_part_where_sets_of_ancestors_say_so(
     shape: list[tuple[int, ...]], clock: list[int], first: int, second: int
@@ -80,7 +81,7 @@ def test_two_commits_part_where_sets_of_ancestors_say_so(
     assert history.is_ancestor(left.id, [right.id]) == (left.id in of_right)
 
 
-@settings(max_examples=100)
+@examples(50, 500)
 @given(shapes, times)
 def test_a_log_has_every_ancestor_once_with_children_before_parents_and_times_that_never_rise(
     shape: list[tuple[int, ...]], clock: list[int]

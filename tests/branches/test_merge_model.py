@@ -24,6 +24,7 @@ from lakeseal.branches.tree.tree import Rows, TreeFiles, same
 from lakeseal.branches.tree.writer import TreeWriter
 from lakeseal.branches.values import Changes, Commit, Entry, changes_of, entries_of
 from lakeseal.errors import ObjectNotFound
+from support.examples import examples
 
 Files = dict[str, int]
 
@@ -225,7 +226,7 @@ def check_merge(
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@examples(25, 300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shapes, files, st.lists(edits, min_size=1, max_size=3))
 def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_how_they_came_about(
     shape: TreeShape, start: Files, steps: list[tuple[list[str], list[str], Files]]
@@ -233,7 +234,7 @@ def test_edits_and_diffs_equal_those_of_dictionaries_and_trees_do_not_remember_h
     check_edit(shape, start, steps)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@examples(40, 500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shapes, files, edits, edits, st.booleans())
 def test_a_merge_equals_the_naive_one_of_dictionaries(
     shape: TreeShape,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lakeseal
@@ -28,6 +28,7 @@ from lakeseal.protocol.schema import (
     DecimalType,
 )
 from lakeseal.protocol.type_widening import is_growth, is_widening
+from support.examples import examples
 
 WIDENING = {"delta.enableTypeWidening": "true"}
 MAPPED = {"delta.columnMapping.mode": "name"}
@@ -132,7 +133,7 @@ _TYPES = [
 ]
 
 
-@settings(max_examples=200)
+@examples(60, 600)
 @given(st.sampled_from(_TYPES), st.sampled_from(_TYPES), st.sampled_from(_TYPES))
 def test_widening_goes_one_way_and_growing_is_widening(one: DataType, two: DataType, three: DataType) -> None:
     assert not (is_widening(one, two) and is_widening(two, one))

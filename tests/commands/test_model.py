@@ -313,12 +313,12 @@ def on_spark(session: Any) -> type[Model]:
 
 
 def test_any_sequence_of_commands_agrees_with_a_list_of_rows() -> None:
-    run(300, 10)
+    run(60, 10)
 
 
 @pytest.mark.spark
 def test_any_sequence_agrees_when_spark_does_the_work(spark: Any) -> None:
-    run(25, 5, on_spark(spark))
+    run(8, 5, on_spark(spark))
 
 
 @pytest.mark.stress

@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.data_paths import decode_path
 from lakeseal.protocol.partitions import parse_partition_values
+from support.examples import examples
 
 TableAt = Callable[..., Any]
 UTC = datetime.UTC
@@ -84,7 +85,7 @@ def rows_by_pyarrow(table: Any, actions: list[Any], data: pa.Table, by: list[str
 @given(partitioned(), st.sampled_from([1, 10**9]))
 @example((pa.table({"id": [0, 1], "p 0": ["", None]}), ["p 0"]), 1)
 @example((pa.table({"id": [0, 1], "p 0": ["__HIVE_DEFAULT_PARTITION__", None]}), ["p 0"]), 1)
-@settings(max_examples=60)
+@examples(20, 200)
 def test_partition_values_of_every_type_come_back_from_the_files_and_the_log(
     table_at: TableAt, case: tuple[pa.Table, list[str]], buffer_bytes: int
 ) -> None:
@@ -100,7 +101,7 @@ def test_partition_values_of_every_type_come_back_from_the_files_and_the_log(
 
 
 @given(partitioned())
-@settings(max_examples=25)
+@examples(10, 100)
 def test_deltalake_reads_partition_values_the_same(table_at: TableAt, case: tuple[pa.Table, list[str]]) -> None:
     data, by = case
     # It reads bytes and decimals (-0.001 as "0.0-1") in partition values in a way of its own.
@@ -211,7 +212,7 @@ def test_every_type_and_partition_comes_back_from_duckdb(table_at: TableAt, tmp_
     st.integers(1, 25),
     st.sampled_from([1, 200, 10**9]),
 )
-@settings(max_examples=60)
+@examples(20, 200)
 def test_nested_rows_come_back_however_they_are_cut(
     table_at: TableAt, rows: list[dict[str, Any]], max_records: int, buffer_bytes: int
 ) -> None:

@@ -12,7 +12,7 @@ from itertools import count
 
 import msgspec
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from lakeseal.commit.read_set import ReadSet
 from lakeseal.commit.winner import WinningCommit
 from lakeseal.log.files import adds_from_actions
 from lakeseal.protocol.actions import AddFile, CommitInfo, DeletionVectorDescriptor, Metadata, RemoveFile
+from support.examples import examples
 
 METADATA = Metadata(id="t", schema_string='{"type":"struct","fields":[]}', partition_columns=("p",))
 
@@ -191,7 +192,7 @@ def run_all(state: State, winners: list[Program]) -> tuple[State, list[WinningCo
     return state, commits
 
 
-@settings(max_examples=600)
+@examples(150, 2000)
 @given(start=tables, winners=st.lists(programs, min_size=1, max_size=3), program=programs)
 def test_serializable_gives_the_same_rows_as_running_after_the_winners(
     start: State, winners: list[Program], program: Program
@@ -202,7 +203,7 @@ def test_serializable_gives_the_same_rows_as_running_after_the_winners(
         assert rows_of(ours.apply(now)) == rows_of(program(now).apply(now))
 
 
-@settings(max_examples=600)
+@examples(150, 2000)
 @given(start=tables, winner=programs, program=programs)
 def test_write_serializable_gives_the_same_rows_as_one_of_the_two_orders(
     start: State, winner: Program, program: Program
@@ -215,7 +216,7 @@ def test_write_serializable_gives_the_same_rows_as_one_of_the_two_orders(
         assert rows_of(ours.apply(now)) in possible
 
 
-@settings(max_examples=400)
+@examples(100, 1500)
 @given(start=tables, winners=st.lists(programs, min_size=1, max_size=3), program=programs)
 def test_snapshot_isolation_never_removes_a_file_twice_or_adds_a_path_twice(
     start: State, winners: list[Program], program: Program
@@ -227,7 +228,7 @@ def test_snapshot_isolation_never_removes_a_file_twice_or_adds_a_path_twice(
             ours.apply(now)  # asserts it
 
 
-@settings(max_examples=200)
+@examples(60, 600)
 @given(
     start=tables,
     winner=st.one_of(st.builds(append, partitions, values), st.builds(optimize, partitions)),
@@ -241,7 +242,7 @@ def test_appends_conflict_with_neither_appends_nor_optimize(
     assert passes(program(start), start, commits, level)
 
 
-@settings(max_examples=200)
+@examples(60, 600)
 @given(start=tables, p=partitions, level=st.sampled_from(IsolationLevel), other=partitions, x=values)
 def test_work_on_different_partitions_never_conflicts(
     start: State, p: int, level: IsolationLevel, other: int, x: int

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.expr import bind_predicate, column, equal, evaluate, filter_batch, literal, parse, prune
 from lakeseal.protocol.arrow import from_arrow
+from support.examples import examples
 
 Row = dict[str, Any]
 Value = Any
@@ -246,7 +247,7 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, list(TYPES))
 
 
-@settings(max_examples=400)
+@examples(100, 2000)
 @given(condition(2), st.lists(ROWS, max_size=6))
 def test_an_expression_means_for_each_row_what_it_means_for_one(expr: Expr, rows: list[Row]) -> None:
     parsed = parse(expr.sql)
@@ -315,7 +316,7 @@ STATS = pa.struct(
 PARTITIONS = pa.struct([(name, TYPES[name]) for name in ("p", "q")])
 
 
-@settings(max_examples=150)
+@examples(30, 600)
 @given(
     st.lists(condition(0) | condition(1) | condition(2), min_size=4, max_size=12),
     st.lists(files(), min_size=2, max_size=10),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.errors import CorruptTable, LakesealError, VersionNotFound
@@ -23,6 +23,7 @@ from lakeseal.protocol.paths import LAST_CHECKPOINT, LOG_DIR, SIDECARS_DIR, comm
 from lakeseal.storage import Store, open_store
 from models.histories import START_MS, Commits, histories, write_history
 from models.reference import described, replayed, without_removes
+from support.examples import examples
 
 CLASSIC = {"delta.checkpointPolicy": "classic"}
 V2 = {"delta.checkpointPolicy": "v2"}
@@ -118,7 +119,7 @@ def assert_every_version_reads_as_replayed(store: Store, commits: Commits) -> No
     assert DeltaLog(store).snapshot().version == len(commits) - 1
 
 
-@settings(max_examples=80)
+@examples(12, 200)
 @given(st.data(), st.sampled_from([CLASSIC, V2]), st.sampled_from(STATS), places)
 def test_every_version_reads_as_replayed_whatever_lies_beside_the_commits(
     data: st.DataObject, policy: dict[str, str], stats: dict[str, str], beside: list[tuple[Place, int, int]]
@@ -131,7 +132,7 @@ def test_every_version_reads_as_replayed_whatever_lies_beside_the_commits(
     assert_every_version_reads_as_replayed(store, commits)
 
 
-@settings(max_examples=60)
+@examples(15, 200)
 @given(histories(), st.data())
 def test_a_log_that_stays_open_reads_as_one_that_is_opened_anew(commits: Commits, data: st.DataObject) -> None:
     store = memory()
@@ -146,7 +147,7 @@ def test_a_log_that_stays_open_reads_as_one_that_is_opened_anew(commits: Commits
         assert described(log.snapshot().state) == without_removes(replayed(commits[:at]))
 
 
-@settings(max_examples=40)
+@examples(15, 200)
 @given(st.data(), st.sampled_from([CLASSIC, V2]), st.sampled_from(STATS), st.integers(0, 30), st.integers(0, 30))
 def test_without_the_older_commits_versions_from_the_checkpoint_on_are_equal_and_the_others_refused(
     data: st.DataObject, policy: dict[str, str], stats: dict[str, str], version: int, other: int
@@ -164,7 +165,7 @@ def test_without_the_older_commits_versions_from_the_checkpoint_on_are_equal_and
                 DeltaLog(store).snapshot(at)
 
 
-@settings(max_examples=60)
+@examples(20, 200)
 @given(st.data(), st.sampled_from([CLASSIC, V2]), st.sampled_from(BAD), st.integers(0, 30), st.integers(0, 30))
 def test_with_nothing_else_to_read_a_broken_checkpoint_is_a_typed_error_or_still_the_answer(
     data: st.DataObject, policy: dict[str, str], damage: Place, version: int, other: int

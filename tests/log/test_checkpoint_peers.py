@@ -11,7 +11,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.log.checkpoint_writer import write_checkpoint
@@ -19,6 +19,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.protocol.paths import LOG_DIR, commit_path
 from lakeseal.storage import open_store
 from models.histories import START_MS, Commits, histories, write_history
+from support.examples import examples
 
 
 def checkpoint_alone(table: Path, **options: Any) -> None:
@@ -52,7 +53,7 @@ POLICIES = [
 ]
 
 
-@settings(max_examples=40)
+@examples(12, 150)
 @given(st.data(), st.sampled_from(POLICIES), st.sampled_from(["parquet", "json"]))
 def test_deltalake_sees_the_same_files_with_their_partitions_and_statistics(
     data: st.DataObject, configuration: dict[str, str], v2_format: str

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.errors import UnsupportedFeature, VersionNotFound
@@ -28,6 +28,7 @@ from lakeseal.protocol.paths import (
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import FaultyStore
 from models.histories import schema, write_history
+from support.examples import examples
 
 DAY = 86_400_000
 HOUR = 3_600_000
@@ -366,7 +367,7 @@ class TestSidecars:
         assert readable(store, 4) == [4]
 
 
-@settings(max_examples=150)
+@examples(40, 400)
 @given(st.data(), st.integers(2, 25))
 def test_whatever_part_of_the_plan_was_done_newer_versions_read_and_older_ones_read_or_are_refused(
     data: st.DataObject, last: int

@@ -3,7 +3,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.errors import BrokenCommit, InvalidArgument, NotBackfilled, VersionNotFound
@@ -29,6 +29,7 @@ from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import FaultyStore
 from models.histories import START_MS, Commits, histories, schema, write_history
 from models.reference import described, replayed
+from support.examples import examples
 
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 METADATA = Metadata(id="m", schema_string=schema().to_json())
@@ -164,7 +165,7 @@ class TestWriting:
         assert compacted_path(0, 2) not in store.list_keys("_delta_log/")
 
 
-@settings(max_examples=40)
+@examples(15, 150)
 @given(histories(commits=15), st.data())
 def test_f5_reading_through_compactions_equals_reading_without_them(commits: Commits, data: st.DataObject) -> None:
     store = open_store(f"memory://{uuid.uuid4().hex}/table")

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.errors import BrokenCommit
@@ -28,6 +28,7 @@ from lakeseal.protocol.actions import (
 )
 from models.histories import Commits, histories
 from models.reference import described, replayed, without_removes
+from support.examples import examples
 
 
 def add(path: str, **more: Any) -> AddFile:
@@ -207,7 +208,7 @@ class TestBrokenCommits:
         assert list(add_actions(state.files)) == [add("a"), add("b")]
 
 
-@settings(max_examples=60)
+@examples(25, 200)
 @given(histories(), st.data())
 def test_f5_replaying_on_top_of_any_version_equals_replaying_from_the_start(
     commits: Commits, data: st.DataObject
@@ -220,7 +221,7 @@ def test_f5_replaying_on_top_of_any_version_equals_replaying_from_the_start(
     assert described(state) == (expected if with_removes else without_removes(expected))
 
 
-@settings(max_examples=60)
+@examples(25, 200)
 @given(histories(), st.data())
 def test_f5_versions_that_are_worked_out_late_or_early_are_the_same(commits: Commits, data: st.DataObject) -> None:
     """Live files wait for somebody to ask; asking in between, or for an older version, changes nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from lakeseal.service.client import HttpOwner
 from lakeseal.steps.fs_rename import FsRenameCommitStep, Rename
 from lakeseal.steps.sequence import CommitSequence
 from lakeseal.steps.watermarks import WatermarkChange
+from support.examples import examples
 
 P, S = {"pipeline": "p"}, {"store": "s", "dataset": "d"}
 RECORD = {"payload": "", "count": 0, "checksum": ""}
@@ -80,7 +81,7 @@ values = st.one_of(
 FIELDS = sorted({field for asked in ASKED.values() for field in asked} | {"turn", "reason", "tries", "limit", "detail"})
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(20, 200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.sampled_from(BOOK_CALLS), st.dictionaries(st.sampled_from(FIELDS), values, max_size=3))
 def test_nonsense_is_refused_and_harms_nothing(
     open_service, call: type[ServiceCall[Any]], wrong: dict[str, Any]

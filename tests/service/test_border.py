@@ -24,7 +24,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 import lakeseal
@@ -44,9 +44,10 @@ from lakeseal.service.service import CALLS, GOOD_S
 from lakeseal.storage import open_store
 from lakeseal.testing.postgres import fresh_database
 from service.test_hostile import ASKED
+from support.examples import examples
 from support.managed_tables import append, create
 
-FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+FEW = examples(15, 150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 # Queries.
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.storage import Store
+from support.examples import examples
 from support.managed_tables import create
 
 PATHS = [call.path.removeprefix("/v1/") for call in OWNER_CALLS]
-FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+FEW = examples(25, 250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 numbers = st.one_of(st.integers(), st.integers(-(2**70), 2**70), st.floats(), st.just(10**400))
 values: st.SearchStrategy[Any] = st.recursive(

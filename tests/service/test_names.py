@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from lakeseal.catalog.names import Kind
@@ -18,6 +18,7 @@ from lakeseal.service.call import ServiceCall
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.name_calls import NAME_CALLS
 from lakeseal.service.name_client import HttpNames
+from support.examples import examples
 
 ID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 SCHEMA = {"catalog": "main", "schema": "fuzz"}
@@ -70,7 +71,7 @@ values = st.one_of(
 FIELDS = sorted({field for asked in ASKED.values() for field in asked} | {"token", "limit"})
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(30, 300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.sampled_from(NAME_CALLS), st.dictionaries(st.sampled_from(FIELDS), values, max_size=3))
 def test_nonsense_is_refused_and_harms_nothing(
     open_service, call: type[ServiceCall[Any]], wrong: dict[str, Any]

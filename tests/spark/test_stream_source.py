@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
@@ -50,6 +50,7 @@ from lakeseal.spark.stream_source import StreamSource
 from lakeseal.storage import StoreSpec, open_store
 from oracles.sessions import without_connect
 from oracles.stream_engine import Engine, read
+from support.examples import examples
 from support.rows import rows
 
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
@@ -652,7 +653,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(15, 150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS, limit=st.integers(1, 4), changes=st.booleans())
 def test_every_row_comes_once_whatever_is_committed_and_however_often_it_restarts(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], limit: int, changes: bool

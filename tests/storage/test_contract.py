@@ -19,6 +19,7 @@ from lakeseal.errors import InvalidArgument, ObjectNotFound, StorageError, Unsaf
 from lakeseal.storage import LocalStore, Store, open_store
 from lakeseal.storage.keys import check_key
 from lakeseal.testing.s3 import S3Server
+from support.examples import examples
 
 ODD_KEYS = [
     "a=1%3A2/b c#?é&+.parquet",
@@ -421,7 +422,7 @@ def _check_tree(store: Store, keys: set[str], after: str) -> None:
     assert store.get_many(ordered) == [key.encode() for key in ordered]
 
 
-@settings(max_examples=60)
+@examples(30, 200)
 @given(keys=_trees, after=_key.filter(_legal))
 def test_any_tree_of_legal_keys_comes_back_from_local_disk(
     tmp_path_factory: pytest.TempPathFactory, keys: set[str], after: str
@@ -429,7 +430,7 @@ def test_any_tree_of_legal_keys_comes_back_from_local_disk(
     _check_tree(open_store(tmp_path_factory.mktemp("tree")), keys, after)
 
 
-@settings(max_examples=60)
+@examples(30, 200)
 @given(keys=_trees, after=_key.filter(_legal))
 def test_any_tree_of_legal_keys_comes_back_from_memory(keys: set[str], after: str) -> None:
     _check_tree(open_store(f"memory://{uuid.uuid4().hex}"), keys, after)
