@@ -49,30 +49,30 @@ runtime: python
 demo: runtime
 	@$(RUN) -m lakeseal demo $(ARGS)
 
-# Three parts beside each other, from the start: tests without Spark in two processes, those that share a Spark session in
-# one, those that start Spark by themselves in another. Much of a test is waiting, so two cores have enough to do and no
-# part is the last one alone. What the two with Spark said comes at the end. All parts are always run. pytest's exit code
-# 5 says that ARGS left no test over in a part. Files are written to memory where there is room: tests kill processes, not
-# machines, so nothing is gained by waiting for a disk. JVMs that live for seconds compile once, and find Spark's classes
-# in an archive: without the second compiler and the parallel collector they take a fifth to a third less CPU, with the
-# archive half of the rest. Hundreds of short processes import Lakeseal, so its bytecode is kept whatever the user says.
+# Two chains beside each other: tests without Spark in two processes, and those with it, first those that share a session,
+# then those that start Spark by themselves. Spark's chain is the longer one and seldom wants more than one core, so it
+# goes first where both want the same; the other takes what is left, and both cores when Spark's is through. What Spark's
+# chain said comes at the end. All parts are always run. pytest's exit code 5 says that ARGS left no test over in a part.
+# Files are written to memory where there is room: tests kill processes, not machines, so nothing is gained by waiting for
+# a disk. JVMs that live for seconds compile once, and find Spark's classes in an archive: without the second compiler and
+# the parallel collector they take a fifth to a third less CPU, with the archive half of the rest. Hundreds of short
+# processes import Lakeseal, so its bytecode is kept whatever the user says.
 SCRATCH := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 { print "/dev/shm" }')
 TESTS := $(if $(ROOM),tests/$(ROOM))
-NEEDS_JAVA := $(if $(ROOM),$(shell grep -rlE "mark\.(spark|own_spark)" tests/$(ROOM) --include=*.py),yes)
+# Only the files that have such tests are loaded for them, unless ARGS names others.
+WITH_SPARK := $(shell grep -rlE "mark\.(spark|own_spark)" tests/$(ROOM) --include=*.py | grep -v tests/peers/ | sort)
 CLASSES := $(CURDIR)/.venv/spark-classes.jsa
 SHORT := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(CLASSES) -Xlog:disable -Xlog:all=error:stderr
-test: $(if $(NEEDS_JAVA),classes,packages)
-	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; shared=; own=; \
-	trap 'kill $$shared $$own 2>/dev/null; wait; rm -rf $$scratch' EXIT; trap 'exit 130' INT TERM; \
+test: $(if $(WITH_SPARK),classes,packages)
+	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; spark=; \
+	trap 'kill $$spark 2>/dev/null; wait; rm -rf $$scratch' EXIT; trap 'exit 130' INT TERM; \
 	export JAVA_TOOL_OPTIONS="$(SHORT)" PYTHONDONTWRITEBYTECODE=; \
-	if [ -n "$(NEEDS_JAVA)" ]; then . ./.venv/lakeseal-env.sh; fi; \
-	$(PY) -m pytest -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
-	if [ -n "$(NEEDS_JAVA)" ]; then \
-	$(PY) -m pytest -m "spark and not own_spark and not stress and not peers" --basetemp=$$scratch/shared $(TESTS) $(ARGS) >$$scratch/said-shared 2>&1 & shared=$$!; \
-	$(PY) -m pytest -m "spark and own_spark and not stress and not peers" --basetemp=$$scratch/own $(TESTS) $(ARGS) >$$scratch/said-own 2>&1 & own=$$!; \
-	wait $$own || [ $$? -eq 5 ] || failed=1; cat $$scratch/said-own; \
-	wait $$shared || [ $$? -eq 5 ] || failed=1; cat $$scratch/said-shared; \
-	shared=; own=; fi; \
+	if [ -n "$(WITH_SPARK)" ]; then . ./.venv/lakeseal-env.sh; \
+	{ part=; failed=0; trap 'kill $$part 2>/dev/null; wait; exit 130' TERM; for own in "not own_spark" own_spark; do \
+	$(PY) -m pytest -m "spark and $$own and not stress and not peers" --basetemp=$$scratch/spark $(if $(findstring tests/,$(ARGS)),$(TESTS),$(WITH_SPARK)) $(ARGS) & part=$$!; \
+	wait $$part || [ $$? -eq 5 ] || failed=1; done; exit $$failed; } >$$scratch/said 2>&1 & spark=$$!; fi; \
+	nice -n 5 $(PY) -m pytest -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	if [ -n "$$spark" ]; then wait $$spark || failed=1; cat $$scratch/said; spark=; fi; \
 	exit $$failed
 
 check: packages
@@ -94,8 +94,9 @@ docs-site: packages
 bench: setup
 	@$(RUN) bench/run.py $(ONLY) $(ARGS)
 
+# The long tests, and property tests in their long form, with new examples.
 stress: setup
-	@$(PYTEST) -m "stress and not peers" $(ARGS) || [ $$? -eq 5 ]
+	@export HYPOTHESIS_PROFILE=explore && $(PYTEST) -m "(stress or hypothesis) and not peers" $(ARGS) || [ $$? -eq 5 ]
 
 peers: setup
 	@$(RUN) scripts/peers.py && $(PYTEST) -m peers $(ARGS) || [ $$? -eq 5 ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
@@ -19,6 +20,7 @@ from lakeseal.testing.postgres import postgres_server
 from lakeseal.testing.s3 import S3Server, s3_server
 from oracles.sessions import SESSIONS
 from preloaded.forks import forking
+from support.examples import PROFILE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,11 +32,18 @@ settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("explore", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(PROFILE)
 
 # In the background, where Ctrl-C is not heard, whoever is told to end ends as by it: servers and clusters are stopped.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays to the end; nobody need look through it for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session")
