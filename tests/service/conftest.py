@@ -6,7 +6,6 @@ import json
 import signal
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -25,6 +24,8 @@ from lakeseal.service.service import Service
 from lakeseal.storage import Store, open_store
 from lakeseal.testing.postgres import fresh_database
 from lakeseal.testing.service import service_inside
+from preloaded import children
+from preloaded.children import Child
 
 FAULTY = Path(__file__).parent / "faulty_server.py"
 WATCHED = Path(__file__).parent / "watched_server.py"
@@ -33,9 +34,7 @@ WATCHED = Path(__file__).parent / "watched_server.py"
 class Running:
     """A service in a process of its own."""
 
-    def __init__(
-        self, process: subprocess.Popen[str], url: str, ledger_url: str, log: Path, certificate: Path | None
-    ) -> None:
+    def __init__(self, process: Child, url: str, ledger_url: str, log: Path, certificate: Path | None) -> None:
         self.process = process
         self.url = url
         self.ledger = ledger_url
@@ -114,10 +113,9 @@ def running(
     start = ["-m", "lakeseal", "serve"] if fault is None else [str(FAULTY), fault, "serve"]
     if is_watched:
         start = [str(WATCHED), "serve"]
-    command = [sys.executable, *start, "--ledger", ledger_url, "--listen", listen, "--json", *options]
+    command = [*start, "--ledger", ledger_url, "--listen", listen, "--json", *options]
     with log.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    assert process.stdout is not None
+        process = children.start(command, stderr=errors)
     try:
         line = process.stdout.readline()
         assert line, log.read_text()
