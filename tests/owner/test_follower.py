@@ -62,7 +62,7 @@ def test_a_table_that_is_let_go_leaves_nothing_behind(shared_url: str, tmp_path:
     assert soon(lambda: plain(tmp_path / "t") == 1)
 
 
-@pytest.mark.parametrize("run", range(3))
+@pytest.mark.parametrize("run", [0, *(pytest.param(run, marks=pytest.mark.stress) for run in range(1, 5))])
 def test_a_process_that_ends_leaves_nothing_behind_and_complains_of_nothing(
     shared_url: str, tmp_path: Path, run: int
 ) -> None:

@@ -287,7 +287,7 @@ def test_field_bug_14_no_commit_is_missed_while_backfill_runs(open_owner, memory
 
     thread = threading.Thread(target=read)
     thread.start()
-    for number in range(60):
+    for number in range(25):
         acknowledged[0] = append(log, managed, f"f{number}").version
         owner.book.forget(memory.uri, grace_ms=0)
     done.set()
@@ -303,7 +303,7 @@ def test_backfill_is_sequential_byte_identical_and_in_batches(open_owner, memory
     log, managed = create(watched, owner)
     acknowledged = {}
     staged: dict[int, bytes] = {}
-    for number in range(25):
+    for number in range(12):
         result = append(log, managed, f"f{number}")
         acknowledged[result.txn_id] = result.version
         for commit in managed.get_commits(0).commits:
@@ -315,7 +315,7 @@ def test_backfill_is_sequential_byte_identical_and_in_batches(open_owner, memory
         assert newest(memory) == told.backfilled
     owner.backfill(memory.uri)
     put = [call.keys[0] for call in watched.calls if call.name == "put_if_absent" and "_commits" not in call.keys[0]]
-    assert put == [commit_path(version) for version in range(26)]
+    assert put == [commit_path(version) for version in range(13)]
     assert all(memory.get(commit_path(version)) == data for version, data in staged.items())
     check_history(memory, acknowledged)
 
