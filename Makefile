@@ -15,7 +15,7 @@ RUN := . ./.venv/lakeseal-env.sh && $(PY)
 PYTEST := $(RUN) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs docs-site bench stress peers bench-peers clean python packages runtime classes
+.PHONY: help setup demo test check format docs docs-site bench stress trust peers bench-peers clean python packages runtime classes
 
 help:
 	@echo "make demo         the main job, on embedded defaults"
@@ -23,6 +23,7 @@ help:
 	@echo "make check        ruff, mypy and the order of the rooms"
 	@echo "make bench        time and memory, beside the peers from PyPI; ONLY=log-load for one"
 	@echo "make stress       the long tests"
+	@echo "make trust        what shows that it can be relied on, in figures under docs/trust; ONLY=mutants for one part"
 	@echo "make peers        the tests beside Delta Spark, Kafka and lakeFS; needs Maven Central and Go"
 	@echo "make bench-peers  the benchmarks beside Delta Spark; needs Maven Central"
 	@echo "make setup        only what the others need: .venv, packages, Java"
@@ -98,10 +99,16 @@ bench: setup
 stress: setup
 	@export HYPOTHESIS_PROFILE=explore && $(PYTEST) -m "(stress or hypothesis) and not peers" $(ARGS) || [ $$? -eq 5 ]
 
+trust: setup
+	@$(RUN) trust/run.py $(ONLY) $(ARGS)
+
 peers: setup
 	@$(RUN) scripts/peers.py && $(PYTEST) -m peers $(ARGS) || [ $$? -eq 5 ]
 
-bench-peers: setup
+bench-trust: setup
+	@$(RUN) trust/run.py $(ONLY) $(ARGS)
+
+peers: setup
 	@$(RUN) scripts/peers.py && export LAKESEAL_BENCH_PEERS=1 && $(RUN) bench/run.py $(ONLY) $(ARGS)
 
 clean:
