@@ -236,6 +236,23 @@ def test_names_are_found_as_the_session_finds_them(spark: Any, table: Callable[.
     assert len(changed.to_arrow()) == 14
 
 
+def test_where_case_counts_a_column_of_the_source_in_another_case_is_not_passed_over(
+    spark: Any, tmp_path: Path
+) -> None:
+    changed = Table(tmp_path / "t")
+    changed.write(pa.table({"id": [1, 2], "s": ["a", "b"]}))
+    source = spark.sql("SELECT * FROM VALUES (1, 'X'), (3, 'Y') AS q(id, S)")
+    merge = (
+        changed.merge(source, "t.id = s.id", merge_schema=True).when_matched_update("*").when_not_matched_insert("*")
+    )
+    with with_settings(spark, SESSIONS["case-sensitive"]), pytest.raises(SchemaMismatch, match="caseSensitive"):
+        merge.execute()
+    assert changed.version() == 0
+    with with_settings(spark, {"spark.sql.caseSensitive": "false"}):
+        merge.execute()
+    assert dict(zip(*changed.to_arrow().to_pydict().values(), strict=True)) == {1: "X", 2: "b", 3: "Y"}
+
+
 def test_without_ansi_mode_what_does_not_fit_is_null(spark: Any, tmp_path: Path) -> None:
     changed = Table(tmp_path / "t")
     rows = {"s": ["1", "x", "2"], "n": [2147483647, 1, 0]}

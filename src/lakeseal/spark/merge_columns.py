@@ -256,6 +256,7 @@ class MergeColumns:
         return values
 
     def _all_columns(self, clause: Clause) -> dict[Path, _Value]:
+        self._check_case(clause)
         values: dict[Path, _Value] = {}
         for field in self._table.fields:
             given = self._source.field(field.name)
@@ -269,6 +270,20 @@ class MergeColumns:
                     hint="Set columns one by one, or merge with merge_schema=True",
                 )
         return values
+
+    def _check_case(self, clause: Clause) -> None:
+        """In a session that minds case `S` is not the table's `s`; nor can it become a column beside it."""
+        if not (self._settings.case_sensitive and self._command.merge_schema):
+            return
+        for name in self._source.names:
+            field = self._table.field(name)
+            if field is not None and field.name != name:
+                raise SchemaMismatch(
+                    f'{clause.name}("*") would set {name}, which in this session is not the column {field.name}, '
+                    "and the names of two columns cannot differ by case alone",
+                    column=name,
+                    hint=f"Call it {field.name} in the source, or set spark.sql.caseSensitive to false",
+                )
 
     def _missing(self, given: set[str]) -> dict[Path, _Value]:
         values: dict[Path, _Value] = {}
