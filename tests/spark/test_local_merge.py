@@ -17,7 +17,7 @@ SOURCE = pa.table({"id": [2, 3, 9], "shop": ["west", None, "east"], "price": [1.
 
 @pytest.fixture
 def settings(spark: Any) -> Any:
-    """Sets a session's settings, and puts them back."""
+    """Sets a session's settings, and puts them back. First those that Lakeseal answers in by itself."""
     before: dict[str, str | None] = {}
 
     def put(name: str, value: str) -> None:
@@ -25,6 +25,8 @@ def settings(spark: Any) -> Any:
         spark.conf.set(name, value)
 
     put("spark.sql.session.timeZone", "UTC")
+    put("spark.sql.ansi.enabled", "true")
+    put("spark.sql.caseSensitive", "false")
     yield put
     for name, value in before.items():
         if value is None:
