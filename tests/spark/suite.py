@@ -63,6 +63,7 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.engine import SparkEngine
 from lakeseal.spark.failures import recovered
+from lakeseal.spark.scan import to_spark
 from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
 from lakeseal.storage import StoreSpec
@@ -421,6 +422,21 @@ def the_data_source_refuses_with_errors_of_ours(spark: SparkSession, root: Path)
     with pytest.raises(UnsupportedExpression, match="exp"), recovered():
         numbers(spark, 0, 1).write.format("lakeseal").mode("append").save(uri)
     assert state(table)[1] == before[1]
+
+
+@scenario
+def a_table_is_read_by_spark_by_tasks_and_by_the_format(spark: SparkSession, root: Path) -> None:
+    lakeseal.register(spark)
+    table = Table(root / "t")
+    for n in range(3):
+        data = pa.table({"id": range(n * 10, n * 10 + 10), "p": [f"p{n}"] * 10})
+        table.write(data, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"})
+    in_tasks = partial(to_spark, spark, table.snapshot(), table.spec, in_tasks=True)
+    assert table.to_spark(spark, where="id > 5").count() == 24
+    assert in_tasks(where="id > 5").count() == 24
+    assert in_tasks(columns=[]).count() == 30
+    assert spark.read.format("lakeseal").load(table.uri).where("id > 5").count() == 24
+    assert table.changes_spark(spark, 1).count() == 20
 
 
 @scenario

@@ -1,5 +1,8 @@
-"""The suite of writes on a real cluster (two workers of one core) with speculation, and over Connect. Without
-speculation there is only what the death of an executor and its logs need; the whole suite is a long test there.
+"""The suite of writes on a real cluster (two workers of one core) with speculation, and over Connect.
+
+The shared session runs all of it (`test_write_suite`). Here each scenario runs where it may come out otherwise: what
+tasks write, hand in and log on executors that run some of them twice; plans, types, errors and settings that travel to
+the driver over Connect. All of it on either is a long test.
 
 Each way runs in a process of its own, as a process has one session.
 """
@@ -54,6 +57,38 @@ ON_EXECUTORS = (
     "executors_log_what_happens_in_tasks_when_the_driver_asks_for_it",
 )
 TWICE = "a_task_that_runs_twice_at_a_time_counts_once"
+WITH_SPECULATION = (
+    "replace_where_replaces_matching_rows_and_keeps_the_others_of_their_files",
+    "dynamic_partition_overwrite_replaces_the_partitions_of_its_rows",
+    "a_transaction_that_the_table_has_seen_is_not_written_again",
+    "a_constraint_is_checked_in_the_task_and_the_error_shows_the_row",
+    "a_task_that_raises_changes_nothing",
+    "the_data_source_appends_and_overwrites",
+    "a_stream_writes_every_row_once_however_often_it_is_started",
+    "the_data_source_reads_refs_and_writes_to_branches",
+    "a_task_that_raises_leaves_the_branch_as_it_was",
+    "pipelines_transform_judge_and_publish_through_spark",
+    TWICE,
+)
+OVER_CONNECT = (
+    "a_table_is_read_by_spark_by_tasks_and_by_the_format",
+    "appends_add_rows_and_overwrites_replace_them",
+    "error_and_ignore_leave_a_table_that_is_there_alone",
+    "replace_where_refuses_rows_outside_and_changes_nothing",
+    "schemas_merge_or_are_replaced_when_asked_for",
+    "columns_match_by_name_in_any_case_and_are_cast_as_spark_would",
+    "every_type_comes_back_as_it_was",
+    "batches_are_cut_by_rows_while_a_job_runs_unless_the_user_says_otherwise",
+    "strings_of_limited_length_are_padded_and_measured",
+    "partition_values_may_hold_anything",
+    "what_only_spark_can_evaluate_is_evaluated_in_its_plan",
+    "an_empty_frame_makes_a_table_without_files",
+    "the_data_source_appends_and_overwrites",
+    "the_data_source_refuses_with_errors_of_ours",
+    "a_stream_in_complete_mode_replaces_all_rows",
+    "jobs_on_branches_write_in_every_format_and_mode",
+    "pipelines_transform_judge_and_publish_through_spark",
+)
 
 
 def run(names: tuple[str, ...], conf: dict[str, str], *, remote: str | None = None, work: str = "") -> Outcomes:
@@ -80,27 +115,38 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
+def on(cluster: Cluster, names: tuple[str, ...], **settings: str) -> Outcomes:
+    return run(names, {**ON_TWO_WORKERS, **settings, "spark.master": cluster.master}, work=cluster.work)
+
+
 @pytest.fixture(scope="module")
 def on_the_cluster(cluster: Cluster) -> Outcomes:
-    conf = {**ON_TWO_WORKERS, "spark.master": cluster.master}
-    return run(ON_EXECUTORS, conf, work=cluster.work)
-
-
-@pytest.fixture(scope="module")
-def all_on_the_cluster(cluster: Cluster) -> Outcomes:
-    conf = {**ON_TWO_WORKERS, "spark.master": cluster.master}
-    return run(SUITE, conf, work=cluster.work)
+    return on(cluster, ON_EXECUTORS)
 
 
 @pytest.fixture(scope="module")
 def with_speculation(cluster: Cluster) -> Outcomes:
-    conf = {**ON_TWO_WORKERS, **SPECULATING, "spark.master": cluster.master}
-    return run((*SUITE, TWICE), conf, work=cluster.work)
+    return on(cluster, WITH_SPECULATION, **SPECULATING)
+
+
+def connected(names: tuple[str, ...]) -> Outcomes:
+    return run(names, {**QUIET, "spark.ui.enabled": "false"}, remote="local[2]")
 
 
 @pytest.fixture(scope="module")
 def over_connect() -> Outcomes:
-    return run(SUITE, {**QUIET, "spark.ui.enabled": "false"}, remote="local[2]")
+    return connected(OVER_CONNECT)
+
+
+@pytest.fixture(scope="module", params=["cluster", "speculation", "connect"])
+def everywhere(request: pytest.FixtureRequest) -> Outcomes:
+    if request.param == "connect":
+        return connected(SUITE)
+    return on(request.getfixturevalue("cluster"), SUITE, **(SPECULATING if request.param == "speculation" else {}))
+
+
+def test_every_scenario_runs_on_a_cluster_or_over_connect() -> None:
+    assert set(SUITE) <= {*WITH_SPECULATION, *OVER_CONNECT}
 
 
 @pytest.mark.parametrize("name", ON_EXECUTORS)
@@ -108,17 +154,17 @@ def test_on_a_cluster(name: str, on_the_cluster: Outcomes) -> None:
     assert on_the_cluster[name] == "passed"
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("name", SUITE)
-def test_all_on_a_cluster(name: str, all_on_the_cluster: Outcomes) -> None:
-    assert all_on_the_cluster[name] == "passed"
-
-
-@pytest.mark.parametrize("name", [*SUITE, TWICE])
+@pytest.mark.parametrize("name", WITH_SPECULATION)
 def test_on_a_cluster_with_speculation(name: str, with_speculation: Outcomes) -> None:
     assert with_speculation[name] == "passed"
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", OVER_CONNECT)
 def test_over_spark_connect(name: str, over_connect: Outcomes) -> None:
     assert over_connect[name] == "passed"
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", SUITE)
+def test_all_of_it_everywhere(name: str, everywhere: Outcomes) -> None:
+    assert everywhere[name] == "passed"

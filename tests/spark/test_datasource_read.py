@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -290,50 +287,3 @@ def test_a_managed_table_is_read_through_its_owner(session: Any, tmp_path: Path)
     for n in range(3):
         table.write(pa.table({"id": [n]}))
     assert load(session, table.uri, owner=owner).count() == 3
-
-
-CONNECT = """
-import json, sys
-from pyspark.sql import SparkSession
-import lakeseal
-from lakeseal.spark.scan import to_spark
-
-uri = sys.argv[1]
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
-lakeseal.register(spark)
-table = lakeseal.Table(uri)
-print(json.dumps({
-    "spark": table.to_spark(spark, where="id > 5").count(),
-    "tasks": to_spark(spark, table.snapshot(), table.spec, where="id > 5", in_tasks=True).count(),
-    "none": to_spark(spark, table.snapshot(), table.spec, columns=[], in_tasks=True).count(),
-    "format": spark.read.format("lakeseal").load(uri).where("id > 5").count(),
-    "changes": table.changes_spark(spark, 1).count(),
-    "kind": type(spark).__module__,
-}))
-spark.stop()
-"""
-
-
-@pytest.mark.spark
-@pytest.mark.own_spark
-def test_everything_also_runs_over_spark_connect(table: Table, tmp_path: Path) -> None:
-    script = tmp_path / "connect.py"
-    script.write_text(CONNECT)
-    ended = subprocess.run(
-        [sys.executable, str(script), table.uri],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-        env={**_environment(), "PYSPARK_PYTHON": sys.executable},
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    found = json.loads(ended.stdout.strip().splitlines()[-1])
-    assert found == {
-        "spark": 24, "tasks": 24, "none": 30, "format": 24, "changes": 20, "kind": "pyspark.sql.connect.session",
-    }  # fmt: skip
-
-
-def _environment() -> dict[str, str]:
-    # A session of this process would be taken for the one to use.
-    return {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))}
