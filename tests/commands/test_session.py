@@ -68,12 +68,14 @@ CONDITIONS = (
 )
 
 
-@pytest.mark.parametrize("properties", [{}, VECTORS, FEED], ids=["plain", "vectors", "feed"])
+@pytest.mark.parametrize(("kind", "properties"), [("plain", {}), ("vectors", VECTORS), ("feed", FEED)])
 def test_the_rows_that_a_condition_selects_are_those_that_are_deleted(
-    spark: Any, table: Callable[..., Table], properties: dict[str, str]
+    spark: Any, table: Callable[..., Table], kind: str, properties: dict[str, str]
 ) -> None:
     with with_settings(spark, NEW_YORK):
-        for number, where in enumerate(CONDITIONS):
+        # What a condition selects and how rows are deleted do not depend on each other: one kind of table has all.
+        asked = {"vectors": CONDITIONS[::2], "feed": CONDITIONS[1::2]}
+        for number, where in enumerate(asked.get(kind, CONDITIONS)):
             changed = table(properties, f"t{number}")
             rows = changed.to_spark(spark)
             stay = rows.where(f"NOT coalesce({where}, false)").collect()

@@ -22,11 +22,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal import LakesealError, Table
 from lakeseal.commit.post_commit import flush
+from support.examples import examples
 from support.rows import rows
 
 VERSIONS = 13
@@ -152,7 +153,7 @@ def copy(sound: Path) -> Path:
     return folder
 
 
-@settings(max_examples=2000)
+@examples(300, 5000)
 @given(hits=damages)
 def test_a_damaged_table_gives_the_right_rows_or_a_typed_error(sound: Path, copy: Path, hits: list[Damage]) -> None:
     touched = [file for hit in hits for file in damage(copy, *hit)]
