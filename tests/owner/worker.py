@@ -107,10 +107,14 @@ def main(*, clients: list[dict[str, object]], kill_after: list[int] | None = Non
     while not all(out.exists() for out in outs):
         time.sleep(0.01)
     os.close(release)
-    for child, out, lines in zip(children, outs, kill_after or (), strict=False):
-        while out.read_bytes().count(b"\n") < lines:
-            time.sleep(0.001)
-        os.kill(child, signal.SIGKILL)
+    alive = list(zip(children, outs, kill_after or (), strict=False))
+    while alive:
+        for one in alive[:]:
+            child, out, lines = one
+            if out.read_bytes().count(b"\n") >= lines:
+                os.kill(child, signal.SIGKILL)
+                alive.remove(one)
+        time.sleep(0.001)
     for child in children:
         status = os.waitpid(child, 0)[1]
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
