@@ -122,6 +122,15 @@ def test_runs_and_extensions_are_what_they_hold() -> None:
     assert stored(pa.array([b"0123456789abcdef"], pa.uuid()), BINARY) == [b"0123456789abcdef"]
 
 
+def test_categories_of_polars_and_views_of_lists_are_what_they_hold() -> None:
+    texts = pa.array(["north", None, "a text that is longer than a view"], pa.string_view())
+    categories = pa.DictionaryArray.from_arrays(pa.array([2, None, 0, 1], pa.uint32()), texts)
+    assert canonical(categories).equals(pa.array(["a text that is longer than a view", None, "north", None]))
+    for view in (pa.list_view(pa.int64()), pa.large_list_view(pa.int64())):
+        lists = pa.array([[9], [1], None, [], [2, None], [3]], view)
+        assert canonical(lists.slice(1, 4)).equals(pa.array([[1], None, [], [2, None]]))
+
+
 def test_what_lies_before_1970_is_cut_downwards_at_every_depth() -> None:
     nanos = pa.array([-1, -1500, -2000, 1999, -(2**63), None]).cast(pa.timestamp("ns"))
     micros = [-1, -2, -2, 1, -9223372036854776, None]

@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -51,6 +52,25 @@ def test_a_first_write_creates_the_table(tmp_path: Path) -> None:
     assert table.snapshot().partition_columns == ("day",)
     assert table.snapshot().properties.append_only
     assert ids(table) == [1, 2]
+
+
+def test_a_frame_of_pandas_is_written_without_the_numbers_of_its_rows(tmp_path: Path) -> None:
+    table = Table(tmp_path / "frame")
+    frame = pd.DataFrame({"id": [1, 2, 3], "name": ["a", None, "c"]})
+    table.write(frame)
+    table.write(frame[frame["id"] > 1])
+    table.merge(frame[frame["id"] == 3], "t.id = s.id").when_matched_delete().execute()
+    table.write(frame[:1].set_index("name"))
+    assert table.schema().names == ["id", "name"]
+    assert ids(table) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "frame", [pd.DataFrame({"a": ["x", 1]}), pd.DataFrame([[1, 2]], columns=["a", "a"]), pd.DataFrame({"a": [1j]})]
+)
+def test_a_frame_that_arrow_cannot_hold_is_refused(tmp_path: Path, frame: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="cannot be read as Arrow"):
+        Table(tmp_path / "frame").write(frame)
 
 
 def test_error_and_ignore_leave_a_table_alone(table: Table) -> None:

@@ -119,8 +119,21 @@ def canonical(array: pa.Array) -> pa.Array:
             return list_like(array, canonical(array.values), arrow)
         case pa.LargeListArray() | pa.FixedSizeListArray():
             return canonical(array.cast(pa.list_(array.type.value_field)))
+        case pa.ListViewArray() | pa.LargeListViewArray():
+            return canonical(_one_after_the_other(array))
+        case pa.DictionaryArray():
+            # Arrow takes no values out of a dictionary of views, which is what polars has for its categories.
+            return canonical(array.dictionary).take(array.indices)
         case _:
             return pc.cast(array, options=pc.CastOptions(target_type=arrow, allow_time_truncate=True))
+
+
+def _one_after_the_other(views: pa.Array) -> pa.ListArray:
+    """Arrow's own cast leaves out the last offset."""
+    lengths = pc.fill_null(pc.list_value_length(views), 0)
+    offsets = pc.cumulative_sum(pa.concat_arrays([pa.array([0], lengths.type), lengths])).cast(pa.int32())
+    arrow = pa.list_(views.type.value_field)
+    return pa.ListArray.from_arrays(offsets, pc.list_flatten(views), type=arrow, mask=pc.is_null(views))
 
 
 def _floor_divided(array: pa.Array, unit: int) -> pa.Array:

@@ -199,7 +199,7 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.Table):
         return data.to_reader(max_chunksize=2**17)
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        return _without_unnamed_index(_stream_of(data))
     import pyarrow.dataset as ds  # loads pandas, if that is installed
 
     if isinstance(data, ds.Dataset):
@@ -210,3 +210,24 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
         f"A {type(data).__name__} cannot be written",
         hint="Give an Arrow table, batch, reader or dataset, or anything with the Arrow stream interface",
     )
+
+
+def _stream_of(data: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"The {type(data).__name__} cannot be read as Arrow: {error}",
+            hint="Give its columns types that Arrow has, and names of their own",
+        ) from error
+
+
+def _without_unnamed_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """pandas counts its rows, and where some were taken out Arrow makes a column of that; one with a name is data."""
+    about = reader.schema.pandas_metadata or {}
+    index = {name for name in about.get("index_columns", ()) if isinstance(name, str) and name.startswith("__index_")}
+    if not index:
+        return reader
+    kept = [name for name in reader.schema.names if name not in index]
+    schema = pa.schema([reader.schema.field(name) for name in kept])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(kept) for batch in reader))
