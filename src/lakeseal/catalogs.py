@@ -92,7 +92,11 @@ class Catalog:
         """A new, empty table with a name; its schema in the catalog is made if it is not there. `kind` says who decides
         on its commits: the file system, or with `managed` this catalog, or with `catalog` too, so that other engines
         commit to it by the catalog's protocol. Fails if the name is taken, or if there is a
-        table at the location."""
+        table at the location.
+
+        >>> catalog.create("sales.clicks", pa.schema([("id", pa.int64())])).name
+        'main.sales.clicks'
+        """
         parsed, wanted = TableName.parse(name), _kind(kind)
         owner = self._owner_for(wanted)
         uri = None if location is None else _place(location, storage_options)
@@ -133,7 +137,13 @@ class Catalog:
         location: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Iterator[str]:
-        """Where a table is to be made, which gets this name when it is there. Around whatever makes it."""
+        """Where a table is to be made, which gets this name when it is there. Around whatever makes it.
+
+        >>> with catalog.making("sales.copy") as place:
+        ...     made = catalog.table("sales.orders").clone(place)
+        >>> catalog.show("sales.copy").uri == place
+        True
+        """
         parsed = TableName.parse(name)
         uri = None if location is None else _place(location, storage_options)
         with making(self.opened, parsed, uri) as place:
@@ -142,7 +152,12 @@ class Catalog:
     def register(
         self, name: str, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
     ) -> Table:
-        """A name for a table that is there. It stays as it is, and whoever decides on its commits goes on doing so."""
+        """A name for a table that is there. It stays as it is, and whoever decides on its commits goes on doing so.
+
+        >>> done = lakeseal.Table("old").write(pa.table({"id": [1]}))
+        >>> catalog.register("sales.old", "old").version()
+        0
+        """
         parsed = TableName.parse(name)
         place = _place(uri, storage_options)
         snapshot = Table(place, owner=self.opened.owner, storage_options=storage_options).snapshot()
@@ -152,15 +167,27 @@ class Catalog:
         return self.table(name, storage_options)
 
     def table(self, name: str, storage_options: Mapping[str, str] | None = None) -> Table:
-        """The table with this name; `TableNotFound` if there is none."""
+        """The table with this name; `TableNotFound` if there is none.
+
+        >>> catalog.table("sales.orders").version()
+        0
+        """
         return Table(str(TableName.parse(name)), storage_options=storage_options, catalog=self.opened)
 
     def show(self, name: str) -> NamedTable:
-        """What the catalog knows of a table: where it is, its UUID, who decides on its commits."""
+        """What the catalog knows of a table: where it is, its UUID, who decides on its commits.
+
+        >>> str(catalog.show("sales.orders").kind)
+        'filesystem'
+        """
         return self.opened.names.resolve(TableName.parse(name))
 
     def tables(self, schema: str | None = None) -> list[NamedTable]:
-        """Those of a schema (`sales`, `lake.sales`), or all, by name."""
+        """Those of a schema (`sales`, `lake.sales`), or all, by name.
+
+        >>> [str(one.name) for one in catalog.tables("sales")]
+        ['main.sales.orders']
+        """
         names = self.opened.names
         wanted = [SchemaName.parse(schema)] if schema is not None else self._all_schemas()
         found: list[NamedTable] = []
@@ -173,21 +200,46 @@ class Catalog:
         return found
 
     def schemas(self, catalog: str = DEFAULT_CATALOG) -> list[str]:
+        """The schemas of a catalog, by name.
+
+        >>> catalog.schemas()
+        ['sales']
+        """
         return [one.schema for one in self._schemas_of(catalog)]
 
     def catalogs(self) -> list[str]:
-        """Those that have a schema."""
+        """Those that have a schema.
+
+        >>> catalog.catalogs()
+        ['main']
+        """
         return self.opened.names.catalogs()
 
     def create_schema(self, name: str) -> None:
+        """An empty schema; `AlreadyExists` if there is one.
+
+        >>> catalog.create_schema("raw")
+        >>> catalog.schemas()
+        ['raw', 'sales']
+        """
         self.opened.names.create_schema(SchemaName.parse(name))
 
     def drop_schema(self, name: str) -> None:
-        """Only if there are no tables in it."""
+        """Only if there are no tables in it.
+
+        >>> catalog.create_schema("raw")
+        >>> catalog.drop_schema("raw")
+        >>> catalog.schemas()
+        ['sales']
+        """
         self._keeper("drop schemas").drop_schema(SchemaName.parse(name))
 
     def rename(self, name: str, new_name: str) -> Table:
-        """Files stay where they are, and the table its UUID."""
+        """Files stay where they are, and the table its UUID.
+
+        >>> catalog.rename("sales.orders", "sales.all_orders").name
+        'main.sales.all_orders'
+        """
         parsed = TableName.parse(name)
         found = self.opened.names.resolve(parsed)
         self._keeper("rename tables").rename(parsed, TableName.parse(new_name), table_id=found.table_id)
@@ -197,7 +249,11 @@ class Catalog:
         self, name: str, delete_files: bool = False, storage_options: Mapping[str, str] | None = None
     ) -> NamedTable:
         """Forget a name, and with `delete_files` the table itself; what it was. Files go first: after a crash on the
-        way the name is still there, to drop it again."""
+        way the name is still there, to drop it again.
+
+        >>> str(catalog.drop("sales.orders", delete_files=True).name)
+        'main.sales.orders'
+        """
         parsed = TableName.parse(name)
         found = self.opened.names.resolve(parsed)
         if delete_files:
@@ -208,7 +264,11 @@ class Catalog:
 
     def grant(self, name: str, role: str, to: str) -> list[str]:
         """Give a token, by its id, a role (reader, writer, admin) for this table; all that it may do then. Needs the
-        ledger itself, or the role admin for the table."""
+        ledger itself, or the role admin for the table.
+
+        >>> catalog.grant("sales.orders", "reader", to=token_id)[-1].startswith("reader:file:///")
+        True
+        """
         uri = self.opened.names.resolve(TableName.parse(name)).uri
         names = self.opened.names
         if hasattr(names, "grant"):
@@ -221,13 +281,21 @@ class Catalog:
 
     def unfinished(self) -> list[StagedTable]:
         """Tables whose creation was begun and has not ended, the oldest first: somebody is at it, or has died at it.
-        One that is there gets its name by `register`; `abandon` forgets it."""
+        One that is there gets its name by `register`; `abandon` forgets it.
+
+        >>> catalog.unfinished()
+        []
+        """
         return self._keeper("tell of them").staged()
 
     def abandon(
         self, table_id: str, delete_files: bool = False, storage_options: Mapping[str, str] | None = None
     ) -> bool:
-        """Forget a table that was begun, and with `delete_files` what there is of it; whether there was one."""
+        """Forget a table that was begun, and with `delete_files` what there is of it; whether there was one.
+
+        >>> [catalog.abandon(one.table_id, delete_files=True) for one in catalog.unfinished()]
+        []
+        """
         keeper = self._keeper("tell of them")
         staged = keeper.staged(table_id)
         if staged and delete_files:

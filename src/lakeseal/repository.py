@@ -76,7 +76,11 @@ class Repository:
         trust: Trust | None = None,
     ) -> Repository:
         """A new repository with an empty branch `main`. On local disk the ledger may be left out: it is then a file in
-        the repository. `trust` says which places beyond it may be read where entries name them."""
+        the repository. `trust` says which places beyond it may be read where entries name them.
+
+        >>> lakeseal.Repository.create("another").branches()[0].name
+        'main'
+        """
         where = os.fspath(uri)
         if where.startswith(_LAKEFS):
             return cls(_lakefs().create(where, storage_options=storage_options, trust=trust))
@@ -91,6 +95,11 @@ class Repository:
         *,
         trust: Trust | None = None,
     ) -> Repository:
+        """One that is there; arguments as of `create`.
+
+        >>> lakeseal.Repository.open("repo").uri == repo.uri
+        True
+        """
         where = os.fspath(uri)
         if where.startswith(_LAKEFS):
             return cls(_lakefs().open(where, storage_options=storage_options, trust=trust))
@@ -98,6 +107,11 @@ class Repository:
 
     @property
     def uri(self) -> str:
+        """Where it is.
+
+        >>> repo.uri.endswith("/repo")
+        True
+        """
         return self.store.uri
 
     def __repr__(self) -> str:
@@ -166,6 +180,10 @@ class Repository:
         `inputs` are refs that the data was made of, or (ref, path), which the commit's lineage keeps as commits.
         `checks` see the merge before it counts. With a `job_id` of your own, a write that is tried again happens once.
         An append whose columns have other types than the files that are there is refused, unless `mixed_types`.
+
+        >>> done = repo.write(pa.table({"id": [1, 2]}), "main", "out/more", mode="overwrite")
+        >>> done.files, done.rows
+        (1, 2)
         """
         command = BranchWriteCommand(
             branch=branch,
@@ -196,7 +214,11 @@ class Repository:
         header: bool = False,
     ) -> pa.Table:
         """The rows of the files below a path, all in memory. `schema`, `format` and `header` are for files that were
-        not written by a job and do not say by themselves what they hold."""
+        not written by a job and do not say by themselves what they hold.
+
+        >>> repo.to_arrow("main", "out/orders", columns=["id"]).num_rows
+        3
+        """
         return self.to_batches(ref, path, columns, schema=schema, format=format, header=header).read_all()
 
     def to_batches(
@@ -209,7 +231,11 @@ class Repository:
         format: str | None = None,
         header: bool = False,
     ) -> pa.RecordBatchReader:
-        """The same as a stream that needs memory for a few batches only."""
+        """The same as a stream that needs memory for a few batches only.
+
+        >>> sum(batch.num_rows for batch in repo.to_batches("main", "out/orders"))
+        3
+        """
         found = self._scan(ref, path, schema, format, header).select(columns)
         reader = TreeReader(found.store, found.spec)
         return pa.RecordBatchReader.from_batches(reader.schema, reader.read(found.files))
@@ -225,7 +251,11 @@ class Repository:
         format: str | None = None,
         header: bool = False,
     ) -> DataFrame:
-        """The same as a DataFrame of the commit that the ref stands for now."""
+        """The same as a DataFrame of the commit that the ref stands for now.
+
+        >>> repo.to_spark(spark, "main", "out/orders").count()
+        3
+        """
         from lakeseal.spark import tree_scan  # pyspark is an extra
 
         found = self._scan(ref, path, schema, format, header).select(columns)
@@ -234,59 +264,122 @@ class Repository:
     # Files
 
     def list(self, ref: str, path: str = "") -> builtins.list[Entry]:
+        """The files below a path, in the order of their paths.
+
+        >>> [one.path for one in repo.list("main", "notes")]
+        ['notes/a.txt']
+        """
         return [*self.store.list(ref, path)]
 
     def stat(self, ref: str, path: str) -> Entry:
+        """One file: its size, identity and place.
+
+        >>> repo.stat("main", "notes/a.txt").size
+        2
+        """
         return self.store.stat(ref, path)
 
     def read(self, ref: str, path: str) -> bytes:
+        """The bytes of one file.
+
+        >>> repo.read("main", "notes/a.txt")
+        b'hi'
+        """
         return self.store.read(ref, path)
 
     def put(self, branch: str, path: str, data: bytes, message: str = "") -> Commit:
-        """One file in one commit; for rows there is `write`."""
+        """One file in one commit; for rows there is `write`.
+
+        >>> repo.put("main", "notes/b.txt", b"hello", "a note").message
+        'a note'
+        """
         return self.store.put(branch, path, data, message=message)
 
     def export(
         self, ref: str, path: str, directory: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
     ) -> ExportReport:
         """Lays the files below a path out in a directory or bucket, with a manifest that is written last. Run again, it
-        copies what is new and removes what is gone."""
+        copies what is new and removes what is gone.
+
+        >>> repo.export("main", "out/orders", "plain").copied
+        1
+        """
         target = StoreSpec(uri=os.fspath(directory), storage_options=storage_options or {})
         return export(self.store, ref, path, target.open())
 
     # Refs
 
     def branches(self) -> builtins.list[Ref]:
+        """All branches, with the commit that each stands at.
+
+        >>> [one.name for one in repo.branches()]
+        ['main', 'try']
+        """
         return self.store.branches()
 
     def create_branch(self, name: str, source: str = DEFAULT_BRANCH) -> Ref:
+        """A new branch at a ref; nothing is copied.
+
+        >>> repo.create_branch("audit", "main").name
+        'audit'
+        """
         return self.store.create_branch(name, source)
 
     def delete_branch(self, name: str) -> None:
+        """Its commits stay as long as `gc` keeps them.
+
+        >>> repo.delete_branch("try")
+        """
         self.store.delete_branch(name)
 
     def protect(self, branch: str, protected: bool = True, rules: Sequence[Any] = ()) -> Ref:
         """A protected branch changes by merges only, and every merge must pass its rules (`lakeseal.branches.checks`).
-        Replaces what was set before."""
+        Replaces what was set before.
+
+        >>> repo.protect("main").protection.protected
+        True
+        """
         return self.store.protect(branch, Protection(protected=protected, rules=_stored(rules)))
 
     def tags(self) -> builtins.list[Ref]:
+        """All tags, with their commits.
+
+        >>> [one.name for one in repo.tags()]
+        ['v1']
+        """
         return self.store.tags()
 
     def tag(self, name: str, ref: str) -> Ref:
+        """A name for a commit, which stays.
+
+        >>> repo.tag("march", "main").kind
+        'tag'
+        """
         return self.store.create_tag(name, ref)
 
     def delete_tag(self, name: str) -> None:
+        """The commit stays as long as `gc` keeps it.
+
+        >>> repo.delete_tag("v1")
+        """
         self.store.delete_tag(name)
 
     # History
 
     def log(self, ref: str = DEFAULT_BRANCH, limit: int | None = None) -> builtins.list[Commit]:
-        """Newest first."""
+        """Newest first.
+
+        >>> repo.log("main", 1)[0].message
+        'a first note'
+        """
         return [*self.store.log(ref, limit=limit)]
 
     def diff(self, a: str, b: str, path: str = "") -> builtins.list[Change]:
-        """What has to change in `a` to make it `b`."""
+        """What has to change in `a` to make it `b`.
+
+        >>> [one.path for one in repo.diff("main", "try")]
+        ['notes/c.txt']
+        """
         return [*self.store.diff(a, b, path)]
 
     def merge(
@@ -301,7 +394,12 @@ class Repository:
         checks: Sequence[Check] = (),
     ) -> MergeResult:
         """Brings what `source` has to the branch `dest`, all of it at once. `if_head`: only if the branch is still
-        there. A check gets the merge as it would be, and refuses it by giving a reason."""
+        there. A check gets the merge as it would be, and refuses it by giving a reason.
+
+        >>> done = repo.merge("try", "main", message="looked at")
+        >>> repo.read("main", "notes/c.txt")
+        b'new'
+        """
         if strategy is not None and strategy not in _STRATEGIES:
             raise InvalidArgument(
                 f"There is no merge strategy {strategy!r}", hint=f"Choose {' or '.join(_STRATEGIES)}, or none"
@@ -317,22 +415,46 @@ class Repository:
         )
 
     def revert(self, branch: str, commit: str, parent: int = 1) -> Commit:
+        """Undoes one commit of the branch, by a new commit; `parent` says against which of a merge.
+
+        >>> done = repo.revert("main", "main")
+        >>> repo.list("main", "notes")
+        []
+        """
         return self.store.revert(branch, commit, parent=parent)
 
     def cherry_pick(self, branch: str, commit: str, parent: int = 1) -> Commit:
+        """Does one commit again on the branch, as a new commit.
+
+        >>> done = repo.cherry_pick("main", "try")
+        >>> repo.read("main", "notes/c.txt")
+        b'new'
+        """
         return self.store.cherry_pick(branch, commit, parent=parent)
 
     def reset(self, branch: str, ref: str, if_head: str | None = None) -> Ref:
+        """Points a branch elsewhere; `if_head`: only if it is still there.
+
+        >>> repo.reset("try", "main").commit == repo.log("main", 1)[0].id
+        True
+        """
         return self.store.reset(branch, ref, if_head=if_head)
 
     # Jobs and upkeep
 
     def jobs(self, branch: str | None = None, path: str | None = None) -> builtins.list[Job]:
-        """Who is writing where, since when."""
+        """Who is writing where, since when.
+
+        >>> repo.jobs("main")
+        []
+        """
         return self.store.jobs(dest=branch, path=path)
 
     def gc(self, job_grace_hours: float = 168, history_days: float | None = None, dry_run: bool = False) -> GcReport:
-        """Removes what no branch, tag or job in flight needs."""
+        """Removes what no branch, tag or job in flight needs.
+
+        >>> done = repo.gc(dry_run=True)
+        """
         if job_grace_hours < 0 or (history_days is not None and history_days < 0):
             raise InvalidArgument("A time to keep things for cannot be negative")
         return self.store.gc(

@@ -136,7 +136,11 @@ class Table:
 
     @property
     def place(self) -> Place:
-        """Where it is, with what its catalog knows, if it was opened by its name: opens the same table again."""
+        """Where it is, with what its catalog knows, if it was opened by its name: opens the same table again.
+
+        >>> lakeseal.Table(orders.place).version()
+        1
+        """
         return self._place
 
     @property
@@ -145,11 +149,20 @@ class Table:
 
     @property
     def uri(self) -> str:
+        """Where it is, in the one form that URIs have here.
+
+        >>> orders.uri.endswith("/orders")
+        True
+        """
         return self.spec.uri
 
     @property
     def name(self) -> str | None:
-        """What it is called in the catalog, if it was opened by its name."""
+        """What it is called in the catalog, if it was opened by its name.
+
+        >>> print(orders.name)
+        None
+        """
         return None if self._place.table is None else str(self._place.table.name)
 
     def __repr__(self) -> str:
@@ -166,35 +179,70 @@ class Table:
         return card("Table", self.name or self.uri, made)
 
     def exists(self) -> bool:
+        """Whether there is a table at this place yet.
+
+        >>> lakeseal.Table("elsewhere").exists()
+        False
+        """
         return self._router.snapshot() is not None
 
     def version(self) -> int:
+        """The newest version.
+
+        >>> orders.version()
+        1
+        """
         return self.snapshot().version
 
     def schema(self) -> pa.Schema:
+        """The columns of the newest version, as Arrow has them.
+
+        >>> orders.schema().names
+        ['id', 'shop', 'price']
+        """
         return to_arrow(self.snapshot().schema)
 
     def files(self) -> pa.Table:
-        """The live files: path, size, partition values, statistics, …, as the log has them."""
+        """The live files: path, size, partition values, statistics, …, as the log has them.
+
+        >>> orders.files().num_rows
+        1
+        """
         return self.snapshot().files
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """What each version did, newest first."""
+        """What each version did, newest first.
+
+        >>> orders.history(1)[0]["operation"]
+        'WRITE'
+        """
         return [entry.to_json() for entry in self.commits(limit)]
 
     def commits(self, limit: int | None = None) -> list[HistoryEntry]:
-        """The same as values."""
+        """The same as values.
+
+        >>> [one.version for one in orders.commits()]
+        [1, 0]
+        """
         self.snapshot()  # where there is no table there is no history either
         return history(self._log, limit)
 
     def detail(self) -> dict[str, Any]:
-        """What the table is: its format, identity, size, layout, properties and features, as DESCRIBE DETAIL has it."""
+        """What the table is: its format, identity, size, layout, properties and features, as DESCRIBE DETAIL has it.
+
+        >>> orders.detail()["numFiles"]
+        1
+        """
         snapshot = self.snapshot()
         newest = history(self._log, 1)
         return detail(snapshot, last_modified=newest[0].timestamp if newest else None)
 
     def snapshot(self, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
-        """The table at its newest version, at a version, or as a moment saw it."""
+        """The table at its newest version, at a version, or as a moment saw it.
+
+        >>> orders.snapshot(version=0).files.num_rows
+        0
+        """
         newest = self._router.snapshot()
         if newest is None:
             raise TableNotFound("There is no table here", table=self.uri)
@@ -214,7 +262,11 @@ class Table:
         row_ids: bool = False,
     ) -> pa.Table:
         """The rows, all in memory; `where` is a SQL condition. With `row_ids` each comes with its `_row_id`, which it
-        keeps for life, and its `_row_commit_version`, that which last changed it; the table must track its rows."""
+        keeps for life, and its `_row_commit_version`, that which last changed it; the table must track its rows.
+
+        >>> orders.to_arrow(where="shop = 'north' AND price > 2", columns=['id']).to_pylist()
+        [{'id': 3}]
+        """
         return self._scan(version, timestamp, columns, where, row_ids=row_ids).to_arrow()
 
     def to_batches(
@@ -226,7 +278,11 @@ class Table:
         *,
         row_ids: bool = False,
     ) -> pa.RecordBatchReader:
-        """The rows as a stream that needs memory for a few batches only."""
+        """The rows as a stream that needs memory for a few batches only.
+
+        >>> sum(batch.num_rows for batch in orders.to_batches())
+        3
+        """
         scan = self._scan(version, timestamp, columns, where, row_ids=row_ids)
         return pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
 
@@ -237,7 +293,11 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> Any:
-        """The rows as a pandas DataFrame. Needs `lakeseal[pandas]`."""
+        """The rows as a pandas DataFrame. Needs `lakeseal[pandas]`.
+
+        >>> len(orders.to_pandas(where="id < 3"))
+        2
+        """
         needed("pandas")
         return self.to_arrow(version, timestamp, columns, where).to_pandas()
 
@@ -248,7 +308,11 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> Any:
-        """The rows as a polars DataFrame. Needs `lakeseal[polars]`."""
+        """The rows as a polars DataFrame. Needs `lakeseal[polars]`.
+
+        >>> orders.to_polars(columns=["id"]).height
+        3
+        """
         return needed("polars").from_arrow(self.to_arrow(version, timestamp, columns, where))
 
     def to_duckdb(
@@ -261,7 +325,11 @@ class Table:
         connection: Any = None,
     ) -> Any:
         """The rows as a relation of DuckDB, which SQL of its connection can go on with; of a new one in memory where
-        none is given. Needs `lakeseal[duckdb]`."""
+        none is given. Needs `lakeseal[duckdb]`.
+
+        >>> orders.to_duckdb().aggregate("max(price)").fetchall()
+        [(9.9,)]
+        """
         duckdb = needed("duckdb")
         rows = self.to_arrow(version, timestamp, columns, where)
         return (duckdb.connect() if connection is None else connection).from_arrow(rows)
@@ -276,6 +344,11 @@ class Table:
         *,
         row_ids: bool = False,
     ) -> DataFrame:
+        """The rows as a DataFrame of one version, which it stays of. Needs `lakeseal[spark]`.
+
+        >>> orders.to_spark(spark, where="id > 1").count()
+        2
+        """
         needed("pyspark")
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
@@ -283,7 +356,11 @@ class Table:
         return to_spark(spark, snapshot, self.spec, where=where, columns=columns, row_ids=row_ids)
 
     def changes(self, start: int | Timestamp, end: int | Timestamp | None = None) -> pa.Table:
-        """The change feed from `start` to `end`, both included: numbers are versions, everything else a moment."""
+        """The change feed from `start` to `end`, both included: numbers are versions, everything else a moment.
+
+        >>> orders.changes(1)["_change_type"].to_pylist()
+        ['insert', 'insert', 'insert']
+        """
         first, last = change_feed.version_range(self._log, start, end)
         reader = change_feed.ChangeReader(self._log.snapshot(last), self._store, outside=self._outside)
         batches = (batch for one in change_feed.changes(self._log, first, last) for batch in reader.read(one))
@@ -292,6 +369,11 @@ class Table:
     def changes_spark(
         self, spark: SparkSession, start: int | Timestamp, end: int | Timestamp | None = None
     ) -> DataFrame:
+        """The same as a DataFrame.
+
+        >>> orders.changes_spark(spark, 1).count()
+        3
+        """
         from lakeseal.spark.scan import changes_spark  # pyspark is an extra
 
         return changes_spark(spark, self._log, self.spec, start, end)
@@ -323,6 +405,11 @@ class Table:
         `replace_table`, which is for mode `overwrite`, one that is there is made anew by them. `txn` is (application
         id, version): a write that the table has seen does nothing. `data_change=False` says of an overwrite that the
         rows are those that it replaces, laid out otherwise: streams and the change feed pass over it.
+
+        >>> orders.write(pa.table({"id": [4], "shop": ["west"]}), txn=("nightly", 7)).version
+        2
+        >>> orders.write(pa.table({"id": [5]}), mode="overwrite", replace_where="id = 5").version
+        3
         """
         command = WriteCommand(
             mode=mode,
@@ -355,7 +442,11 @@ class Table:
         user_metadata: str | None = None,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """Delete the rows for which a SQL condition is true; all rows without one."""
+        """Delete the rows for which a SQL condition is true; all rows without one.
+
+        >>> orders.delete("shop = 'north'").metrics['numDeletedRows']
+        2
+        """
         command = DeleteCommand(where=where, user_metadata=user_metadata)
         return self._run(command, engine_of(spark), isolation_level)
 
@@ -368,7 +459,11 @@ class Table:
         user_metadata: str | None = None,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """Set columns of the rows that match. `values` are SQL texts over the row as it was, or constants."""
+        """Set columns of the rows that match. `values` are SQL texts over the row as it was, or constants.
+
+        >>> orders.update({'price': 'price * 1.1', 'shop': "'east'"}, 'id = 2').metrics['numUpdatedRows']
+        1
+        """
         command = UpdateCommand(values=values, where=where, user_metadata=user_metadata)
         return self._run(command, engine_of(spark), isolation_level)
 
@@ -387,7 +482,13 @@ class Table:
         clauses, then `execute`. `on` is a SQL condition over `t.…` (this table) and `s.…` (the source).
 
         A DataFrame whose rows Spark holds already, and that is small, is merged in this process where that means the
-        same; `spark.lakeseal.localMerge=false` in the session leaves it to Spark."""
+        same; `spark.lakeseal.localMerge=false` in the session leaves it to Spark.
+
+        >>> news = pa.table({"id": [3, 4], "shop": ["south", "west"], "price": [1.0, 2.0]})
+        >>> merge = orders.merge(news, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*")
+        >>> merge.execute().metrics["numTargetRowsInserted"]
+        1
+        """
 
         def execute(command: MergeCommand) -> CommitResult | NothingToDo:
             rows = self._local_rows(source, command)
@@ -411,7 +512,12 @@ class Table:
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
         """Put small files together, drop hidden rows, and order rows by columns. `where` chooses files. A clustered
-        table is clustered where it is not yet, or, in `full`, anew."""
+        table is clustered where it is not yet, or, in `full`, anew.
+
+        >>> done = orders.write(pa.table({"id": [4]}))
+        >>> orders.optimize(zorder_by=["id"]).metrics["numRemovedFiles"]
+        2
+        """
         command = OptimizeCommand(
             where=where,
             zorder_by=_names(zorder_by) or (),
@@ -432,7 +538,11 @@ class Table:
     ) -> VacuumReport:
         """Delete files that no version of the last `hours` needs; a week's, unless the table keeps them for longer or
         shorter. Less than that must be insisted on. `lite` lists nothing: only files that the log says were removed go.
-        `inventory` is a list of what is there instead: rows with `path`, `length`, `isDir`, `modificationTime` (ms)."""
+        `inventory` is a list of what is there instead: rows with `path`, `length`, `isDir`, `modificationTime` (ms).
+
+        >>> orders.vacuum(dry_run=True).deleted
+        ()
+        """
         command = VacuumCommand(
             hours=hours,
             dry_run=dry_run,
@@ -455,7 +565,11 @@ class Table:
         user_metadata: str | None = None,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """Make the table what it was at a version or a moment, as a new version."""
+        """Make the table what it was at a version or a moment, as a new version.
+
+        >>> orders.restore(version=0).version
+        2
+        """
         if version is None and timestamp is None:
             raise InvalidArgument("Say which version, or which moment, to restore")
         target = self.snapshot(version, timestamp)
@@ -476,7 +590,11 @@ class Table:
     ) -> Table:
         """A new table at `uri`, or with that name in the `catalog`, with this one's rows, which are not copied: a
         shallow clone. A deep one has files of its own; where it is there already, what this table has got and lost
-        since is copied and taken out. With `replace` a table that is there becomes a shallow clone, in one version."""
+        since is copied and taken out. With `replace` a table that is there becomes a shallow clone, in one version.
+
+        >>> orders.clone("sandbox").to_arrow().num_rows
+        3
+        """
         if replace and deep:
             raise InvalidArgument("A deep clone follows its source and takes no table's place", table=str(uri))
         options = storage_options or self.spec.storage_options
@@ -492,40 +610,75 @@ class Table:
         return table
 
     def cluster_by(self, columns: Sequence[str] | str | None) -> CommitResult:
-        """Keep rows near each other that are near in these columns, from the next `optimize` on; None: no longer."""
+        """Keep rows near each other that are near in these columns, from the next `optimize` on; None: no longer.
+
+        >>> orders.cluster_by(["shop", "id"]).version
+        2
+        """
         return self._committed(ClusterCommand(columns=_names(columns) or ()))
 
     def set_properties(self, properties: Mapping[str, Any]) -> CommitResult:
-        """Set table properties; None removes one."""
+        """Set table properties; None removes one.
+
+        >>> orders.set_properties({"delta.logRetentionDuration": "interval 60 days"}).version
+        2
+        """
         return self._alter(alter.set_properties(properties))
 
     def add_feature(self, name: str) -> CommitResult:
-        """List a table feature in the protocol, by its name: whoever does not know it is kept out from then on."""
+        """List a table feature in the protocol, by its name: whoever does not know it is kept out from then on.
+
+        >>> orders.add_feature("deletionVectors").version
+        2
+        """
         return self.set_properties({f"delta.feature.{name}": "supported"})
 
     def drop_feature(self, name: str, truncate_history: bool = False) -> CommitResult:
         """Take a feature that nothing uses any more out of the protocol, so that more clients may write the table.
-        Only what is for writers goes, and what leaves no trace in files."""
+        Only what is for writers goes, and what leaves no trace in files.
+
+        >>> done = orders.add_feature("appendOnly")
+        >>> orders.drop_feature("appendOnly").version
+        3
+        """
         return self._committed(DropFeatureCommand(name=name, truncate_history=truncate_history))
 
     def upgrade(self, reader_version: int, writer_version: int) -> CommitResult:
-        """Raise the protocol to these versions at least, with what they imply."""
+        """Raise the protocol to these versions at least, with what they imply.
+
+        >>> orders.upgrade(3, 7).version
+        2
+        """
         versions = {"delta.minReaderVersion": reader_version, "delta.minWriterVersion": writer_version}
         return self.set_properties(versions)
 
     def add_constraint(self, name: str, condition: str, *, spark: SparkSession | None = None) -> CommitResult:
         """A CHECK constraint, which the rows that are there must keep too: those of the version right before it. They
-        are judged by Spark, if a session is given, and otherwise as with ANSI mode on, in UTC."""
+        are judged by Spark, if a session is given, and otherwise as with ANSI mode on, in UTC.
+
+        >>> orders.add_constraint("positive", "price >= 0").version
+        2
+        """
         return self._alter(alter.add_constraint(name, condition, self._first_row(spark), judge_of(spark)))
 
     def drop_constraint(self, name: str) -> CommitResult:
+        """Rows to come need not keep it any more.
+
+        >>> done = orders.add_constraint("positive", "price >= 0")
+        >>> orders.drop_constraint("positive").version
+        3
+        """
         return self._alter(alter.drop_constraint(name))
 
     def add_columns(
         self, columns: Any, into: str | None = None, *, first: bool = False, after: str | None = None
     ) -> CommitResult:
         """New nullable columns, as a pyarrow or Spark schema, behind the others, `first`, or `after` one of them; new
-        fields of a struct with `into` (`a`, `a.b`, `list.element`, `map.value`). Or `NewColumn`s, which say it."""
+        fields of a struct with `into` (`a`, `a.b`, `list.element`, `map.value`). Or `NewColumn`s, which say it.
+
+        >>> orders.add_columns(pa.schema([("note", pa.string())]), after="id").version
+        2
+        """
         if isinstance(columns, list | tuple):
             return self._alter(alter.add_columns(columns))
         parents = () if into is None else column_path(into)
@@ -536,73 +689,143 @@ class Table:
         return self._alter(alter.add_columns(added))
 
     def move_column(self, name: str, *, first: bool = False, after: str | None = None) -> CommitResult:
-        """A column, or a field as `a.b`, to another place among those beside it. Files stay as they are."""
+        """A column, or a field as `a.b`, to another place among those beside it. Files stay as they are.
+
+        >>> done = orders.move_column("price", first=True)
+        >>> orders.schema().names
+        ['price', 'id', 'shop']
+        """
         if first == (after is not None):
             raise InvalidArgument("A column goes first, or after another one", column=name)
         return self._alter(alter.move_column(name, ColumnPlace(first=first, after=after)))
 
     def drop_column(self, name: str) -> CommitResult:
-        """A column, or a field as `a.b`. Needs column mapping (`delta.columnMapping.mode=name`)."""
+        """A column, or a field as `a.b`. Needs column mapping (`delta.columnMapping.mode=name`).
+
+        >>> done = orders.drop_column("price")
+        >>> orders.schema().names
+        ['id', 'shop']
+        """
         return self.drop_columns([name])
 
     def drop_columns(self, names: Sequence[str]) -> CommitResult:
-        """Columns, or fields as `a.b`: all of them in one version, or none. Needs column mapping."""
+        """Columns, or fields as `a.b`: all of them in one version, or none. Needs column mapping.
+
+        >>> orders.drop_columns(["price", "shop"]).version
+        2
+        """
         return self._alter(alter.drop_columns(names))
 
     def rename_column(self, name: str, new_name: str) -> CommitResult:
-        """A column, or a field as `a.b`; `new_name` is a plain name. Needs column mapping."""
+        """A column, or a field as `a.b`; `new_name` is a plain name. Needs column mapping.
+
+        >>> orders.rename_column("price", "gross").version
+        2
+        """
         return self._alter(alter.rename_column(name, new_name))
 
     def change_type(self, name: str, data_type: Any) -> CommitResult:
         """A wider type for a column, a field, or what an array (`a.element`) or a map (`a.value`) holds. Files stay as
-        they are. Needs type widening (`delta.enableTypeWidening=true`)."""
+        they are. Needs type widening (`delta.enableTypeWidening=true`).
+
+        >>> done = orders.add_columns(pa.schema([("items", pa.int32())]))
+        >>> orders.change_type("items", "bigint").version
+        3
+        """
         return self._alter(alter.change_type(name, _type(data_type)))
 
     def set_default(self, name: str, value: Any, *, spark: SparkSession | None = None) -> CommitResult:
-        """What rows to come get that do not say a value: SQL text, or a constant."""
+        """What rows to come get that do not say a value: SQL text, or a constant.
+
+        >>> done = orders.add_feature("allowColumnDefaults")
+        >>> orders.set_default('shop', "'north'").version
+        3
+        """
         if value is None:
             raise InvalidArgument("A default is a value", column=name, hint="drop_default(…), or 'NULL'")
         return self._alter(alter.set_default(name, value, judge_of(spark)))
 
     def drop_default(self, name: str) -> CommitResult:
+        """Rows to come that do not say the column get null again.
+
+        >>> done = orders.add_feature("allowColumnDefaults")
+        >>> done = orders.set_default('shop', "'north'")
+        >>> orders.drop_default("shop").version
+        4
+        """
         return self._alter(alter.set_default(name, None))
 
     def set_not_null(self, name: str, *, spark: SparkSession | None = None) -> CommitResult:
-        """No nulls in a column or field from now on; there must be none."""
+        """No nulls in a column or field from now on; there must be none.
+
+        >>> orders.set_not_null("id").version
+        2
+        """
         return self._alter(alter.set_not_null(name, self.snapshot().schema, self._first_row(spark)))
 
     def drop_not_null(self, name: str) -> CommitResult:
+        """Nulls are allowed in a column or field again.
+
+        >>> done = orders.set_not_null("id")
+        >>> orders.drop_not_null("id").version
+        3
+        """
         return self._alter(alter.drop_not_null(name))
 
     def set_comment(self, name: str | None, comment: str | None) -> CommitResult:
-        """What is to be known about a column or field, or with None for the name about the table; None for nothing."""
+        """What is to be known about a column or field, or with None for the name about the table; None for nothing.
+
+        >>> orders.set_comment("price", "gross, in euros").version
+        2
+        """
         return self._alter(alter.set_table_comment(comment) if name is None else alter.set_comment(name, comment))
 
     def generate(self, mode: str = "symlink_format_manifest") -> tuple[str, ...]:
         """Write manifests, lists of the newest version's files, for engines that read Parquet and not Delta; their keys
-        below the table. They are of this version for ever: generate them again after a change."""
+        below the table. They are of this version for ever: generate them again after a change.
+
+        >>> plain = lakeseal.create("plain", pa.schema([("id", pa.int64())]))
+        >>> plain.generate()
+        ('_symlink_format_manifest/manifest',)
+        """
         if mode != "symlink_format_manifest":
             raise InvalidArgument(f"There is no mode {mode!r}", hint="Use 'symlink_format_manifest'")
         return write_manifests(self.snapshot(), self._store)
 
     def checkpoint(self) -> int:
-        """Write a checkpoint of the newest version, which is returned."""
+        """Write a checkpoint of the newest version, which is returned.
+
+        >>> orders.checkpoint()
+        1
+        """
         version = self.version()
         write_checkpoint(self._log, version, now_ms=now_ms())
         return version
 
     def compact_log(self, start: int, end: int) -> str | None:
-        """Write one file that stands for the commits `start` to `end`, so that readers open fewer."""
+        """Write one file that stands for the commits `start` to `end`, so that readers open fewer.
+
+        >>> orders.compact_log(0, 1)
+        '_delta_log/00000000000000000000.00000000000000000001.compacted.json'
+        """
         return compact(self._log, start, end)
 
     def cleanup(self, dry_run: bool = False) -> CleanupReport:
-        """Delete what the log holds only for versions older than `delta.logRetentionDuration`."""
+        """Delete what the log holds only for versions older than `delta.logRetentionDuration`.
+
+        >>> orders.cleanup(dry_run=True).deleted
+        ()
+        """
         return clean_up_expired_logs(self._log, now_ms=now_ms(), dry_run=dry_run)
 
     def take_over(self, owner: Owner, kind: str = Kind.MANAGED) -> int:
         """Hand the table's commits to an owner; the version that did it. `kind` is `managed`, `catalog` (so that other
         engines commit to it, through the owner's service) or `coordinated`. A table that this owner has in another form
-        goes by way of the file system, in two commits."""
+        goes by way of the file system, in two commits.
+
+        >>> orders.take_over("sqlite:///ledger.db")
+        2
+        """
         endpoint = connect(owner)
         version = handover.take_over_as(endpoint, self._store, parse_kind(kind))
         self._router = Router(self._store, Owners(endpoint), creator=endpoint, trust=self.trust)
@@ -610,7 +833,13 @@ class Table:
         return version
 
     def release(self) -> int:
-        """Hand the table's commits back to the file system; the version that did it."""
+        """Hand the table's commits back to the file system; the version that did it.
+
+        >>> orders.take_over("sqlite:///ledger.db")
+        2
+        >>> orders.release()
+        3
+        """
         name = self._router.reopen().owner_name
         if name is None:
             raise InvalidArgument("The table has no owner", table=self.uri)

@@ -56,6 +56,15 @@ class AlreadyApplied(Struct, frozen=True, kw_only=True):
 
 
 class CommitResult(Struct, frozen=True, kw_only=True):
+    """What a command gives back that committed: its version, the table right after it, and what it counted.
+
+    >>> done = orders.delete("id = 3")
+    >>> done.version, done.snapshot.version, done.attempts
+    (2, 2, 1)
+    >>> done.metrics["numDeletedRows"]
+    1
+    """
+
     version: int
     snapshot: Snapshot
     """The table right after the commit."""

@@ -70,11 +70,20 @@ class Pipeline:
     def from_yaml(
         cls, path: str | os.PathLike[str], *, env: str | None = None, params: Mapping[str, str] | None = None
     ) -> Pipeline:
-        """`env` is one of the file's environments; `params` go before what the file says."""
+        """`env` is one of the file's environments; `params` go before what the file says.
+
+        >>> lakeseal.Pipeline.from_yaml("clicks.yaml", params={"root": "."}).name
+        'clicks'
+        """
         return cls(read_pipeline(path, Given(env=env, params=params or {})))
 
     @property
     def name(self) -> str:
+        """What its runs, watermarks and steps are kept under.
+
+        >>> pipeline.name
+        'clicks'
+        """
         return self.config.name
 
     def __repr__(self) -> str:
@@ -118,7 +127,13 @@ class Pipeline:
         """`datasets` are the names of those to run, if not all. `spark` may be a function that gives the session: it
         is called only if there is anything new. Without Spark, tasks are threads of this process, and nothing can be
         transformed. `LeaseHeld` if another run is at work, unless there is somebody to tell while `waiting` for it; one
-        of this machine that was killed is not waited for."""
+        of this machine that was killed is not waited for.
+
+        >>> pipeline.run().rows
+        2
+        >>> pipeline.run().state
+        'nothing_new'
+        """
         return self._run(self._only(datasets), spark, check=check, progress=progress, waiting=waiting)
 
     def backfill(
@@ -134,7 +149,11 @@ class Pipeline:
         waiting: Waiting | None = None,
     ) -> RunResult:
         """Publishes what the dataset's source has from `first` on and before `last`, whatever was published of it; its
-        watermarks stay. A backfill that was cut off goes on; one that is done does nothing, unless `again`."""
+        watermarks stay. A backfill that was cut off goes on; one that is done does nothing, unless `again`.
+
+        >>> pipeline.backfill("clicks", "1.json", "2.json").rows
+        2
+        """
         wanted = Backfill(dataset=dataset, first=first, last=last)
         config = self._only([dataset])
         config = replace(config, datasets=(wanted.of(config.datasets[0]),))
@@ -151,7 +170,11 @@ class Pipeline:
         self, spark: Spark | None = None, *, progress: RunProgress | None = None, waiting: Waiting | None = None
     ) -> list[RunResult]:
         """Goes on with what earlier runs have left: steps that were set aside or not finished, datasets that the last
-        run did not publish, and backfills that were begun. What came of each; nothing if there is nothing left."""
+        run did not publish, and backfills that were begun. What came of each; nothing if there is nothing left.
+
+        >>> pipeline.resume()
+        []
+        """
         books = self._records.books()
         with HeldTurn(
             books.leases, self.name, f"resume {uuid.uuid4()}", self.config.lease_seconds, waiting=waiting
@@ -240,7 +263,12 @@ class Pipeline:
         progress: RunProgress | None = None,
     ) -> Iterator[RunResult | LakesealError]:
         """A run now and every so many seconds, for ever or until `stop`; each one's result, or why there was none. A
-        run that takes longer than that is followed by the next at once."""
+        run that takes longer than that is followed by the next at once.
+
+        >>> runs = pipeline.run_every(None, 60)
+        >>> next(runs).rows
+        2
+        """
         stop = stop or threading.Event()
         while not stop.is_set():
             due = time.monotonic() + seconds
@@ -251,11 +279,18 @@ class Pipeline:
             stop.wait(max(0.0, due - time.monotonic()))
 
     def validate(self) -> dict[str, LakesealError | None]:
-        """What is wrong with each dataset, as far as its source and its rules tell; nothing is read or written."""
+        """What is wrong with each dataset, as far as its source and its rules tell; nothing is read or written.
+
+        >>> pipeline.validate()
+        {'clicks': None}
+        """
         return {dataset.name: _trouble(dataset) for dataset in self.config.datasets}
 
     def plan(self) -> dict[str, Plan | LakesealError]:
-        """What a run would read now, by dataset, or why it could not. Nothing is written, and no turn is taken."""
+        """What a run would read now, by dataset, or why it could not. Nothing is written, and no turn is taken.
+
+        >>> done = pipeline.plan()["clicks"]
+        """
         found: dict[str, Plan | LakesealError] = {}
         for dataset in self.config.datasets:
             marks = {mark.partition: mark.value for mark in self.watermarks(dataset.name)}
@@ -269,19 +304,43 @@ class Pipeline:
         return found
 
     def history(self, limit: int = 20) -> list[RunResult]:
-        """Runs, newest first."""
+        """Runs, newest first.
+
+        >>> pipeline.run().rows
+        2
+        >>> [one.state for one in pipeline.history()]
+        ['published']
+        """
         return self._records.history(limit)
 
     def watermarks(self, dataset: str | None = None) -> list[Watermark]:
+        """How far each partition of the sources is published.
+
+        >>> pipeline.run().rows
+        2
+        >>> [one.dataset for one in pipeline.watermarks()]
+        ['clicks']
+        """
         return self._records.watermarks(dataset)
 
     def open_sequences(self) -> Mapping[str, str]:
-        """Datasets with steps that are not finished: their state, and the reason if they were set aside."""
+        """Datasets with steps that are not finished: their state, and the reason if they were set aside.
+
+        >>> pipeline.open_sequences()
+        {}
+        """
         return self._records.open_sequences()
 
     def reset(self, dataset: str, watermarks: Mapping[str, Any] | None = None) -> None:
         """Sets a dataset's watermarks to these: all of them, none without an argument, so that its source is read from
-        the beginning. Rows that were published stay."""
+        the beginning. Rows that were published stay.
+
+        >>> pipeline.run().rows
+        2
+        >>> pipeline.reset("clicks")
+        >>> pipeline.watermarks()
+        []
+        """
         self._only([dataset])
         books = self._records.books()
         with HeldTurn(books.leases, self.name, f"reset {uuid.uuid4()}", self.config.lease_seconds) as held:

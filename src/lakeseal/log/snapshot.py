@@ -38,7 +38,11 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @classmethod
     def of(cls, table: str, state: TableState, trust: Trust | None = None) -> Snapshot:
-        """Checked: the protocol and the metadata are there, and this client may read the table."""
+        """Checked: the protocol and the metadata are there, and this client may read the table.
+
+        >>> Snapshot.of(snapshot.table, snapshot.state).version
+        1
+        """
         if state.protocol is None:
             raise MissingProtocol("The log states no protocol", table=table, version=state.version)
         check_readable(state.protocol, table=table, version=state.version)
@@ -55,40 +59,85 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @property
     def version(self) -> int:
+        """Which version it is.
+
+        >>> snapshot.version
+        1
+        """
         return self.state.version
 
     @property
     def protocol(self) -> Protocol:
+        """What a client must know to read and to write the table.
+
+        >>> snapshot.protocol.min_reader_version
+        3
+        """
         assert self.state.protocol is not None
         return self.state.protocol
 
     @property
     def metadata(self) -> Metadata:
+        """The table's id, description, schema and configuration, as the log has them.
+
+        >>> snapshot.metadata.format.provider
+        'parquet'
+        """
         assert self.state.metadata is not None
         return self.state.metadata
 
     @property
     def files(self) -> pa.Table:
+        """The live files, one row each: path, size, partition values, statistics.
+
+        >>> snapshot.files.num_rows
+        1
+        """
         return self.state.files
 
     @property
     def txns(self) -> Mapping[str, SetTransaction]:
+        """How far each application has written, for those that count.
+
+        >>> snapshot.txns["nightly"].version
+        6
+        """
         return self.state.txns
 
     @property
     def domains(self) -> Mapping[str, DomainMetadata]:
+        """What others keep in the log under a name of theirs.
+
+        >>> dict(snapshot.domains)
+        {}
+        """
         return self.state.domains
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
+        """Their names, in order.
+
+        >>> snapshot.partition_columns
+        ('shop',)
+        """
         return self.metadata.partition_columns
 
     @cached_property
     def properties(self) -> TableProperties:
+        """The table's properties, read and checked.
+
+        >>> snapshot.properties.change_data_feed
+        True
+        """
         return TableProperties.of(self.metadata)
 
     @cached_property
     def schema(self) -> StructType:
+        """The columns, nested as they are.
+
+        >>> [field.name for field in snapshot.schema.fields]
+        ['id', 'shop', 'price']
+        """
         if self.metadata.schema_string is None:
             raise InvalidMetadata(
                 "The table's metadata has no schema",
@@ -105,25 +154,47 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @cached_property
     def partition_schema(self) -> StructType:
+        """The partition columns with their types.
+
+        >>> str(snapshot.partition_schema.fields[0].type)
+        'string'
+        """
         return StructType(tuple(f for name in self.partition_columns if (f := self.schema.field(name)) is not None))
 
     @cached_property
     def places(self) -> tuple[str, ...]:
-        """Beyond the table, where its files may be: what the reader allows, and what it was cloned from."""
+        """Beyond the table, where its files may be: what the reader allows, and what it was cloned from.
+
+        >>> snapshot.places
+        ()
+        """
         return (*self.trust.places, *clone_sources(self.metadata.configuration))
 
     @property
     def in_commit_timestamp(self) -> int | None:
-        """Of this version, where the table keeps them."""
+        """Of this version, where the table keeps them.
+
+        >>> print(snapshot.in_commit_timestamp)
+        None
+        """
         info = self.state.commit_info
         return info.in_commit_timestamp if info is not None and self.properties.in_commit_timestamps else None
 
     @property
     def size_in_bytes(self) -> int:
+        """Of all live files together.
+
+        >>> snapshot.size_in_bytes > 0
+        True
+        """
         return pc.sum(self.files["size"]).as_py() or 0
 
     def partition_struct(self, files: pa.Table) -> pa.StructArray:
-        """Typed partition values by logical name, one row per file."""
+        """Typed partition values by logical name, one row per file.
+
+        >>> snapshot.partition_struct(snapshot.files).to_pylist()
+        [{'shop': 'north'}]
+        """
         fields = self.partition_schema.fields
         if not fields:
             return pa.nulls(files.num_rows, pa.struct([]))
@@ -137,13 +208,21 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
             return parse_partition_values(texts, field.type, column=field.name)
 
     def stats_struct(self, files: pa.Table, leaves: Iterable[tuple[str, ...]]) -> pa.StructArray:
-        """Statistics of these leaf columns by logical name, one row per file; null is unknown."""
+        """Statistics of these leaf columns by logical name, one row per file; null is unknown.
+
+        >>> snapshot.stats_struct(snapshot.files, [("id",)]).to_pylist()[0]["maxValues"]
+        {'id': 3}
+        """
         wanted = _part_of(self.schema, frozenset(leaves), ())
         physical, logical = stats_schema(wanted.to_physical()), stats_schema(wanted)
         return _renamed(widen(stats_structs(files, physical)), logical)
 
     def match(self, where: str | None, files: pa.Table | None = None) -> expr.FileMatch:
-        """Which files may have rows for which `where` is true, and of which all rows are."""
+        """Which files may have rows for which `where` is true, and of which all rows are.
+
+        >>> snapshot.match("id > 100").may.to_pylist()
+        [False]
+        """
         files = self.files if files is None else files
         if where is None:
             every = pa.repeat(pa.scalar(True), files.num_rows)

@@ -35,21 +35,51 @@ class MergeBuilder:
                 self._options[f"{side}_names"] = (name,)
 
     def when_matched_update(self, set: Values = "*", condition: str | None = None) -> MergeBuilder:
+        """Rows that match, and for which the condition holds, get these values.
+
+        >>> merge.when_matched_update({"price": "s.price"}, "s.price > t.price").execute().version
+        2
+        """
         return self._with("matched", "update", condition, set)
 
     def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Rows that match, and for which the condition holds, go.
+
+        >>> merge.when_matched_delete().execute().metrics["numTargetRowsDeleted"]
+        1
+        """
         return self._with("matched", "delete", condition)
 
     def when_not_matched_insert(self, values: Values = "*", condition: str | None = None) -> MergeBuilder:
+        """Rows that only the source has come in.
+
+        >>> merge.when_not_matched_insert().execute().metrics["numTargetRowsInserted"]
+        1
+        """
         return self._with("not_matched", "insert", condition, values)
 
     def when_not_matched_by_source_update(self, set: Mapping[str, Any], condition: str | None = None) -> MergeBuilder:
+        """Rows that only the table has get these values.
+
+        >>> merge.when_not_matched_by_source_update({"price": 0}).execute().metrics["numTargetRowsUpdated"]
+        2
+        """
         return self._with("not_matched_by_source", "update", condition, set)
 
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Rows that only the table has go.
+
+        >>> merge.when_not_matched_by_source_delete("t.shop = 'north'").execute().metrics['numTargetRowsDeleted']
+        1
+        """
         return self._with("not_matched_by_source", "delete", condition)
 
     def with_clauses(self, *clauses: Clause) -> MergeBuilder:
+        """Clauses that were made elsewhere, behind those that are there.
+
+        >>> merge.with_clauses(*merge.when_matched_delete().command.clauses).execute().version
+        2
+        """
         made = MergeBuilder.__new__(MergeBuilder)
         made.__dict__.update(self.__dict__)
         made._clauses = (*self._clauses, *clauses)
@@ -57,10 +87,19 @@ class MergeBuilder:
 
     @property
     def command(self) -> MergeCommand:
+        """What `execute` would do, as a value.
+
+        >>> len(merge.when_matched_delete().command.clauses)
+        1
+        """
         return MergeCommand(on=self._on, clauses=self._clauses, **self._options)
 
     def execute(self) -> CommitResult | NothingToDo:
-        """One transaction."""
+        """One transaction.
+
+        >>> merge.when_matched_update().when_not_matched_insert().execute().version
+        2
+        """
         return self._run(self.command)
 
     def _with(self, kind: Kind, action: Action, condition: str | None, values: Values | None = None) -> MergeBuilder:
