@@ -15,7 +15,7 @@ RUN := . ./.venv/lakeseal-env.sh && $(PY)
 PYTEST := $(RUN) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs docs-site bench stress trust peers bench-peers clean python packages runtime classes
+.PHONY: help setup demo test check format docs sbom bench stress trust peers bench-peers clean python packages runtime classes
 
 help:
 	@echo "make demo         the main job, on embedded defaults"
@@ -28,8 +28,8 @@ help:
 	@echo "make bench-peers  the benchmarks beside Delta Spark; needs Maven Central"
 	@echo "make setup        only what the others need: .venv, packages, Java"
 	@echo "make format       mend what ruff can mend"
-	@echo "make docs         write again the pages that are made from the code"
-	@echo "make docs-site    the documentation as a site, in build/site; read without a network"
+	@echo "make docs         the pages that are made from the code, and all of them as a site in build/site; read without a network"
+	@echo "make sbom         what a release consists of, in CycloneDX's format, in build/sbom.json"
 	@echo "make clean        remove what the commands made, .venv and .venv-peers too"
 
 python:
@@ -87,10 +87,11 @@ format: packages
 	@$(PY) -m ruff format .
 
 docs: packages
-	@$(PY) scripts/error_docs.py
-
-docs-site: packages
+	@$(PY) scripts/error_docs.py && $(PY) scripts/reference_docs.py
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "build/site; to read it with search: python3 -m http.server -d build/site"
+
+sbom: packages
+	@$(PY) scripts/sbom.py build/sbom.json
 
 bench: setup
 	@$(RUN) bench/run.py $(ONLY) $(ARGS)

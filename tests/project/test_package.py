@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -80,16 +85,65 @@ def test_without_any_extra_tables_work_and_the_rest_says_which_extra_it_needs(tm
     assert ended.stderr.count("lakeseal[server]") == 2
 
 
-@pytest.mark.stress
-def test_the_wheel_and_the_source_install_into_an_empty_environment(tmp_path: Path) -> None:
-    """With nothing but what they ask for; from PyPI."""
+def test_the_bill_of_materials_has_what_is_installed(tmp_path: Path) -> None:
+    call = [sys.executable, str(ROOT / "scripts" / "sbom.py"), "sbom.json"]
+    ended = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    made = json.loads((tmp_path / "sbom.json").read_text(encoding="utf-8"))
+    assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
+    versions = {one["name"]: one["version"] for one in made["components"]}
+    assert versions["pyarrow"] == metadata.version("pyarrow")
+    assert {"sqlalchemy", "obstore", "pyspark", "fastapi"} <= set(versions)
+    assert not {"pytest", "mkdocs", "mypy"} & set(versions)
+    known = {made["metadata"]["component"]["bom-ref"], *(one["bom-ref"] for one in made["components"])}
+    assert {one for told in made["dependencies"] for one in (told["ref"], *told["dependsOn"])} == known
 
-    def run(*words: str) -> str:
-        ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+INSTALLED = """
+import importlib.metadata as metadata, sys
+asked = sys.argv[1]
+told = metadata.metadata("lakeseal")
+assert "](docs/" not in told["Description"] and "](https://example.org/lakeseal/docs/" in told["Description"]
+assert "Typing :: Typed" in told.get_all("Classifier")
+import lakeseal, pyarrow as pa
+assert lakeseal.__version__ == told["Version"]
+table = lakeseal.Table("with-" + asked)
+table.write(pa.table({"id": [1, 2]}))
+if asked in ("pandas", "polars", "duckdb"):
+    getattr(table, "to_" + asked)()
+if asked == "spark":
+    import lakeseal.spark.datasource, pyspark
+if asked == "server":
+    import lakeseal.service.server, lakeseal.console.app
+if asked == "kafka":
+    import lakeseal.ingest.sources.kafka, confluent_kafka
+if asked == "lakefs":
+    import lakeseal.branches.lakefs.store
+if asked == "otel":
+    import opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http.trace_exporter
+"""
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+def test_the_wheel_and_the_source_install_into_an_empty_environment(tmp_path: Path) -> None:
+    """With nothing but what they ask for, and with each extra; from PyPI. LAKESEAL_PYTHON names another interpreter."""
+    python = os.environ.get("LAKESEAL_PYTHON", sys.executable)
+
+    def run(*words: str, cwd: Path = tmp_path) -> str:
+        asks = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        asks["LAKESEAL_ADDRESS"] = "https://example.org/lakeseal"
+        ended = subprocess.run(words, cwd=cwd, env=asks, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    run(sys.executable, "-m", "venv", "build-env")
+    def installed(name: str, what: str) -> str:
+        run(python, "-m", "venv", name)
+        pip = str(tmp_path / name / "bin" / "python")
+        run(pip, "-m", "pip", "install", "-q", "--constraint", str(ROOT / "constraints.txt"), what)
+        return pip
+
+    run(python, "-m", "venv", "build-env")
     run("build-env/bin/python", "-m", "pip", "install", "-q", "build")
     run("build-env/bin/python", "-m", "build", "-q", "--outdir", "dist", str(ROOT))
     (wheel,) = (tmp_path / "dist").glob("*.whl")
@@ -101,21 +155,11 @@ def test_the_wheel_and_the_source_install_into_an_empty_environment(tmp_path: Pa
     with tarfile.open(source) as packed:
         assert any(name.endswith("/README.md") for name in packed.getnames())
     for number, what in enumerate((wheel, source)):
-        run(sys.executable, "-m", "venv", f"env{number}")
-        run(
-            f"env{number}/bin/python",
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--constraint",
-            str(ROOT / "constraints.txt"),
-            str(what),
-        )
-        (tmp_path / f"work{number}").mkdir()
-        script = tmp_path / f"work{number}" / "bare.py"
-        script.write_text(BARE)
-        ended = subprocess.run(
-            [f"../env{number}/bin/python", str(script)], cwd=script.parent, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr
+        there = tmp_path / f"work{number}"
+        there.mkdir()
+        (there / "bare.py").write_text(BARE)
+        assert run(installed(f"env{number}", str(what)), "bare.py", cwd=there).endswith("fine\n")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra in sorted({*project["optional-dependencies"]} - {"dev", "docs"}):
+        run(installed(f"env-{extra}", f"{wheel}[{extra}]"), "-c", INSTALLED, extra)
+        shutil.rmtree(tmp_path / f"env-{extra}")

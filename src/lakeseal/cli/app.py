@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from rich.markup import escape
 from typer.completion import completion_init  # type: ignore[attr-defined]
 from typer.core import TyperGroup
 
+from lakeseal import traces
 from lakeseal.cli.examples import EXAMPLES
 from lakeseal.cli.output import Output
 from lakeseal.errors import LakesealError
@@ -125,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if _COMPLETES in os.environ:
         completion_init()
     try:
+        if "serve" not in (arguments or sys.argv[1:])[:1]:  # its workers do it themselves
+            traces.export()
         app(args=arguments, obj=out, prog_name="lakeseal")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1

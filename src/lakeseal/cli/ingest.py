@@ -219,6 +219,7 @@ _FIRST_ROWS = """\
 def init(
     ctx: typer.Context,
     directory: Annotated[str, typer.Argument(help="Made if it is not there.", show_default=False)],
+    json: AsJson = False,
 ) -> None:
     """Make a project that runs: a pipeline and some rows for it."""
     out: Output = ctx.obj
@@ -230,6 +231,8 @@ def init(
     for name, text in files.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text, encoding="utf-8")
+    if json:
+        out.rows([{"file": str(place / name)} for name in files], ["file"])
     out.say(f"cd {place} && lakeseal ingest run pipeline.yaml --no-spark")
 
 

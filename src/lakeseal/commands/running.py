@@ -13,6 +13,7 @@ from contextlib import ExitStack, nullcontext
 
 import msgspec
 
+from lakeseal import traces
 from lakeseal.commands.command import EVERY_TIME, Command, CommandContext, NothingToDo
 from lakeseal.commands.optimize import AutoCompaction, OptimizeCommand
 from lakeseal.commands.transactional_write import TransactionalWrite
@@ -28,6 +29,20 @@ _log = logging.getLogger(__name__)
 
 
 def run(
+    command: Command, txn: OptimisticTransaction, *, engine: Engine, store: StoreSpec
+) -> CommitResult | NothingToDo:
+    with traces.span(_name(command), {"lakeseal.table": txn.table}) as say:
+        result = _run(command, txn, engine=engine, store=store)
+        told = {"lakeseal.version": result.version, "lakeseal.attempts": getattr(result, "attempts", 0)}
+        say(told | {f"lakeseal.{name}": value for name, value in result.metrics.items()})
+    return result
+
+
+def _name(command: Command) -> str:
+    return f"lakeseal {type(command).__name__.removesuffix('Command').lower()}"
+
+
+def _run(
     command: Command, txn: OptimisticTransaction, *, engine: Engine, store: StoreSpec
 ) -> CommitResult | NothingToDo:
     shown = nullcontext(SILENT) if command.shown is None else progress(command.shown)

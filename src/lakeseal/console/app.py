@@ -17,11 +17,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lakeseal import errors
-from lakeseal.console import audit, pages, session
+from lakeseal.console import audit, pages, plots, session
 from lakeseal.console.branch_view import diff_view, repository_view
 from lakeseal.console.lake import Lake, Viewer
 from lakeseal.console.pipeline_view import open_again, pipeline_view, pipelines_view
-from lakeseal.console.table_view import preview, table_view
+from lakeseal.console.table_view import preview, table_view, trouble_view
 from lakeseal.display import size
 from lakeseal.errors import InvalidArgument, LakesealError, NotAuthenticated, NotFound
 
@@ -174,7 +174,9 @@ def _tables(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str
     first = int(start) if start.isascii() and start.isdecimal() and len(start) < 10 else 0
     part = found[first : first + _AT_ONCE]
     following = str(first + _AT_ONCE) if len(found) > first + _AT_ONCE else ""
-    told = {"total": len(found), "search": search, "waiting": waiting, "following": following}
+    lags = [(at, lag / 1000) for at, lag in lake.lags()] if viewer.everywhere("reader") else []
+    lag = plots.line(lags, what="Logs are behind", unit="s")
+    told = {"total": len(found), "search": search, "waiting": waiting, "following": following, "lag": lag}
     return "tables.html", {"tables": part, **told}
 
 
@@ -189,6 +191,7 @@ def _table(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str,
         "owned": owned,
         "view": table_view(table),
         "preview": preview(table),
+        "trouble": trouble_view(uri, lake.calls()),
     }
 
 
@@ -232,7 +235,7 @@ def _pipeline(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[s
 
 def _audit(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str, Any]]:
     book = lake.book(viewer, "admin")
-    return "audit.html", {"entries": audit.audit_view(book) if book.is_made else []}
+    return "audit.html", {"entries": audit.audit_view(book, lake.calls()) if book.is_made else []}
 
 
 def _merge(lake: Lake, viewer: Viewer, form: dict[str, str]) -> str:

@@ -1,17 +1,20 @@
 """What was done here, and by whom: what pages changed, and what the ledger knows besides.
 
 Actions of pages are kept in the ledger, the last ones of them, and written to the log `lakeseal.console.audit` before
-they are shown to anybody. Commits that clients made have no name of theirs in the ledger; a service's log has.
+they are shown to anybody. Commits that clients made have no name of theirs in the ledger: who sent the last ones a
+worker of a service remembers, of the others its log knows.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from lakeseal.clock import now_ms
+from lakeseal.console.lake import Call
 from lakeseal.display import clean
 from lakeseal.ledger import Ledger, Row, Tx
 from lakeseal.ledger.schema import commits, facts, runs, table_names, tables
@@ -39,8 +42,9 @@ def note(ledger: Ledger | None, who: str | None, what: str, about: str) -> None:
     ledger.write(do, idempotent=True)
 
 
-def audit_view(ledger: Ledger) -> list[dict[str, Any]]:
+def audit_view(ledger: Ledger, calls: Sequence[Call] = ()) -> list[dict[str, Any]]:
     """Newest first."""
+    senders = {spot: one.who for one in calls for spot in zip(one.tables, one.versions, strict=False)}
 
     def do(tx: Tx) -> list[dict[str, Any]]:
         row = tx.get(facts, name=_FACT)
@@ -54,7 +58,16 @@ def audit_view(ledger: Ledger) -> list[dict[str, Any]]:
             *(_entry(one.revoked, _KEEPER, "revoked the token", one.name) for one in made if one.revoked is not None),
             *(_entry(one.started, f"pipeline {one.pipeline}", f"ran: {one.state}", one.run_id) for one in ran),
             *(_entry(one.updated, "", f"named a table {one.name}", one.uri) for one in named),
-            *(_entry(one.ratified, "", f"committed version {one.version}", one.table_id) for one in _commits(tx)),
+            *(
+                _entry(
+                    one.ratified,
+                    senders.get((one.table_id, one.version)),
+                    f"committed version {one.version}",
+                    one.table_id,
+                )
+                for one in _commits(tx)
+            ),
+            *(_call(one) for one in calls if one.refused is not None or one.conflicts),
         ]
 
     return sorted(ledger.read(do), key=lambda one: -one["at"])[:_SHOWN]
@@ -68,6 +81,11 @@ def _commits(tx: Tx) -> list[Row]:
         .limit(_SHOWN)
     )
     return list(tx.rows(query, lock=False))
+
+
+def _call(one: Call) -> dict[str, Any]:
+    what = f"was refused, {one.refused}" if one.refused is not None else "came too late for a version"
+    return _entry(one.at_ms, one.who, f"{what} ({one.call})", ", ".join(one.tables))
 
 
 def _entry(at: Any, who: Any, what: Any, about: Any) -> dict[str, Any]:

@@ -70,6 +70,25 @@ class TableRow(Struct, frozen=True, kw_only=True):
     owned: Owned | None = None
 
 
+class Call(Protocol):
+    """What a service was asked lately; `service.noted.NotedCall` is one."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def call(self) -> str: ...
+    @property
+    def who(self) -> str: ...
+    @property
+    def tables(self) -> Sequence[str]: ...
+    @property
+    def versions(self) -> Sequence[int]: ...
+    @property
+    def conflicts(self) -> int: ...
+    @property
+    def refused(self) -> str | None: ...
+
+
 class Token(Protocol):
     """What the page of grants shows; `service.tokens.AccessToken` is one."""
 
@@ -112,6 +131,10 @@ class Lake(Struct, frozen=True, kw_only=True):
     """Checks first that it is to be shown here."""
     owned: Callable[[], Sequence[Owned]] = tuple
     tokens: Callable[[], Sequence[Token]] = tuple
+    calls: Callable[[], Sequence[Call]] = tuple
+    """The last ones that decided something or were refused, oldest first."""
+    lags: Callable[[], Sequence[tuple[int, int]]] = tuple
+    """When, and by how many milliseconds logs were behind then."""
     places: Sequence[str] = ()
     """Tables to show that neither the catalog nor an owner knows."""
     repositories: Callable[[], Mapping[str, Callable[[], Repository]]] = dict

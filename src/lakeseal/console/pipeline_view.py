@@ -71,6 +71,7 @@ def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
         "rows": chart(bars, "Rows that each of the last runs published"),
         "rate": plots.over_time([one.started_ms for one in history], now_ms(), what="runs"),
         "runs": [_run(one) for one in history],
+        "flows": _flows(history),
         "broken": sorted(broken.items(), key=lambda pair: -pair[1])[:50],
         "sequences": [
             {
@@ -88,6 +89,26 @@ def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
             for one in books.watermarks.of_pipeline(name)[:200]
         ],
     }
+
+
+def _flows(history: list[RunResult]) -> list[dict[str, Any]]:
+    """Each dataset as it last ran: what it reads, and where its rows go."""
+    newest: dict[str, Any] = {}
+    for run in history:
+        for one in run.datasets:
+            newest.setdefault(one.name, one)
+    return [
+        {
+            "name": clean(one.name),
+            "source": clean(one.source, 300),
+            "target": clean(one.target, 300),
+            "state": one.state,
+            "rows": one.rows,
+            "aside": one.to_error_table + one.bad_records,
+            "why": [(clean(rule, 200), count) for rule, count in one.broken.items() if count],
+        }
+        for one in sorted(newest.values(), key=lambda one: str(one.name))[:200]
+    ]
 
 
 def open_again(ledger: Ledger, pipeline: str, dataset: str) -> None:

@@ -35,6 +35,22 @@ def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int =
     )
 
 
+def line(points: Sequence[tuple[int, float]], *, what: str, unit: str) -> str:
+    """Values over time, as a line; the highest one is told."""
+    if len(points) < 2:
+        return ""
+    first, last = points[0][0], points[-1][0]
+    span, most = max(last - first, 1), max(value for _, value in points)
+    spots = " ".join(
+        f"{(at - first) * _WIDE / span:.1f},{_HIGH - (_HIGH - _LOW) * value / (most or 1):.1f}" for at, value in points
+    )
+    told = f"{what}: {points[-1][1]:g} {unit} now, at most {most:g} {unit} in the last {_span(span)}"
+    return (
+        f'<figure class="plot"><svg role="img" aria-label="{shown(told)}" viewBox="0 0 {_WIDE} {_HIGH}" '
+        f'preserveAspectRatio="none"><polyline points="{spots}"/></svg><figcaption>{shown(told)}</figcaption></figure>'
+    )
+
+
 def _span(ms: int) -> str:
     seconds = ms / 1000
     for unit, of in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):

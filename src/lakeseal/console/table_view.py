@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 
 from lakeseal.clock import now_ms
 from lakeseal.console import plots
+from lakeseal.console.lake import Call
 from lakeseal.display import clean, size
 from lakeseal.errors import LakesealError
 from lakeseal.log.commit_summary import CommitSummary
@@ -39,6 +42,18 @@ def table_view(table: Table) -> dict[str, Any]:
         "is_all": not commits or commits[-1].version == 0,
         "rate": plots.over_time(moments, now_ms(), what="commits"),
         "partitions": _partitions(snapshot),
+    }
+
+
+def trouble_view(uri: str, calls: Sequence[Call]) -> dict[str, Any]:
+    """Of the last calls about a table: those that came too late, and those that were refused, by kind."""
+    about = [one for one in calls if uri in one.tables]
+    refused = Counter(one.refused for one in about if one.refused is not None)
+    return {
+        "asked": len(about),
+        "conflicts": sum(one.conflicts for one in about),
+        "refused": [(clean(kind), count) for kind, count in refused.most_common(20)],
+        "since": about[0].at_ms if about else None,
     }
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from lakeseal.ingest.runs import DatasetResult, RunResult
 
-_GAUGES: tuple[tuple[str, str, Callable[[DatasetResult], float]], ...] = (
+GAUGES: tuple[tuple[str, str, Callable[[DatasetResult], float]], ...] = (
     ("rows", "Rows that the last run published.", lambda one: one.rows),
     ("rows_read", "Rows and records that it read.", lambda one: one.rows_read),
     ("bytes", "Bytes that it read.", lambda one: one.bytes),
@@ -23,6 +23,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[DatasetResult], float]], ...] = (
     ("seconds", "How long it took.", lambda one: one.seconds),
     ("failed", "1 if it was not published.", lambda one: float(one.error is not None)),
 )
+ENDED = ("lakeseal_ingest_ended_timestamp_seconds", "When the last run ended.")
 
 
 class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,14 +48,14 @@ class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def text_of(result: RunResult) -> str:
     """In Prometheus' text format."""
     lines = []
-    for name, meaning, of in _GAUGES:
+    for name, meaning, of in GAUGES:
         full = f"lakeseal_ingest_{name}"
         lines += [f"# HELP {full} {meaning}", f"# TYPE {full} gauge"]
         for one in result.datasets:
             labels = f'pipeline="{_label(result.pipeline)}",dataset="{_label(one.name)}"'
             lines.append(f"{full}{{{labels}}} {of(one):g}")
-    ended = "lakeseal_ingest_ended_timestamp_seconds"
-    lines += [f"# HELP {ended} When the last run ended.", f"# TYPE {ended} gauge"]
+    ended, meaning = ENDED
+    lines += [f"# HELP {ended} {meaning}", f"# TYPE {ended} gauge"]
     moment = (result.ended_ms or result.started_ms) / 1000
     lines.append(f'{ended}{{pipeline="{_label(result.pipeline)}",state="{result.state}"}} {moment:.3f}')
     return "\n".join(lines) + "\n"

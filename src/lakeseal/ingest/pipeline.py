@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from lakeseal import expr
+from lakeseal import expr, traces
 from lakeseal.clock import now_ms
 from lakeseal.display import Bar, Card, Grid, card
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
@@ -243,7 +243,8 @@ class Pipeline:
             if config.lineage is not None:
                 notes = config.lineage.started(config.name, run_id, config.datasets, started)
             try:
-                run.execute()
+                with traces.span("lakeseal ingest", {"lakeseal.pipeline": config.name, "lakeseal.run": run_id}):
+                    run.execute()
             except BaseException as raised:
                 error = raised
             result = _told(config, replace(_result(config.name, run_id, run, started, error), notes=notes))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from lakeseal import typed_json
 from lakeseal.errors import BrokenLedger, LakesealError, Refused, StorageUnavailable
-from lakeseal.ingest.config import Dataset
+from lakeseal.ingest.config import Dataset, place_of
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, Summary
 from lakeseal.ingest.progress import Reached
 from lakeseal.ingest.publishing import Decision
@@ -30,6 +30,9 @@ class DatasetResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     state: DatasetState
+    source: str = ""
+    """What is read, in words; where it goes is `target`."""
+    target: str = ""
     rows: int = 0
     """Published."""
     rows_read: int = 0
@@ -207,6 +210,8 @@ class DatasetRun:
         return DatasetResult(
             name=self.name,
             state=state,
+            source=self.dataset.source.describe(),
+            target=place_of(self.dataset.target),
             rows=measured.rows if published else 0,
             rows_read=measured.read,
             bytes=measured.bytes,

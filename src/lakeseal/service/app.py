@@ -21,6 +21,7 @@ from anyio import to_thread
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
+from lakeseal import traces
 from lakeseal.errors import InvalidArgument, LakesealError, NotFound
 from lakeseal.owner.messages import MOST_NAME_BYTES
 from lakeseal.owner.policies import prefix_of
@@ -69,6 +70,7 @@ def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner, *,
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        traces.export()  # here, as threads that send them do not survive the start of workers
         service = app.state.service = await to_thread.run_sync(Service, settings, make_owner)
         service.start()
         try:

@@ -170,7 +170,7 @@ async def caller_of(service: Service, scope: Scope, note: Note, text: str | None
         peer = scope["client"][0] if scope.get("client") else ""
         caller = await service.authenticator.ask(text, service.proxies.client_of(peer, scope["headers"]))
         known(scope)
-    note.token_id = caller.token_id
+    note.token_id, note.who = caller.token_id, caller.principal or ""
     note.wait_s = service.buckets.take(caller.token_id)
     if note.wait_s:
         raise OwnerBusy(

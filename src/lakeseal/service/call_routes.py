@@ -145,6 +145,7 @@ async def _perform(call: type[ServiceCall[Any]], request: Request, note: Note) -
                 reply, text = await to_thread.run_sync(_performed, service, asked, caller)
     service.count(reply)
     note.table = _table_of(reply)
+    note.decided = reply if isinstance(reply, BatchAnswer) else None
     return text
 
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from lakeseal import traces
 from lakeseal.backoff import Backoff, Deadline
 from lakeseal.errors import (
     InvalidArgument,
@@ -61,12 +62,17 @@ class HttpClient:
 
     def once(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
         """Whatever answers; `target` is what follows the address."""
-        try:
-            return self._transport().ask(method, target, body)
-        except NotConnected as error:
-            raise self._unreachable(error) from error
-        except NoAnswer as error:
-            raise UnknownOutcome(f"No answer came from the service at {self.url}: {error}") from error
+        with traces.span(
+            f"lakeseal ask {target.partition('?')[0]}", {"server.address": self.url}, kind="client"
+        ) as say:
+            try:
+                answer = self._transport().ask(method, target, body, traces.sent())
+            except NotConnected as error:
+                raise self._unreachable(error) from error
+            except NoAnswer as error:
+                raise UnknownOutcome(f"No answer came from the service at {self.url}: {error}") from error
+            say({"http.response.status_code": answer.status})
+            return answer
 
     def read(self, once: Callable[[], T]) -> T:
         """For questions that decide nothing: asked again for a few seconds where no answer came."""

@@ -23,6 +23,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+BACKLOG = {
+    "lakeseal_tables": "Tables that are owned.",
+    "lakeseal_unbackfilled_commits": "Commits that wait for their backfill.",
+    "lakeseal_unbackfilled_commits_max": "The most of them in one table.",
+    "lakeseal_backfill_lag_seconds": "How long the oldest has been waiting.",
+}
+"""Asked of the ledger at each look."""
+
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -75,14 +83,18 @@ class Metrics:
     def conflicted(self) -> None:
         self._conflicts.inc()
 
-    def text(self, gauges: Mapping[str, tuple[str, float]]) -> bytes:
-        """In Prometheus' format; `gauges` have a help text and a value each."""
+    def families(self) -> Iterable[Metric]:
+        """What this process has counted."""
+        return self._registry.collect()
+
+    def text(self, backlog: Mapping[str, float]) -> bytes:
+        """In Prometheus' format; `backlog` has a value for each name of `BACKLOG`."""
         shown = CollectorRegistry()
         if self._folder is None:
-            shown.register(_Of(self._registry.collect))
+            shown.register(_Of(self.families))
         else:
             MultiProcessCollector(shown, self._folder)  # type: ignore[no-untyped-call]
-        shown.register(_Of(lambda: [GaugeMetricFamily(name, words, value) for name, (words, value) in gauges.items()]))
+        shown.register(_Of(lambda: [GaugeMetricFamily(name, words, backlog[name]) for name, words in BACKLOG.items()]))
         return generate_latest(shown)
 
     def _holds(self, path: Path) -> bool:

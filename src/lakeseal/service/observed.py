@@ -11,7 +11,11 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lakeseal import traces
+from lakeseal.clock import now_ms
+from lakeseal.owner.messages import BatchAnswer, Ratified, Taken
 from lakeseal.service.metrics import Metrics
+from lakeseal.service.noted import NotedCall
 from lakeseal.service.wire import REQUEST_ID
 
 _log = logging.getLogger("lakeseal.service.requests")
@@ -20,6 +24,7 @@ _KEY = "lakeseal.note"
 _NAME = REQUEST_ID.lower().encode()
 _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _QUIET = ("health", "ready", "metrics")
+_MOST_TOLD = 20
 
 
 # Ids are unique to this process without asking for randomness each time.
@@ -40,6 +45,8 @@ class Note:
         self.kind: str | None = None
         self.wait_s = 0.0
         self.status = 500
+        self.who = ""
+        self.decided: BatchAnswer | None = None
 
     @staticmethod
     def of(scope: Scope) -> Note:
@@ -50,6 +57,36 @@ class Note:
     @property
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
         return (*_ALWAYS, (_NAME, self.request_id.encode()))
+
+    @property
+    def attributes(self) -> dict[str, str | int | None]:
+        """Of its span."""
+        return {
+            "name": f"lakeseal serve {self.call}",
+            "http.response.status_code": self.status,
+            "lakeseal.request_id": self.request_id,
+            "lakeseal.token": self.token_id,
+            "lakeseal.table": self.table,
+            "error.type": self.kind,
+        }
+
+    @property
+    def is_worth_a_line(self) -> bool:
+        """On pages: it was refused, and not by a page itself, or it decided on commits."""
+        return self.decided is not None or (self.kind is not None and self.call not in ("page", "other", *_QUIET))
+
+    def line(self) -> NotedCall:
+        told = () if self.decided is None else self.decided.commits[:_MOST_TOLD]
+        ratified = tuple(one for one in told if isinstance(one, Ratified))
+        return NotedCall(
+            at_ms=now_ms(),
+            call=self.call,
+            who=self.who,
+            tables=tuple(one.table for one in told) or ((self.table,) if self.table else ()),
+            versions=tuple(one.version for one in ratified),
+            conflicts=sum(isinstance(one, Taken) for one in told),
+            refused=self.kind,
+        )
 
     def end(self, metrics: Metrics) -> None:
         seconds = time.perf_counter() - self.start
@@ -87,6 +124,11 @@ class Observed:
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            with traces.span("lakeseal serve", kind="server", parent=traces.parent_in(scope["headers"])) as say:
+                await self._app(scope, receive, noted)
+                say(note.attributes)
         finally:
-            note.end(scope["app"].state.service.metrics)
+            service = scope["app"].state.service
+            note.end(service.metrics)
+            if note.is_worth_a_line:
+                service.noted.calls.append(note.line())

@@ -44,6 +44,10 @@ def lake_of(service: Service) -> Lake:
         service.places.check(uri)
         return Table(uri, owner=service.owner, storage_options=None if uri.startswith("file://") else options)
 
+    def lags() -> tuple[tuple[int, int], ...]:
+        service.backlog()  # as it is now is the last of them
+        return tuple(service.noted.lags)
+
     return Lake(
         title=service.owner.name,
         catalog=Catalog(OpenCatalog(url="", names=service.names, owner=service.owner)),
@@ -51,6 +55,8 @@ def lake_of(service: Service) -> Lake:
         open_table=open_table,
         owned=lambda: status.of_tables(service.ledger, now=now_ms()),
         tokens=lambda: tokens.listed(service.ledger),
+        calls=lambda: tuple(service.noted.calls),
+        lags=lags,
         repositories=lambda: {
             uri: opens for uri, opens in repositories_in(service.ledger, options).items() if service.places.has(uri)
         },

@@ -31,6 +31,7 @@ from lakeseal.service.large import LargeWork
 from lakeseal.service.limits import Buckets
 from lakeseal.service.metrics import Metrics
 from lakeseal.service.name_calls import NAME_CALLS
+from lakeseal.service.noted import Noted
 from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.service.places import ServedPlaces
 from lakeseal.service.proxies import TrustedProxies
@@ -131,6 +132,7 @@ class Service:
         self.creation = Creation(self.owner, self.names)
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
         self.turns = Turns()
+        self.noted = Noted()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self.unity.when_published = self._publisher.notify
@@ -174,7 +176,7 @@ class Service:
     def _look(self) -> dict[str, Any]:
         """Raises where the ledger takes no commit: only one that it takes shows that it does."""
         self.ledger.write(lambda tx: tx.put(facts, name=_READY, value=now_ms()))
-        waiting = status.backlog(self.ledger, now=now_ms())
+        waiting = self.backlog()
         publishes = self._recovery.is_alive() or any(
             thread.name == _PUBLISHER and thread.is_alive() for thread in threading.enumerate()
         )
@@ -186,14 +188,19 @@ class Service:
             "lag_seconds": waiting.lag_ms / 1000,
         }
 
+    def backlog(self) -> status.Backlog:
+        found = status.backlog(self.ledger, now=now_ms())
+        self.noted.behind(found.lag_ms)
+        return found
+
     def metrics_text(self) -> bytes:
-        waiting = status.backlog(self.ledger, now=now_ms())
+        waiting = self.backlog()
         return self.metrics.text(
             {
-                "lakeseal_tables": ("Tables that are owned.", waiting.tables),
-                "lakeseal_unbackfilled_commits": ("Commits that wait for their backfill.", waiting.unbackfilled),
-                "lakeseal_unbackfilled_commits_max": ("The most of them in one table.", waiting.most_of_a_table),
-                "lakeseal_backfill_lag_seconds": ("How long the oldest has been waiting.", waiting.lag_ms / 1000),
+                "lakeseal_tables": waiting.tables,
+                "lakeseal_unbackfilled_commits": waiting.unbackfilled,
+                "lakeseal_unbackfilled_commits_max": waiting.most_of_a_table,
+                "lakeseal_backfill_lag_seconds": waiting.lag_ms / 1000,
             }
         )
 

@@ -15,7 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -52,8 +52,8 @@ class NoAnswer(Exception):
 
 
 class Transport(Protocol):
-    def ask(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
-        """`target` is what follows the service's address."""
+    def ask(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
+        """`target` is what follows the service's address; `headers` are of this request alone."""
 
     def close(self) -> None: ...
 
@@ -81,9 +81,10 @@ class Direct:
         self._connect_s, self._read_s = timeout.connect, timeout.read
         self._idle: list[tuple[float, _Connection]] = []
 
-    def ask(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
+    def ask(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
         connection = self._kept() or self._connect()
-        start = f"{method} {self._path}{target} HTTP/1.1\r\n".encode()
+        added = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        start = f"{method} {self._path}{target} HTTP/1.1\r\n{added}".encode()
         sent = b"" if body is None else b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
         try:
             if body is None or len(body) <= _ASKED_FIRST:
@@ -204,10 +205,10 @@ class ViaProxy:
         self._url = url
         self._client = httpx.Client(headers=dict(headers), timeout=timeout, limits=limits, follow_redirects=False)
 
-    def ask(self, method: str, target: str, body: bytes | None) -> HttpAnswer:
-        more: dict[str, Any] = {} if body is None else {"headers": {"Content-Type": "application/json"}}
+    def ask(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
+        said = {**({} if body is None else {"Content-Type": "application/json"}), **(headers or {})}
         try:
-            answer = self._client.request(method, self._url + target, content=body, **more)
+            answer = self._client.request(method, self._url + target, content=body, headers=said)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotConnected(_said(error)) from error
         except httpx.HTTPError as error:
