@@ -1,4 +1,4 @@
-"""Hooks of MkDocs for `make docs-site`: pages made from the code, and links that lead out of docs/.
+"""Hooks of MkDocs for `make docs`: pages made from the code, and links that lead out of docs/.
 
 The site has the README, the changelog and CONTRIBUTING as pages; a link to any other file of the repository becomes its
 path as text, because the site is read without the repository. The references of the command line and of pipelines are
@@ -24,6 +24,7 @@ from lakeseal.ingest.yaml_file import pipeline_schema
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+LINK_OR_PICTURE = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -62,7 +63,7 @@ def _from_root(text: str) -> str:
             return found[0]
         return f"[{found[1]}]({target.removeprefix('docs/') if target.startswith('docs/') else '../' + target})"
 
-    return LINK.sub(moved, text)
+    return LINK_OR_PICTURE.sub(moved, text)
 
 
 def command_line() -> str:

@@ -983,7 +983,9 @@ def convert(
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Make a table of a directory of Parquet files, where they are. `partition_by` names the columns that only the
-    directories have, with their types if they are not strings."""
+    directories have, with their types (pyarrow's, Spark's or SQL text) if they are not strings."""
+    if isinstance(partition_by, Mapping):
+        partition_by = {name: _type(kind) for name, kind in partition_by.items()}
     table = Table(uri, storage_options=storage_options)
     table._run(ConvertCommand(partition_by=partition_by, properties=properties or {}), InProcessEngine())
     return table

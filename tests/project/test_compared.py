@@ -29,3 +29,11 @@ def test_every_line_of_the_comparison_leads_to_a_test() -> None:
         cells = [cell.strip() for cell in row.strip("|").split(" | ")]
         assert len(cells) == 4, row
         assert LINK.search(cells[3]), row
+
+
+def test_every_guarantee_names_a_test() -> None:
+    numbers = {"F": 7, "M": 4, "B": 5, "O": 6, "T": 2, "G": 6, "W": 8}
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    told = {row[4:6]: LINK.findall(row) for row in page.splitlines() if row.startswith("| **")}
+    assert set(told) == {f"{letter}{number}" for letter, most in numbers.items() for number in range(1, most + 1)}
+    assert all(tests and all(name for _, name in tests) for tests in told.values())

@@ -94,10 +94,22 @@ def test_every_relative_link_leads_somewhere() -> None:
 
 
 def test_the_page_of_errors_is_the_tree_of_errors() -> None:
-    spec = importlib.util.spec_from_file_location("error_docs", ROOT / "scripts" / "error_docs.py")
+    page = _script("error_docs").page()
+    assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == page, "run `make docs`"
+
+
+def test_pages_of_reference_say_what_the_code_says() -> None:
+    pages = _script("reference_docs").PAGES
+    assert set(pages) >= {"properties", "options", "metrics", "environment"}
+    for name, page in pages.items():
+        kept = (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
+        assert kept == page(), "run `make docs`"
+
+
+def _script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    error_docs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(error_docs)
-
-    assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == error_docs.page(), "run `make docs`"
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded

@@ -377,9 +377,10 @@ OWNER_KEYS = tuple(
     )
 )
 """All that tells who decides on commits, by whatever kind of ownership."""
-_BY_LOWERED: dict[str, Property[Any]] = {
-    p.key.lower(): p for p in (*vars(TableProperties).values(), *_OTHERS) if isinstance(p, Property)
-}
+KNOWN: tuple[Property[Any], ...] = tuple(
+    p for p in (*vars(TableProperties).values(), *_OTHERS) if isinstance(p, Property)
+)
+_BY_LOWERED = {p.key.lower(): p for p in KNOWN}
 
 
 class PropertySettings(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from lakeseal.spark.options import TABLE_OPTIONS, GivenOptions, GivenTable
 from lakeseal.spark.sink_options import listed
 from lakeseal.storage import StoreSpec
 
-_NAMES = (
+NAMES = (
     *TABLE_OPTIONS,
     "versionAsOf",
     "timestampAsOf",
@@ -65,7 +65,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ReadOptions:
-        given = GivenOptions.of(options, _NAMES)
+        given = GivenOptions.of(options, NAMES)
         latest = (given.text("startingVersion") or "").strip().lower() == LATEST
         found = cls(
             table=GivenTable.of(given, hint="Give it to load(uri)"),

@@ -26,8 +26,8 @@ from lakeseal.spark.sink_options import listed, lowered
 _LAKEFS = "lakefs://"
 _LEDGER = "LAKESEAL_LEDGER"
 _PLACE = ("path", "ledger", "directory", "fileFormat", "header")
-_READ = (*_PLACE, "ref", "timeZone")
-_WRITE = (
+READ = (*_PLACE, "ref", "timeZone")
+WRITE = (
     *_PLACE,
     "branch",
     "partitionBy",
@@ -76,7 +76,7 @@ class TreeReadOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> TreeReadOptions:
-        given = GivenOptions.of(options, _READ)
+        given = GivenOptions.of(options, READ)
         ref = given.text("ref")
         if not ref:
             raise InvalidArgument("The option ref is missing", hint="Name a branch, a tag or a commit")
@@ -105,7 +105,7 @@ class TreeSinkOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], *, overwrite: bool, application: str = "") -> TreeSinkOptions:
-        given = GivenOptions.of(options, _WRITE)
+        given = GivenOptions.of(options, WRITE)
         branch, directory = given.text("branch"), given.text("directory")
         if not branch or not directory:
             raise InvalidArgument("The options branch and directory go together", hint="Say where on which branch")
