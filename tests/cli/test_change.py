@@ -34,6 +34,17 @@ def test_create_write_and_read(lakeseal: Run, tmp_path: Path) -> None:
     assert lakeseal("create", uri, "-c", "id bigint").code == 1
 
 
+def test_what_json_and_csv_have_no_value_for_is_not_taken_for_another(lakeseal: Run, tmp_path: Path) -> None:
+    uri, file = str(tmp_path / "t"), tmp_path / "rows.csv"
+    file.write_text('name,code,size\n,NA,nan\n"",null,-inf\nx,1,1.5\n')
+    assert lakeseal("write", uri, str(file)).code == 0
+    assert lakeseal("read", uri, "--json").rows == [
+        {"name": None, "code": "NA", "size": "NaN"},
+        {"name": "", "code": "null", "size": "-Infinity"},
+        {"name": "x", "code": "1", "size": 1.5},
+    ]
+
+
 def test_files_of_several_kinds_are_refused(lakeseal: Run, tmp_path: Path) -> None:
     ended = lakeseal("write", str(tmp_path / "t"), "a.csv", "b.parquet")
     assert ended.code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -64,7 +65,20 @@ class Output:
             print(f"error: {error}", file=sys.stderr)
 
     def _json_line(self, value: Mapping[str, Any]) -> None:
-        sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(_in_json(value), enc_hook=str).decode() + "\n")
+
+
+def _in_json(value: Any) -> Any:
+    """JSON has no NaN and no infinity, and null is another value: they are texts, as Spark's `to_json` has them."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case Mapping():
+            return {name: _in_json(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_in_json(part) for part in value]
+        case _:
+            return value
 
 
 def _shown(value: Any) -> str:
@@ -73,5 +87,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list, tuple)):
-        return msgspec.json.encode(value, enc_hook=str).decode()
+        return msgspec.json.encode(_in_json(value), enc_hook=str).decode()
     return str(value)

@@ -133,7 +133,9 @@ def convert(
 
 
 def input_files(files: list[str]) -> Any:
-    """A dataset of Arrow's."""
+    """A dataset of Arrow's. In CSV an empty cell is null and `""` an empty text, as for Spark; no word
+    is null."""
+    import pyarrow.csv
     import pyarrow.dataset as ds  # loads pandas, if that is installed
 
     kinds = {_FORMATS.get(PurePosixPath(file).suffix.lower()) for file in files}
@@ -141,8 +143,10 @@ def input_files(files: list[str]) -> Any:
         raise InvalidArgument(
             "Files to write must be of one kind, told by their names", hint=f"Known are {', '.join(_FORMATS)}"
         )
+    kind = kinds.pop()
+    cells = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
     try:
-        return ds.dataset(files, format=kinds.pop())
+        return ds.dataset(files, format=ds.CsvFileFormat(convert_options=cells) if kind == "csv" else kind)
     except (OSError, pa.ArrowException) as error:
         raise InvalidArgument(f"The files cannot be read: {error}", hint="Check their names and contents") from error
 
