@@ -3,6 +3,7 @@
 #   make test ROOM=storage        the tests of one room; without Java where it needs none
 #   make test ARGS="-k lease"     anything in ARGS goes to pytest
 #   make bench ONLY=log-load
+#   make peers ARGS='-m "peers and stress"'   the long tests beside peers
 
 PYTHON ?= python3
 ARGS ?=
@@ -104,7 +105,7 @@ trust: setup
 	@$(RUN) trust/run.py $(ONLY) $(ARGS)
 
 peers: setup
-	@$(RUN) scripts/peers.py && $(PYTEST) -m peers $(ARGS) || [ $$? -eq 5 ]
+	@$(RUN) scripts/peers.py && $(PYTEST) -m "peers and not stress" $(ARGS) || [ $$? -eq 5 ]
 
 bench-trust: setup
 	@$(RUN) trust/run.py $(ONLY) $(ARGS)

@@ -1,6 +1,6 @@
 """Set up the peers that need more than PyPI, once: Delta Spark in `.venv-peers`, its JARs from Maven Central, and S3A
-for Hadoop's committers, which goes with our own Spark and must be of its Hadoop's version; a Kafka broker; and a lakeFS
-server, built with Go.
+for Hadoop's committers, which goes with our own Spark and must be of its Hadoop's version; a Kafka broker; a lakeFS
+server, built with Go; and a client of Unity Catalog from PyPI, which wants an older pydantic than ours.
 
 Delta Spark refuses Spark versions newer than it knows, so it gets an environment of its own. Spark fetches the JARs
 itself (`spark.jars.packages`), so whatever the user configured for Spark or Ivy counts. A release is on PyPI before its
@@ -29,6 +29,8 @@ LAKEFS = VENV / "bin" / "lakefs"
 LAKEFS_MODULE = "github.com/treeverse/lakefs"
 LAKEFS_RELEASES = ["v1.86.0", "v1.84.0", "v1.83.0"]
 BUILD_SECONDS = 15 * 60
+UNITY = VENV / "unity"
+UNITY_CLIENT = "unitycatalog-client==0.7.0"
 PYSPARK = "pyspark==4.2.0"
 RELEASES = ["delta-spark==4.4.1", "delta-spark==4.4.0"]
 RESOLVE = """
@@ -52,7 +54,22 @@ def main() -> None:
     set_up_s3a()
     set_up_kafka()
     set_up_dynamodb()
+    set_up_unity_client()
     set_up_lakefs()
+
+
+def set_up_unity_client() -> None:
+    listed = UNITY / "client.txt"
+    if listed.exists() and listed.read_text(encoding="utf-8") == UNITY_CLIENT:
+        return
+    run([sys.executable, "-m", "venv", "--clear", str(UNITY)])
+    command = [str(UNITY / "bin" / "python"), "-m", "pip", "install", "--quiet", UNITY_CLIENT]
+    if subprocess.run(command).returncode:
+        print(f"peers: SKIPPED {UNITY_CLIENT}: PyPI did not give it", flush=True)
+        shutil.rmtree(UNITY)
+        return
+    listed.write_text(UNITY_CLIENT, encoding="utf-8")
+    print(f"peers: {UNITY_CLIENT} is ready", flush=True)
 
 
 def set_up_lakefs() -> None:

@@ -827,7 +827,7 @@ class Table:
         2
         """
         endpoint = connect(owner)
-        version = handover.take_over_as(endpoint, self._store, parse_kind(kind))
+        version = handover.take_over_as(endpoint, self._store, parse_kind(kind), table_id=self._place.table_id)
         self._router = Router(self._store, Owners(endpoint), creator=endpoint, trust=self.trust)
         self._place.note_kind("managed" if parse_kind(kind) is Kind.MANAGED else "catalog")
         return version

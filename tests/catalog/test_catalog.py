@@ -107,6 +107,18 @@ def test_the_catalog_learns_of_a_take_over_and_of_a_release(catalog: lakeseal.Ca
     assert catalog.table("sales.orders").to_arrow() == ROWS
 
 
+def test_a_named_table_that_is_taken_over_is_called_in_its_log_what_the_catalog_calls_it(
+    catalog: lakeseal.Catalog,
+) -> None:
+    table = catalog.create("sales.orders", SCHEMA)
+    owner = catalog.opened.owner
+    assert owner is not None
+    for kind in ("catalog", "managed", "catalog"):
+        table.take_over(owner, kind=kind)
+        assert catalog.show("sales.orders").kind == kind
+    assert table.snapshot().properties.catalog_table_id == catalog.show("sales.orders").table_id
+
+
 def test_a_table_whose_kind_the_catalog_has_wrong_is_still_read_and_written(catalog: lakeseal.Catalog) -> None:
     catalog.create("sales.orders", SCHEMA, kind="managed").write(ROWS)
     names: Any = catalog.opened.names

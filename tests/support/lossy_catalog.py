@@ -100,9 +100,9 @@ def lossy_catalog(folder: Path, *, seed: int = 10) -> Iterator[LossyCatalog]:
         service.stop()
 
 
-def published_txn_ids(folder: Path, latest: int) -> list[str]:
-    """Of the versions of a table, which must all be in its log; each is another's."""
+def published_txn_ids(folder: Path, latest: int, *, first: int = 0) -> list[str]:
+    """Of the versions of a table from `first` on, which must all be in its log; each is another's."""
     store = open_store(folder)
-    found = [txn_id_of(store.get(commit_path(version))) for version in range(latest + 1)]
+    found = [txn_id_of(store.get(commit_path(version))) for version in range(first, latest + 1)]
     assert all(found), "every commit says whose it is"
     return [one for one in found if one is not None]

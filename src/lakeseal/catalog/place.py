@@ -57,6 +57,11 @@ class Place(Struct, frozen=True, kw_only=True):
         """Whether that owner is also to decide if the table has to be made anew."""
         return self.table is not None and self.table.kind != "filesystem"
 
+    @property
+    def table_id(self) -> str | None:
+        """What the catalog calls the table, if it is one of a catalog."""
+        return None if self.table is None else self.table.table_id
+
     def note_kind(self, kind: str) -> None:
         """Tells the catalog who decides on the table's commits now. The table's log says it too, and counts."""
         if self.table is None or self.catalog is None:

@@ -95,8 +95,9 @@ def take_over(
     """Hand a table's commits to the owner, from the file system or from another kind of table that it has."""
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
-    version = handover.take_over_as(endpoint, store, kind)
-    locate(uri).note_kind("managed" if kind is Kind.MANAGED else "catalog")
+    place = locate(uri)
+    version = handover.take_over_as(endpoint, store, kind, table_id=place.table_id)
+    place.note_kind("managed" if kind is Kind.MANAGED else "catalog")
     out.record({"table": store.uri, "owner": endpoint.name, "kind": str(kind), "version": version})
 
 

@@ -36,7 +36,7 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement
 from lakeseal.owner.backfill import check_follows, publish
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
-from lakeseal.owner.kinds import Kind
+from lakeseal.owner.kinds import Kind, NewTable
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
 from lakeseal.owner.sources import ToldCommits
@@ -54,10 +54,13 @@ def take_over(
     store: Store,
     *,
     kind: Kind = Kind.MANAGED,
+    table_id: str | None = None,
     retry: Retry | None = None,
     clock: Clock = now_ms,
 ) -> int:
-    """The version that made `endpoint` the owner of the table, which is on the file system until then."""
+    """The version that made `endpoint` the owner of the table, which is on the file system until then. `table_id` is
+    what a catalog calls the table, if one knows it: its clients ask by that."""
+    new = NewTable(kind=kind, table_id=table_id)
     table = endpoint.attach(store)
     log, patience = DeltaLog(store), Patience(retry or _TAKING_OVER)
     tries = 0
@@ -68,7 +71,7 @@ def take_over(
             raise TableNotFound("There is no table to take over", table=table)
         _check_free(endpoint, table, snapshot)
         takeover_id = str(uuid.uuid4())
-        attempt = _take_over_commit(endpoint, log, snapshot, kind, takeover_id, patience, clock)
+        attempt = _take_over_commit(endpoint, log, snapshot, new, takeover_id, patience, clock)
         told = _known(lambda: endpoint.begin_takeover(table, takeover_id, attempt.version), patience)  # noqa: B023
         if told.state is State.PENDING:
             outcome = _put(store, attempt, takeover_id, patience, table)
@@ -83,14 +86,20 @@ def take_over(
 
 
 def take_over_as(
-    endpoint: OwnerEndpoint, store: Store, kind: Kind, *, retry: Retry | None = None, clock: Clock = now_ms
+    endpoint: OwnerEndpoint,
+    store: Store,
+    kind: Kind,
+    *,
+    table_id: str | None = None,
+    retry: Retry | None = None,
+    clock: Clock = now_ms,
 ) -> int:
     """As `take_over`; a table that `endpoint` has in another form is released before. Between the two it is on the file
     system, where writers go on; whoever stops there leaves a table that nobody owns, and can take it over again."""
     told = endpoint.get_commits(endpoint.attach(store))
     if told.state in (State.ACTIVE, State.RELEASING) and told.kind is not kind:
         release(endpoint, store, retry=retry, clock=clock)
-    return take_over(endpoint, store, kind=kind, retry=retry, clock=clock)
+    return take_over(endpoint, store, kind=kind, table_id=table_id, retry=retry, clock=clock)
 
 
 def release(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Clock = now_ms) -> int:
@@ -166,16 +175,18 @@ def _take_over_commit(
     endpoint: OwnerEndpoint,
     log: DeltaLog,
     snapshot: Snapshot,
-    kind: Kind,
+    new: NewTable,
     takeover_id: str,
     patience: Patience,
     clock: Clock,
 ) -> Attempt:
-    metadata = enablement.managed(snapshot.metadata, owner=endpoint.name, conf=owner_conf(endpoint), kind=kind)
+    metadata = enablement.managed(
+        snapshot.metadata, owner=endpoint.name, conf=owner_conf(endpoint), kind=new.kind, table_id=new.table_id
+    )
     txn = OptimisticTransaction(log, FilesystemOwner(log.store), snapshot, clock=clock)
     txn.txn_id = takeover_id
     txn.update_metadata(metadata)
-    proposal = txn.close([], _take_over_operation(endpoint.name, kind))
+    proposal = txn.close([], _take_over_operation(endpoint.name, new.kind))
     return attempt_on(snapshot, proposal, log=log, patience=patience, clock=clock)
 
 

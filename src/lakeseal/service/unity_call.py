@@ -115,6 +115,13 @@ class OfTable(UnityCall[Reply], Generic[Reply], frozen=True, kw_only=True):
         return found
 
 
+class Question(UnityCall[Any], frozen=True, kw_only=True):
+    """About no table: everybody who is known may ask, and is told of what they may read."""
+
+    def check(self, service: Service, caller: Caller) -> None:
+        pass
+
+
 def unity_error(error: LakesealError, *, decides: bool) -> tuple[int, dict[str, Any]]:
     """The status, and the body."""
     status, kind = next(((status, kind) for cls, status, kind in _ERRORS if isinstance(error, cls)), _UNKNOWN)

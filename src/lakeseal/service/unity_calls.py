@@ -1,4 +1,4 @@
-"""What engines ask a catalog for: UC Delta API v1, and the lists of schemas and tables."""
+"""What engines ask a catalog for about a table of theirs: UC Delta API v1, and preview commits."""
 
 from __future__ import annotations
 
@@ -8,47 +8,38 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta, structs
 
-from lakeseal.catalog.names import NamedSchema, NamedTable
-from lakeseal.catalog.table_name import SchemaName, TableName
+from lakeseal.catalog.names import NamedTable
+from lakeseal.catalog.table_name import TableName
 from lakeseal.catalog.unity.messages import (
     ApiConfig,
     AskForCommits,
-    CatalogInfo,
-    CatalogList,
     Credentials,
     LoadedTable,
-    Metastore,
     NeededProtocol,
-    NewSchema,
+    NewName,
     NewTable,
     Nothing,
     PreviewCommit,
     PreviewCommits,
-    SchemaInfo,
-    SchemaList,
     SendCommit,
     StagedCommit,
     StageTable,
     StagingTable,
-    TableInfo,
-    TableInfoList,
     UpdateTable,
 )
 from lakeseal.catalog.unity.table_view import MANAGED
-from lakeseal.errors import InvalidArgument, NotAllowed, SchemaNotFound, TableNotFound
+from lakeseal.errors import InvalidArgument, TableNotFound
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import calls_of
 from lakeseal.service.credentials import READ_WRITE
-from lakeseal.service.unity_call import OfTable, Part, UnityCall
+from lakeseal.service.unity_call import OfTable, Part, Question, UnityCall
+from lakeseal.service.unity_lists import LIST_CALLS
 
 if TYPE_CHECKING:
     from lakeseal.service.service import Service
 
 _SCHEMA = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
 _TABLE = _SCHEMA + "/tables/{table}"
-_MOST = 100
-PageSize = Annotated[int, Meta(ge=0, le=1000)]
-Token = Annotated[str, Meta(max_length=255)]
 
 
 class _OfDeltaTable(OfTable[Any], frozen=True, kw_only=True):
@@ -106,6 +97,36 @@ class TableCredentials(_OfDeltaTable, OfTable[Credentials], frozen=True, kw_only
         return Credentials(storage_credentials=service.credentials.of(found.uri, self.operation, caller))
 
 
+class DropDeltaTable(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
+    """Forget a table's name; its files stay."""
+
+    method: ClassVar[str] = "DELETE"
+    route: ClassVar[str] = _TABLE
+    status: ClassVar[int] = 204
+    role: ClassVar[Role] = Role.WRITER
+    decides: ClassVar[bool] = True
+
+    def perform(self, service: Service, caller: Caller) -> None:
+        found = self.found(service, caller)
+        service.names.drop(found.name, table_id=found.table_id)
+
+
+class RenameDeltaTable(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
+    """Give a table another name in its schema."""
+
+    method: ClassVar[str] = "POST"
+    route: ClassVar[str] = _TABLE + "/rename"
+    status: ClassVar[int] = 204
+    role: ClassVar[Role] = Role.WRITER
+    decides: ClassVar[bool] = True
+    body: NewName
+
+    def perform(self, service: Service, caller: Caller) -> None:
+        found = self.found(service, caller)
+        new_name = TableName(catalog=self.catalog, schema=self.schema, table=self.body.new_name)
+        service.names.rename(found.name, new_name, table_id=found.table_id)
+
+
 class ReportMetrics(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
     """Take note of nothing: numbers of clients are not kept."""
 
@@ -152,6 +173,44 @@ class CreateStagingTable(UnityCall[StagingTable], frozen=True, kw_only=True):
         )
 
 
+class StagingTableCredentials(UnityCall[Credentials], frozen=True, kw_only=True):
+    """What the files of a table that is about to be made are reached with."""
+
+    route: ClassVar[str] = "/delta/v1/staging-tables/{table_id}/credentials"
+    role: ClassVar[Role] = Role.WRITER
+    table_id: Part
+
+    def check(self, service: Service, caller: Caller) -> None:
+        self._place(service, caller)
+
+    def perform(self, service: Service, caller: Caller) -> Credentials:
+        place = self._place(service, caller)
+        return Credentials(storage_credentials=service.credentials.of(place, READ_WRITE, caller))
+
+    def _place(self, service: Service, caller: Caller) -> str:
+        staged = service.names.staged(self.table_id.lower())
+        if not staged or not caller.may(self.role, staged[0].uri):
+            raise TableNotFound(f"No table {self.table_id} is being made")
+        _check_place(service, caller, self.role, staged[0].uri)
+        return staged[0].uri
+
+
+class PlaceCredentials(UnityCall[Credentials], frozen=True, kw_only=True):
+    """What files at a place are reached with, for a table that is to be there."""
+
+    route: ClassVar[str] = "/delta/v1/temporary-path-credentials"
+    location: Annotated[str, Meta(max_length=4096)]
+    operation: Annotated[str, Meta(max_length=20)] = "READ"
+
+    def check(self, service: Service, caller: Caller) -> None:
+        role = Role.READER if self.operation == "READ" else Role.WRITER
+        _check_place(service, caller, role, _place(self.location))
+
+    def perform(self, service: Service, caller: Caller) -> Credentials:
+        found = service.credentials.of(_place(self.location), self.operation, caller)
+        return Credentials(storage_credentials=found)
+
+
 class CreateTable(UnityCall[LoadedTable], frozen=True, kw_only=True):
     """Make a table of the catalog of one that was staged, and whose version 0 is there."""
 
@@ -181,141 +240,13 @@ class CreateTable(UnityCall[LoadedTable], frozen=True, kw_only=True):
         return service.unity.load(made)
 
 
-class _Question(UnityCall[Any], frozen=True, kw_only=True):
-    """About no table: everybody who is known may ask, and is told of what they may read."""
-
-    def check(self, service: Service, caller: Caller) -> None:
-        pass
-
-
-class DeltaConfig(_Question, UnityCall[ApiConfig], frozen=True, kw_only=True):
+class DeltaConfig(Question, UnityCall[ApiConfig], frozen=True, kw_only=True):
     """Which part of the protocol is spoken here."""
 
     route: ClassVar[str] = "/delta/v1/config"
 
     def perform(self, service: Service, caller: Caller) -> ApiConfig:
         return ApiConfig(endpoints=tuple(f"{call.method} {call.route}" for call in UNITY_CALLS))
-
-
-class MetastoreSummary(_Question, UnityCall[Metastore], frozen=True, kw_only=True):
-    """The identity of the ledger."""
-
-    route: ClassVar[str] = "/metastore_summary"
-
-    def perform(self, service: Service, caller: Caller) -> Metastore:
-        return Metastore(metastore_id=service.identity or "")
-
-
-class UnityListCatalogs(_Question, UnityCall[CatalogList], frozen=True, kw_only=True):
-    """The catalogs that have a schema."""
-
-    route: ClassVar[str] = "/catalogs"
-
-    def perform(self, service: Service, caller: Caller) -> CatalogList:
-        return CatalogList(catalogs=tuple(CatalogInfo(name=name, id=name) for name in service.names.catalogs()))
-
-
-class GetCatalog(_Question, UnityCall[CatalogInfo], frozen=True, kw_only=True):
-    """A catalog."""
-
-    route: ClassVar[str] = "/catalogs/{catalog}"
-    catalog: Part
-
-    def perform(self, service: Service, caller: Caller) -> CatalogInfo:
-        if self.catalog.lower() not in (name.lower() for name in service.names.catalogs()):
-            raise SchemaNotFound(f"There is no catalog {self.catalog}")
-        return CatalogInfo(name=self.catalog, id=self.catalog)
-
-
-class UnityListSchemas(_Question, UnityCall[SchemaList], frozen=True, kw_only=True):
-    """The schemas of a catalog."""
-
-    route: ClassVar[str] = "/schemas"
-    catalog_name: Part
-    max_results: PageSize = 0
-    page_token: Token = ""
-
-    def perform(self, service: Service, caller: Caller) -> SchemaList:
-        page = service.names.schemas(self.catalog_name, token=self.page_token or None, limit=self.max_results or _MOST)
-        return SchemaList(schemas=tuple(map(_schema, page.schemas)), next_page_token=page.next_token)
-
-
-class UnityCreateSchema(UnityCall[SchemaInfo], frozen=True, kw_only=True):
-    """Make a schema. It belongs to no place: whoever writes anywhere may."""
-
-    method: ClassVar[str] = "POST"
-    route: ClassVar[str] = "/schemas"
-    role: ClassVar[Role] = Role.WRITER
-    decides: ClassVar[bool] = True
-    body: NewSchema
-
-    def check(self, service: Service, caller: Caller) -> None:
-        if not any(grant.role.includes(self.role) for grant in caller.grants):
-            raise NotAllowed(f"{caller.principal or 'This caller'} needs the role {self.role}")
-
-    def perform(self, service: Service, caller: Caller) -> SchemaInfo:
-        name = SchemaName(catalog=self.body.catalog_name, schema=self.body.name)
-        return _schema(service.names.create_schema(name))
-
-
-class UnityGetSchema(_Question, UnityCall[SchemaInfo], frozen=True, kw_only=True):
-    """A schema."""
-
-    route: ClassVar[str] = "/schemas/{full_name}"
-    full_name: Annotated[str, Meta(max_length=600)]
-
-    def perform(self, service: Service, caller: Caller) -> SchemaInfo:
-        catalog, _, schema = self.full_name.partition(".")
-        return _schema(service.names.schema(SchemaName(catalog=catalog, schema=schema)))
-
-
-class ListTables(_Question, UnityCall[TableInfoList], frozen=True, kw_only=True):
-    """The tables of a schema that the caller may read."""
-
-    route: ClassVar[str] = "/tables"
-    catalog_name: Part
-    schema_name: Part
-    max_results: PageSize = 0
-    page_token: Token = ""
-
-    def perform(self, service: Service, caller: Caller) -> TableInfoList:
-        name = SchemaName(catalog=self.catalog_name, schema=self.schema_name)
-        page = service.names.tables(name, token=self.page_token or None, limit=self.max_results or _MOST)
-        seen = [one for one in page.tables if caller.may(Role.READER, one.uri)]
-        return TableInfoList(tables=tuple(service.unity.info(one) for one in seen), next_page_token=page.next_token)
-
-
-class _OfFullName(OfTable[Any], frozen=True, kw_only=True):
-    full_name: Annotated[str, Meta(max_length=800)]
-
-    def named(self) -> TableName:
-        parts = self.full_name.split(".")
-        if len(parts) != 3:
-            raise InvalidArgument("This is no name of a table", hint="Write catalog.schema.table")
-        return TableName(catalog=parts[0], schema=parts[1], table=parts[2])
-
-
-class GetTable(_OfFullName, OfTable[TableInfo], frozen=True, kw_only=True):
-    """A table, as lists show it."""
-
-    route: ClassVar[str] = "/tables/{full_name}"
-
-    def perform(self, service: Service, caller: Caller) -> TableInfo:
-        return service.unity.info(self.found(service, caller))
-
-
-class DropTable(_OfFullName, OfTable[Nothing], frozen=True, kw_only=True):
-    """Forget a table's name; its files stay."""
-
-    method: ClassVar[str] = "DELETE"
-    route: ClassVar[str] = "/tables/{full_name}"
-    role: ClassVar[Role] = Role.ADMIN
-    decides: ClassVar[bool] = True
-
-    def perform(self, service: Service, caller: Caller) -> Nothing:
-        found = self.found(service, caller)
-        service.names.drop(found.name, table_id=found.table_id)
-        return Nothing()
 
 
 class _OfTableId(UnityCall[Any], frozen=True, kw_only=True):
@@ -330,13 +261,14 @@ class _OfTableId(UnityCall[Any], frozen=True, kw_only=True):
 
     def found(self, service: Service, caller: Caller) -> NamedTable:
         table_id, uri = self.asked()
-        found = service.names.by_id(table_id.lower())
-        if found.uri != _place(uri) or not caller.may(Role.READER, found.uri):
-            raise TableNotFound(f"There is no table {table_id} at this place")
-        caller.check(self.role, (found.uri,))
-        service.places.check_name(found.uri)
-        service.places.check(found.uri)
-        return found
+        found = service.names.by_uri(_place(uri))
+        if found is not None and caller.may(Role.READER, found.uri):
+            caller.check(self.role, (found.uri,))
+            service.places.check_name(found.uri)
+            service.places.check(found.uri)
+            if service.unity.is_called(found, table_id.lower()):
+                return found
+        raise TableNotFound(f"There is no table {table_id} at this place")
 
 
 class GetPreviewCommits(_OfTableId, UnityCall[PreviewCommits], frozen=True, kw_only=True):
@@ -389,15 +321,4 @@ def _check_place(service: Service, caller: Caller, role: Role, uri: str) -> None
     service.places.check(uri)
 
 
-def _schema(found: NamedSchema) -> SchemaInfo:
-    name = found.name
-    return SchemaInfo(
-        name=name.schema,
-        catalog_name=name.catalog,
-        full_name=f"{name.catalog}.{name.schema}",
-        schema_id=found.schema_id,
-        created_at=found.created_ms,
-    )
-
-
-UNITY_CALLS: tuple[type[UnityCall[Any]], ...] = calls_of(__name__)  # type: ignore[assignment]
+UNITY_CALLS: tuple[type[UnityCall[Any]], ...] = (*calls_of(__name__), *LIST_CALLS)  # type: ignore[arg-type]

@@ -35,8 +35,7 @@ from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
 from lakeseal.protocol.schema import INTEGER, ArrayType, StructField, StructType
 from lakeseal.storage import open_store
 from lakeseal.testing.proxy import ProxyFault, Reply, Request, Verdict, faulty_proxy
-
-from .conftest import SCHEMA, Catalog
+from support.unity_catalog import SCHEMA, Catalog
 
 
 def rows(*ids: int) -> pa.Table:

@@ -16,9 +16,9 @@ from lakeseal.catalog.names import Kind
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.clock import now_ms
 from lakeseal.errors import StorageUnavailable
+from support.unity_catalog import version_0, write_version
 
 SCHEMA = "/delta/v1/catalogs/main/schemas/sales"
-FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
 
 
 @pytest.fixture
@@ -46,36 +46,6 @@ def stage(catalog: Any, name: str = "orders", **options: Any) -> dict[str, Any]:
     return found
 
 
-def actions(staged: dict[str, Any]) -> list[dict[str, Any]]:
-    """Version 0 as an engine writes it that does what it was told."""
-    needed = staged["required-protocol"]
-    now = now_ms()
-    protocol = {
-        "minReaderVersion": needed["min-reader-version"],
-        "minWriterVersion": needed["min-writer-version"],
-        "readerFeatures": needed["reader-features"],
-        "writerFeatures": needed["writer-features"],
-    }
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": msgspec.json.encode({"type": "struct", "fields": FIELDS}).decode(),
-        "partitionColumns": [],
-        "configuration": dict(staged["required-properties"]),
-        "createdTime": now,
-    }
-    info = {"timestamp": now, "inCommitTimestamp": now, "operation": "CREATE TABLE", "txnId": str(uuid.uuid4())}
-    return [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}]
-
-
-def write(staged: dict[str, Any], lines: list[dict[str, Any]] | bytes, version: int = 0) -> Path:
-    log = Path(staged["location"].removeprefix("file://")) / "_delta_log"
-    log.mkdir(parents=True, exist_ok=True)
-    data = lines if isinstance(lines, bytes) else b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-    (log / f"{version:020d}.json").write_bytes(data)
-    return log
-
-
 def create(catalog: Any, staged: dict[str, Any], name: str = "orders", **more: Any) -> Any:
     token = more.pop("token", None)
     body = {"name": name, "location": staged["location"], "table-type": "MANAGED", "properties": {}, **more}
@@ -93,7 +63,7 @@ def test_a_table_that_an_engine_makes_is_one_like_any_other(made: Any, tmp_path:
     assert staged["required-properties"]["io.unitycatalog.tableId"] == staged["table-id"]
     assert staged["required-properties"]["delta.enableInCommitTimestamps"] == "true"
     assert made.ask("GET", made.path("orders")).status_code == 404, "it has no name before it is there"
-    write(staged, actions(staged))
+    write_version(staged, version_0(staged))
     answer = create(made, staged)
     assert answer.status_code == 200, answer.text
     told = answer.json()
@@ -111,7 +81,7 @@ def test_a_table_that_an_engine_makes_is_one_like_any_other(made: Any, tmp_path:
 
 def test_asked_again_it_is_the_same_answer_however_far_the_table_went(made: Any) -> None:
     staged = stage(made)
-    write(staged, actions(staged))
+    write_version(staged, version_0(staged))
     first = create(made, staged).json()
     assert create(made, staged).json() == first
     hadoops = {"location": staged["location"].replace("file://", "file:") + "/"}
@@ -126,7 +96,7 @@ def test_what_stops_on_the_way_ends_when_it_is_asked_again(
     made: Any, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
 ) -> None:
     staged = stage(made)
-    write(staged, actions(staged))
+    write_version(staged, version_0(staged))
     whole = made.service.names if step == "register" else made.service.owner
     does = getattr(whole, step)
 
@@ -147,7 +117,7 @@ def test_what_stops_on_the_way_ends_when_it_is_asked_again(
 def test_of_two_who_make_one_name_one_has_it(made: Any) -> None:
     both = [stage(made), stage(made)]
     for one in both:
-        write(one, actions(one))
+        write_version(one, version_0(one))
     assert create(made, both[1]).status_code == 200
     for _ in range(2):
         assert error(create(made, both[0])) == TAKEN
@@ -160,7 +130,7 @@ def test_two_who_come_at_the_same_moment(made: Any, monkeypatch: pytest.MonkeyPa
     """The second comes when the first has looked whether the name is free, and is first to be named."""
     both = [stage(made), stage(made)]
     for one in both:
-        write(one, actions(one))
+        write_version(one, version_0(one))
     names, does = made.service.names, made.service.names.register
     inner: list[Any] = []
 
@@ -228,13 +198,13 @@ SPOILT: dict[str, Any] = {
 @pytest.mark.parametrize("what", SPOILT)
 def test_a_version_0_that_is_wrong_is_refused_and_can_be_put_right(made: Any, what: str) -> None:
     staged = stage(made)
-    good = actions(staged)
+    good = version_0(staged)
     spoilt = msgspec.json.decode(msgspec.json.encode(good))
     SPOILT[what](spoilt)
-    write(staged, spoilt)
+    write_version(staged, spoilt)
     assert error(create(made, staged))[0] == 400
     assert made.service.owner.book.row(staged["location"]).state.value == "none"
-    write(staged, good)
+    write_version(staged, good)
     answer = create(made, staged)
     assert answer.status_code == 200, answer.text
 
@@ -242,16 +212,16 @@ def test_a_version_0_that_is_wrong_is_refused_and_can_be_put_right(made: Any, wh
 @pytest.mark.parametrize("data", [b"", b"\n", b"\xff\xfe", b"[]", b"{" * 5000, b'{"commitInfo":{}}' + b"\0" * 10])
 def test_bytes_that_are_no_commit_are_refused(made: Any, data: bytes) -> None:
     staged = stage(made)
-    write(staged, data)
+    write_version(staged, data)
     assert error(create(made, staged)) == INVALID
 
 
 def test_what_is_there_must_be_version_0_alone(made: Any) -> None:
     staged = stage(made)
     assert error(create(made, staged)) == INVALID, "nothing was written"
-    lines = actions(staged)
-    log = write(staged, lines)
-    write(staged, lines[:1], version=1)
+    lines = version_0(staged)
+    log = write_version(staged, lines)
+    write_version(staged, lines[:1], version=1)
     assert error(create(made, staged)) == INVALID
     (log / f"{1:020d}.json").unlink()
     for name in (f"{0:020d}.checkpoint.parquet", "_last_checkpoint"):
@@ -265,15 +235,15 @@ def test_what_is_there_must_be_version_0_alone(made: Any) -> None:
 
 def test_a_place_and_a_name_are_those_that_were_staged(made: Any, tmp_path: Path) -> None:
     staged, other = stage(made), stage(made, "others")
-    write(staged, actions(staged))
-    write(other, actions(staged))
+    write_version(staged, version_0(staged))
+    write_version(other, version_0(staged))
     assert error(create(made, staged, "others")) == INVALID
     assert error(create(made, other, "others")) == INVALID, "the id of another"
     assert error(create(made, staged, **{"table-type": "EXTERNAL"})) == INVALID
     for place in ("file:///etc", f"file://{tmp_path}/lake/../x", "/etc", "", "memory://x"):
         assert create(made, {"location": place}).status_code == 400, place
     elsewhere = {**staged, "location": f"file://{tmp_path}/lake/{uuid.uuid4()}"}
-    write(elsewhere, actions(staged))
+    write_version(elsewhere, version_0(staged))
     assert error(create(made, elsewhere)) == INVALID
     made.service.names.stage(
         TableName(schema="sales", table="plain"), elsewhere["location"], Kind.FILESYSTEM, table_id=str(uuid.uuid4())
@@ -284,7 +254,7 @@ def test_a_place_and_a_name_are_those_that_were_staged(made: Any, tmp_path: Path
 
 def test_who_may_not_write_there_makes_nothing(made: Any, tmp_path: Path) -> None:
     staged = stage(made)
-    write(staged, actions(staged))
+    write_version(staged, version_0(staged))
     for grant in ("reader", f"writer:file://{tmp_path}/else"):
         token = made.login(grant)
         assert made.ask("POST", SCHEMA + "/staging-tables", {"name": "x"}, token=token).status_code == 400
@@ -310,7 +280,7 @@ def test_a_policy_decides_on_new_tables_too(catalogs: Any, tmp_path: Path) -> No
     with catalogs(tmp_path, roots=(f"file://{tmp_path}/lake",), policies=(policy,)) as catalog:
         catalog.service.names.create_schema(SchemaName(schema="sales"))
         staged = stage(catalog)
-        write(staged, actions(staged))
+        write_version(staged, version_0(staged))
         assert error(create(catalog, staged)) == INVALID
         assert create(catalog, staged, token=catalog.login("writer", name="me")).status_code == 200
 
@@ -331,8 +301,15 @@ def test_credentials_come_with_a_place_and_a_table(catalogs: Any, tmp_path: Path
         (found,) = staged["storage-credentials"]
         assert (found["prefix"], found["operation"], found["config"]) == (root, "READ_WRITE", configured[0]["config"])
         assert found["expiration-time-ms"] > now_ms()
-        write(staged, actions(staged))
+        begun = f"/delta/v1/staging-tables/{staged['table-id']}/credentials"
+        assert [one["config"] for one in catalog.ask("GET", begun).json()["storage-credentials"]] == [found["config"]]
+        assert error(catalog.ask("GET", begun, token=catalog.login("reader"))) == (404, "NoSuchTableException")
+        new = f"/delta/v1/temporary-path-credentials?location={root}/new&operation="
+        assert len(catalog.ask("GET", new + "READ_WRITE").json()["storage-credentials"]) == 1
+        assert catalog.ask("GET", new + "READ_WRITE", token=catalog.login("reader")).status_code == 403
+        write_version(staged, version_0(staged))
         assert create(catalog, staged).status_code == 200
+        assert error(catalog.ask("GET", begun)) == (404, "NoSuchTableException")
         path = catalog.path("orders") + "/credentials?operation="
         assert len(catalog.ask("GET", path + "READ_WRITE").json()["storage-credentials"]) == 1
         assert catalog.ask("GET", path + "READ").json() == {"storage-credentials": []}

@@ -9,6 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import lakeseal
+from lakeseal.catalog.names import Kind
+from lakeseal.catalog.table_name import TableName
 from lakeseal.owner.publisher import Publisher
 from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
 from lakeseal.storage import open_store
@@ -211,9 +214,19 @@ def test_the_small_calls(catalog: Any) -> None:
     }
     assert catalog.ask("GET", "/delta/v1/config").json()["protocol-version"] == "1.0"
     assert catalog.ask("GET", "/metastore_summary").json()["metastore_id"]
+    assert catalog.ask("POST", catalog.path("orders") + "/rename", {"new-name": "sold"}).status_code == 204
+    assert catalog.ask("HEAD", catalog.path("orders")).status_code == 404
+    reader = catalog.login("reader")
+    for method, path in (("DELETE", catalog.path("sold")), ("DELETE", "/tables/main.sales.sold")):
+        assert error(catalog.ask(method, path, token=reader))[0] == 400, "a reader takes no name away"
+    assert catalog.ask("DELETE", catalog.path("sold")).status_code == 204
+    catalog.register("orders", lakeseal.Table(catalog.folder / "orders", owner=catalog.owner))
+    assert error(catalog.ask("DELETE", "/schemas/main.sales"))[0] == 400, "there is a table in it"
     assert catalog.ask("DELETE", "/tables/main.sales.orders").status_code == 200
     assert error(catalog.ask("GET", catalog.path("orders"))) == (404, "NoSuchTableException")
     assert (catalog.folder / "orders").exists()
+    assert catalog.ask("DELETE", "/schemas/main.sales").status_code == 200
+    assert error(catalog.ask("GET", "/schemas/main.sales")) == (404, "NoSuchSchemaException")
 
 
 def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: Path) -> None:
@@ -232,7 +245,21 @@ def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: 
         assert told["commits"][0] == info
         elsewhere = {**asked, "table_uri": f"file:{tmp_path}/elsewhere"}
         assert catalog.ask("GET", path, elsewhere).status_code == 404
+        assert catalog.ask("GET", path, {**asked, "table_id": str(uuid.uuid4())}).status_code == 404
         assert table.version() == 1
+
+
+def test_a_table_that_was_taken_over_by_its_place_is_found_by_what_its_log_calls_it(catalog: Any) -> None:
+    table = lakeseal.create(catalog.folder / "old", pa.schema([("id", pa.int64())]))
+    named = catalog.service.names.register(TableName(schema="sales", table="old"), table.uri, Kind.FILESYSTEM)
+    table.take_over(catalog.owner, kind="catalog")
+    known = table.snapshot().properties.catalog_table_id
+    assert known != named.table_id
+    assert catalog.load("old")["metadata"]["table-uuid"] == known
+    asked = {"table_uri": table.uri, "start_version": 0}
+    for table_id in (known, named.table_id):
+        told = catalog.ask("GET", "/delta/preview/commits", {**asked, "table_id": table_id}).json()
+        assert told["latest_table_version"] == 1
 
 
 def test_a_report_of_what_a_client_published_gives_the_table_its_turn(catalogs: Any, tmp_path: Path) -> None:

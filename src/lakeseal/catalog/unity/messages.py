@@ -121,6 +121,10 @@ class NewTable(Struct, frozen=True, kw_only=True, rename="kebab"):
     table_type: Text = "MANAGED"
 
 
+class NewName(Struct, frozen=True, kw_only=True, rename="kebab"):
+    new_name: Text
+
+
 class NewSchema(Struct, frozen=True, kw_only=True):
     name: Text
     catalog_name: Text

@@ -96,6 +96,12 @@ class UnityTables:
             updated_at=named.updated_ms,
         )
 
+    def is_called(self, named: NamedTable, table_id: str) -> bool:
+        """Whether a table has this UUID: in the catalog, or by its log, if it was taken over by its place."""
+        if table_id == named.table_id:
+            return True
+        return self.views.of(named, self._settled(self._owner.get_commits(named.uri, MAX_INT))).table_uuid == table_id
+
     def update(self, named: NamedTable, asked: UpdateTable, *, principal: str | None) -> LoadedTable:
         staged = _commit_of(asked)
         if staged is None:
