@@ -110,7 +110,7 @@ async def delta(api: client.ApiClient, said: dict[str, Any]) -> dict[str, Any]:
         "loaded": loaded,
         "updated": await tables.update_table(*where, said["table"], update),
         "exists": await tables.table_exists(*where, said["table"]),
-        "lent": await lent.get_table_credentials(*where, said["table"], "READ"),
+        "lent": await lent.get_table_credentials("READ", *where, said["table"]),
         "lent place": await lent.get_temporary_path_credentials(said["place"], "READ_WRITE"),
         "metrics": await tables.report_metrics(
             *where, said["table"], DeltaReportMetricsRequest.from_dict({"table-id": loaded.metadata.table_uuid})
