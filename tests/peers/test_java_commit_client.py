@@ -1,6 +1,7 @@
 """Delta's Java commit client (`UCCommitCoordinatorClient` of delta-storage), which Delta Spark commits with, called
 directly, over UC Delta API v1 and over preview commits: it commits, is told of a conflict and goes on after it, gets
-through lost replies without writing twice, takes a policy's no for final, and publishes what it committed."""
+through lost replies without writing twice, takes a policy's no for final, and publishes what it committed. Over preview
+commits a lost reply is a failure that it says may be tried again, and whoever does stages another file."""
 
 from __future__ import annotations
 
@@ -70,8 +71,14 @@ class JavaClient:
         now = now_ms() + version
         info = {"timestamp": now, "inCommitTimestamp": now, "operation": "WRITE", "operationParameters": {}}
         add = {"path": uuid.uuid4().hex, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
-        lines = [{"commitInfo": {**info, "txnId": str(uuid.uuid4())}}, {"add": add}]
-        return self.ask(table, [json.dumps(line) for line in lines], version, token=token)
+        actions = [{"commitInfo": {**info, "txnId": str(uuid.uuid4())}}, {"add": add}]
+        lines = [json.dumps(line) for line in actions]
+        for _ in range(5):
+            done = self.ask(table, lines, version, token=token)
+            # As Delta Spark does when it is told so: the same transaction once more, in a new file.
+            if done["outcome"] != "failed" or not done["retryable"]:
+                break
+        return done
 
     def ask(
         self, table: str, lines: list[str] | None = None, version: int = 0, *, token: str | None = None
