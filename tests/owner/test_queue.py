@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import threading
@@ -148,6 +149,53 @@ def test_a_caller_that_was_to_decide_next_and_leaves_passes_it_on() -> None:
         queue._leave(absent)
         decider.go.release()
         assert other.result(30) == 30
+
+
+def test_callers_on_an_event_loop_and_in_threads_meet_and_each_gets_its_own_answer() -> None:
+    decider = Decider()
+    queue = decider.queue
+
+    async def ask_all(pool: ThreadPoolExecutor) -> list[object]:
+        loop = asyncio.get_running_loop()
+        first = asyncio.create_task(queue.ask_async(1))
+        assert await loop.run_in_executor(None, decider.began.acquire, True, 30)
+        others = [asyncio.create_task(queue.ask_async(one)) for one in (2, -3, 4, 5)]
+        await asyncio.sleep(0)
+        (thread,) = begin(pool, decider, 6)
+        others[3].cancel()
+        decider.go.release()
+        decider.go.release()
+        found = await asyncio.gather(first, *others, return_exceptions=True)
+        return [*found, await asyncio.wrap_future(thread)]
+
+    with ThreadPoolExecutor(2) as pool:
+        one, two, three, four, five, six = asyncio.run(ask_all(pool))
+    assert (one, two, four, six) == (10, 20, 40, 60)
+    assert isinstance(three, LakesealError)
+    assert isinstance(five, asyncio.CancelledError)
+    assert decider.groups == [[1], [2, -3, 4, 6]]
+
+
+def test_a_task_that_waits_behind_a_thread_is_decided_on_without_that_thread() -> None:
+    decider = Decider()
+
+    async def ask(pool: ThreadPoolExecutor) -> tuple[int, int]:
+        first = pool.submit(decider.queue.ask, 1)
+        assert decider.began.acquire(timeout=30)
+        second = asyncio.create_task(decider.queue.ask_async(2))
+        await asyncio.sleep(0)
+        decider.go.release()
+        assert first.result(30) == 10
+        second.cancel()
+        third = asyncio.create_task(decider.queue.ask_async(3))
+        await asyncio.sleep(0)
+        decider.go.release()
+        decider.go.release()
+        return first.result(), await third
+
+    with ThreadPoolExecutor(2) as pool:
+        assert asyncio.run(ask(pool)) == (10, 30)
+    assert [one for group in decider.groups for one in group] == [1, 2, 3], "it was on its way when its caller left"
 
 
 def test_many_callers_are_each_answered_once() -> None:

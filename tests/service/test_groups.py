@@ -135,7 +135,7 @@ def test_a_commit_that_came_too_late_is_read_looked_at_decided_on_and_charged_on
         append(*create(store, owner), "first")
         late = body(owner, store, 1, "late")
         monkeypatch.setattr(call_routes, "decoded", counted("read", decoded))
-        monkeypatch.setattr(service.owner._gate, "check", counted("looked at", service.owner._gate.check))
+        monkeypatch.setattr(service.owner._gate, "_check", counted("looked at", service.owner._gate._check))
         monkeypatch.setattr(service.owner._queue, "_decide", counted("decided on", service.owner.ratification.decide))
         monkeypatch.setattr(service.buckets, "take", counted("charged", service.buckets.take))
         reply = client.post("/v1/ratify", content=late, headers={"content-type": "application/json"})

@@ -12,7 +12,7 @@ from functools import cache
 import msgspec
 
 from lakeseal.clock import Clock
-from lakeseal.errors import InvalidArgument, located
+from lakeseal.errors import InvalidArgument, LakesealError, located
 from lakeseal.log.ratified_commit import digest
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, policies, validation
@@ -59,8 +59,19 @@ class Gate:
                 data = self._read(request, store, needed=bool(applying))
                 if data is None:
                     return request
-            content = self._check(request, data, applying, principal)
+            content = self._check(request, data, applying, principal, self._before(request))
             return msgspec.structs.replace(request, sha256=digest(data), changes_metadata=content.changes_metadata)
+
+    def check_at_once(self, request: CommitRequest, *, principal: str | None) -> CommitRequest | None:
+        """As `check`, where the request's own bytes are all that has to be looked at. None where it takes more, or
+        where something is wrong with it: `check` says what."""
+        if request.data is None or self._applying(request.table):
+            return None
+        try:
+            content = self._check(request, request.data, (), principal, _look_at_table)
+        except (LakesealError, _LooksAtTable):
+            return None
+        return msgspec.structs.replace(request, sha256=digest(request.data), changes_metadata=content.changes_metadata)
 
     def check_principal(self, table: str, principal: str | None, doing: policies.Doing) -> None:
         policies.check_principal(self._applying(table), table=table, principal=principal, doing=doing)
@@ -78,8 +89,18 @@ class Gate:
         _same(len(data) == request.size, "another size")
         return data
 
-    def _check(self, request: CommitRequest, data: bytes, applying: Sequence[Policy], principal: str | None) -> Content:
-        before = cache(lambda: self._snapshot_at(request.table, request.version - 1) if request.version > 0 else None)
+    def _before(self, request: CommitRequest) -> Callable[[], Snapshot | None]:
+        """The table that the commit is made to; looked at once, if it is asked for."""
+        return cache(lambda: self._snapshot_at(request.table, request.version - 1) if request.version > 0 else None)
+
+    def _check(
+        self,
+        request: CommitRequest,
+        data: bytes,
+        applying: Sequence[Policy],
+        principal: str | None,
+        before: Callable[[], Snapshot | None],
+    ) -> Content:
         if self.trusting and not applying:
             content = Content.of(data)
             self._check_content(request, content, before)
@@ -143,6 +164,14 @@ class Gate:
             table_id=lambda: None if (found := known()) is None else TableProperties.of(found).catalog_table_id,
             ledger=self._identity,
         )
+
+
+class _LooksAtTable(Exception):
+    pass
+
+
+def _look_at_table() -> Snapshot | None:
+    raise _LooksAtTable
 
 
 def _let_go(lines: list[tuple[int, Action]]) -> None:

@@ -1,18 +1,24 @@
 """One queue, one group at a time: who asks while a group is decided on is in the next one.
 
-There is no thread for it. Whoever comes when nothing is under way decides at once, alone; the first of those who came
-meanwhile decides on all of them next. So a single caller waits for nobody, and of many the ledger sees one transaction
-for as many as came while the last one was written.
+Whoever comes when nothing is under way is decided on at once, alone; those who came meanwhile are decided on next, all
+of them together. So a single caller waits for nobody, and of many the ledger sees one transaction for as many as came
+while the last one was written.
 
-For any thread, and for a process that was forked.
+Callers in threads decide themselves, the first of a group on all of it. Callers on an event loop (`ask_async`) have one
+thread for it that the queue keeps: a thread is woken once for a group, and the loop once when the group is answered.
+
+For any thread and any event loop, and for a process that was forked.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Generic, TypeVar, cast
 
@@ -37,15 +43,12 @@ class Queue(Generic[A, R]):
         self._lock = threading.Lock()
         self._waiting: deque[_Waiting[A, R]] = deque()
         self._is_deciding = False
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="lakeseal-queue")
+        """For those who have none of their own."""
 
     def ask(self, asked: A) -> R:
-        if self._process != os.getpid():
-            # Who was asking when the process was forked goes on asking in the parent.
-            self._reset()
         mine = _Waiting[A, R](asked)
-        with self._lock:
-            self._waiting.append(mine)
-            mine.decides, self._is_deciding = not self._is_deciding, True
+        self._enter(mine)
         try:
             if not mine.decides:
                 mine.turn.acquire()
@@ -57,6 +60,25 @@ class Queue(Generic[A, R]):
         if isinstance(mine.came_to, Exception):
             raise mine.came_to
         return cast(R, mine.came_to)
+
+    async def ask_async(self, asked: A) -> R:
+        mine = _WaitingTask[A, R](asked, asyncio.get_running_loop())
+        self._enter(mine)
+        if mine.decides:
+            self._threads.submit(self._decide_next)
+        try:
+            return await mine.future
+        except asyncio.CancelledError:
+            self._leave(mine)
+            raise
+
+    def _enter(self, mine: _Waiting[A, R]) -> None:
+        if self._process != os.getpid():
+            # Who was asking when the process was forked goes on asking in the parent.
+            self._reset()
+        with self._lock:
+            self._waiting.append(mine)
+            mine.decides, self._is_deciding = not self._is_deciding, True
 
     def _decide_next(self) -> None:
         """The caller's own is the first of the group."""
@@ -73,20 +95,23 @@ class Queue(Generic[A, R]):
                 one.came_to = result
             with self._lock:
                 self._pass_on()
-            for one in group[1:]:
-                one.turn.release()
+            _tell(group)
 
     def _pass_on(self) -> None:
         """The first of those who wait decides next. The caller holds the lock."""
         self._is_deciding = bool(self._waiting)
         if self._waiting:
             self._waiting[0].decides = True
-            self._waiting[0].turn.release()
+            if isinstance(self._waiting[0], _WaitingTask):
+                self._threads.submit(self._decide_next)
+            else:
+                self._waiting[0].turn.release()
 
     def _leave(self, mine: _Waiting[A, R]) -> None:
-        """Its caller is interrupted. If it is among those who are decided on, that goes on without it."""
+        """Its caller is interrupted. If it is among those who are decided on, that goes on without it; and so it does
+        where a thread is on its way for it."""
         with self._lock:
-            if mine in self._waiting:
+            if mine in self._waiting and not (mine.decides and isinstance(mine, _WaitingTask)):
                 self._waiting.remove(mine)
                 if mine.decides:
                     self._pass_on()
@@ -102,6 +127,43 @@ class _Waiting(Generic[A, R]):
         self.turn = threading.Lock()
         """Released when it is decided on, or when its caller is to decide."""
         self.turn.acquire()
+
+
+class _WaitingTask(_Waiting[A, R]):
+    __slots__ = ("future", "loop")
+
+    def __init__(self, asked: A, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(asked)
+        self.loop = loop
+        self.future: asyncio.Future[R] = loop.create_future()
+
+    def tell(self) -> None:
+        """On its loop."""
+        if self.future.done():
+            return
+        if isinstance(self.came_to, Exception):
+            self.future.set_exception(self.came_to)
+        else:
+            self.future.set_result(cast(R, self.came_to))
+
+
+def _tell(group: Sequence[_Waiting[A, R]]) -> None:
+    """A group that was decided on. The first in it, if it is a thread's, decided."""
+    tasks: dict[asyncio.AbstractEventLoop, list[_WaitingTask[A, R]]] = {}
+    for place, one in enumerate(group):
+        if isinstance(one, _WaitingTask):
+            tasks.setdefault(one.loop, []).append(one)
+        elif place > 0:
+            one.turn.release()
+    for loop, ours in tasks.items():
+        # One that is closed has nobody who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_tell_tasks, ours)
+
+
+def _tell_tasks(tasks: Sequence[_WaitingTask[A, R]]) -> None:
+    for one in tasks:
+        one.tell()
 
 
 def _interrupted() -> UnknownOutcome:

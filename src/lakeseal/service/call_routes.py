@@ -181,7 +181,8 @@ async def _in_turn(service: Service, batch: Ratify, caller: Caller) -> BatchAnsw
     lost = False
     try:
         run = service.large.run if batch.is_much_work() else to_thread.run_sync
-        answer: BatchAnswer = await run(service.perform, batch, caller)
+        done = await batch.at_once(service, caller)
+        answer: BatchAnswer = await run(service.perform, batch, caller) if done is None else done
         lost = isinstance(answer.commits[0], Taken)
     finally:
         is_kept = service.turns.leave(table, txn_id, lost=lost)

@@ -23,6 +23,45 @@ _MUCH_BYTES = 2**20
 ChangeId = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
+class Ratify(Batch, OwnerCall[BatchAnswer], frozen=True, kw_only=True):
+    """Make a version part of each of several tables, or of none."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> Ratify:
+        return cls(commits=batch.commits, guards=batch.guards, records=batch.records)
+
+    def about(self) -> Sequence[str]:
+        return [request.table for request in self.commits] + [guard.table for guard in self.guards]
+
+    def is_much_work(self) -> bool:
+        return sum(request.size for request in self.commits) > _MUCH_BYTES
+
+    def check(self, service: Service, caller: Caller) -> None:
+        super().check(service, caller)
+        self._check_content(caller)
+
+    def _check_content(self, caller: Caller) -> None:
+        if self.records and not caller.may_everywhere(Role.WRITER):
+            raise NotAllowed(
+                "Rows of the ledger belong to no table, so that they need the role writer for all tables",
+                hint="Ask for a token whose role has no prefix",
+            )
+        for request in self.commits:
+            _check_numbers(request.version, request.size, request.in_commit_timestamp, request.epoch)
+        for guard in self.guards:
+            _check_numbers(guard.version, guard.epoch)
+
+    async def at_once(self, service: Service, caller: Caller) -> BatchAnswer | None:
+        if not all(map(service.places.was_checked, self.about())):
+            return None
+        caller.check(self.needed(), self.about())
+        self._check_content(caller)
+        return await service.owner.ratify_at_once(self, principal=caller.principal)
+
+    def perform(self, service: Service, caller: Caller) -> BatchAnswer:
+        return service.owner.ratify(self, principal=caller.principal)
+
+
 class _OfOneTable(OwnerCall[TableCommits], frozen=True, kw_only=True):
     table: TableName
 
@@ -62,35 +101,6 @@ class GetCommitsOf(OwnerCall[tuple[TableCommits, ...]], frozen=True, kw_only=Tru
     def perform(self, service: Service, caller: Caller) -> tuple[TableCommits, ...]:
         owner = service.owner
         return owner.get_commits_of(self.tables) if self.takes_data else owner.get_files_of(self.tables)
-
-
-class Ratify(Batch, OwnerCall[BatchAnswer], frozen=True, kw_only=True):
-    """Make a version part of each of several tables, or of none."""
-
-    @classmethod
-    def of(cls, batch: Batch) -> Ratify:
-        return cls(commits=batch.commits, guards=batch.guards, records=batch.records)
-
-    def about(self) -> Sequence[str]:
-        return [request.table for request in self.commits] + [guard.table for guard in self.guards]
-
-    def is_much_work(self) -> bool:
-        return sum(request.size for request in self.commits) > _MUCH_BYTES
-
-    def check(self, service: Service, caller: Caller) -> None:
-        super().check(service, caller)
-        if self.records and not caller.may_everywhere(Role.WRITER):
-            raise NotAllowed(
-                "Rows of the ledger belong to no table, so that they need the role writer for all tables",
-                hint="Ask for a token whose role has no prefix",
-            )
-        for request in self.commits:
-            _check_numbers(request.version, request.size, request.in_commit_timestamp, request.epoch)
-        for guard in self.guards:
-            _check_numbers(guard.version, guard.epoch)
-
-    def perform(self, service: Service, caller: Caller) -> BatchAnswer:
-        return service.owner.ratify(self, principal=caller.principal)
 
 
 class Backfill(_OfOneTable, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ roots, or give a table a second name. With roots, only what is at or below one o
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 
 from lakeseal.errors import InvalidUri, LakesealError, NotAllowed
@@ -16,6 +17,7 @@ from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.storage import Store, open_store
 from lakeseal.storage.location import Location, parse
 
+KEPT_S = 5.0
 _DOTS = (".", "..")
 _MOST_KNOWN = 10_000
 _LONGEST_KNOWN = 512
@@ -27,6 +29,8 @@ class ServedPlaces:
         self.roots = tuple(_real_root(root) for root in roots)
         self._options = dict(storage_options or {})
         self._known: dict[str, Location] = {}
+        self._seen: dict[str, float] = {}
+        """When tables were last found to be in their places."""
 
     def check_name(self, table: str) -> None:
         """By its text alone."""
@@ -41,6 +45,15 @@ class ServedPlaces:
                 table=table,
                 hint="Name the table by its real path",
             )
+        if len(self._seen) >= _MOST_KNOWN:
+            self._seen.clear()
+        if len(table) <= _LONGEST_KNOWN:
+            self._seen[table] = time.monotonic()
+
+    def was_checked(self, table: str) -> bool:
+        """Less than `KEPT_S` ago, so that the disk, which may take its time, need not be asked."""
+        seen = self._seen.get(table)
+        return seen is not None and time.monotonic() - seen < KEPT_S
 
     def has(self, uri: str) -> bool:
         """Whether something there is to be shown, too."""
