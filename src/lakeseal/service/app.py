@@ -40,6 +40,8 @@ from lakeseal.service.settings import ServiceSettings
 from lakeseal.service.wire import OWNER, TABLES, OwnerInfo
 
 _MOST_TABLES = 1000
+# To look it up reads and parses a file.
+_VERSION = version("lakeseal")
 
 Handler = Callable[[Service, Request, Note], Awaitable[Response]]
 
@@ -85,7 +87,7 @@ def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner, *,
             await to_thread.run_sync(service.stop)
 
     # The usual pages for trying the API out load scripts from elsewhere.
-    app = FastAPI(title="Lakeseal", version=version("lakeseal"), lifespan=lifespan, openapi_url=None)
+    app = FastAPI(title="Lakeseal", version=_VERSION, lifespan=lifespan, openapi_url=None)
     app.add_middleware(Observed)
     app.router.routes[:0] = call_routes()
     for path, name, handler, summary in (
@@ -127,7 +129,7 @@ async def _owner(service: Service, request: Request, note: Note) -> Response:
             batch_size=owner.batch_size,
             inline_bytes=owner.inline_bytes,
             ledger_id=service.identity,
-            version=version("lakeseal"),
+            version=_VERSION,
         )
     )
 
