@@ -648,6 +648,39 @@ class TestManyRows:
             expected = (number or None, number) if number < 4 else (2**63 - 1, -(2**63))
             assert (row.latest_version, row.updated, row.epoch) == (*expected, number - 3)
 
+    def test_rows_of_one_table_come_with_changes_of_another_or_neither_does(self, filled: Ledger) -> None:
+        rows = [
+            {
+                "table_id": text,
+                "version": 1,
+                "txn_id": "1",
+                "size": 1,
+                "in_commit_timestamp": 1,
+                "inline": text.encode(),
+                "ratified": 1,
+                "backfilled": False,
+            }
+            for text in self.TEXTS
+        ]
+        changes = [{"table_key": key(text), "latest_version": 1, "updated": 7} for text in self.TEXTS]
+
+        def written(latest: int) -> None:
+            for text in self.TEXTS:
+                commit = filled.read(lambda tx, text=text: tx.get(commits, table_id=text, version=1))
+                row = filled.read(lambda tx, text=text: tx.get(tables, table_id=text))
+                assert row is not None
+                assert commit is not None
+                assert (row.latest_version, commit.inline) == (latest, text.encode())
+
+        filled.write(lambda tx: tx.insert_and_update(commits, rows, tables, "table_key", changes))
+        written(latest=1)
+        again = [{**change, "latest_version": 2} for change in changes]
+        with pytest.raises(AlreadyExists):
+            filled.write(lambda tx: tx.insert_and_update(commits, rows, tables, "table_key", again))
+        written(latest=1)
+        filled.write(lambda tx: tx.insert_and_update(commits, [], tables, "table_key", again))
+        written(latest=2)
+
     @pytest.mark.parametrize(
         "wrong", [{"table_id": "a\0"}, {"updated": 2**63}, {"table_id": "\ud800"}, {"updated": "x"}]
     )

@@ -20,22 +20,32 @@ from lakeseal.ledger.types import Bytes, Int
 
 ROWS = "rows"
 """The parameter that has all of them."""
+UPDATES = "updates"
+"""That of an update beside an insert."""
 
 
 @cache
-def insert(table: sa.Table, columns: tuple[str, ...]) -> sa.TextClause:
+def insert(table: sa.Table, columns: tuple[str, ...]) -> str:
+    """As all of these for the driver: there is nothing in it that SQLAlchemy would have to write for a dialect."""
     values = ", ".join(_value(table.c[name]) for name in columns)
-    source = _source(table, columns)
-    return sa.text(f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {values} FROM {source}")  # noqa: S608  own names
+    source = _source(table, columns, ROWS)
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {values} FROM {source}"  # noqa: S608  own names
 
 
 @cache
-def update(table: sa.Table, on: str, columns: tuple[str, ...]) -> sa.TextClause:
+def update(table: sa.Table, on: str, columns: tuple[str, ...], parameter: str = ROWS) -> str:
     """Sets `columns` of the rows whose column `on` has the value that is given there."""
     values = ", ".join(f"{name} = {_value(table.c[name])}" for name in columns)
-    source = _source(table, (on, *columns))
+    source = _source(table, (on, *columns), parameter)
     where = f"{table.name}.{on} = given.{on}"
-    return sa.text(f"UPDATE {table.name} SET {values} FROM {source} WHERE {where}")  # noqa: S608  own names
+    return f"UPDATE {table.name} SET {values} FROM {source} WHERE {where}"  # noqa: S608  own names
+
+
+@cache
+def insert_and_update(
+    table: sa.Table, columns: tuple[str, ...], updated: sa.Table, on: str, changed: tuple[str, ...]
+) -> str:
+    return f"WITH updated AS ({update(updated, on, changed, UPDATES)}) {insert(table, columns)}"
 
 
 def encode(table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -46,9 +56,9 @@ def encode(table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> str:
     ).decode()
 
 
-def _source(table: sa.Table, columns: tuple[str, ...]) -> str:
+def _source(table: sa.Table, columns: tuple[str, ...], parameter: str) -> str:
     types = ", ".join(f"{name} {_type(table.c[name])}" for name in columns)
-    return f"json_to_recordset(CAST(:{ROWS} AS json)) AS given({types})"
+    return f"json_to_recordset(CAST(%({parameter})s AS json)) AS given({types})"
 
 
 def _type(column: sa.Column[Any]) -> str:

@@ -83,7 +83,8 @@ class Tx:
         self._writable()
         values = [self._columns(table, row) for row in rows]
         if values and self._backend.reads_rows:
-            self._run_rows(many_rows.insert(table, tuple(values[0])), table, values)
+            given = {many_rows.ROWS: many_rows.encode(table, values)}
+            self._run_driver(many_rows.insert(table, tuple(values[0])), given)
         elif values:
             self._run(lambda connection: connection.execute(statements.insert_all(table), values))
 
@@ -95,15 +96,36 @@ class Tx:
         self._check(table, rows[0])
         columns = tuple(name for name in rows[0] if name != on)
         if self._backend.reads_rows:
-            self._run_rows(many_rows.update(table, on, columns), table, rows)
+            self._run_driver(many_rows.update(table, on, columns), {many_rows.ROWS: many_rows.encode(table, rows)})
         else:
             match = ((on, False),)
             values = [{f"is_{on}": row[on], **{f"new_{name}": row[name] for name in columns}} for row in rows]
             self._run(lambda connection: connection.execute(statements.update(table, match, columns), values))
 
-    def _run_rows(self, statement: sa.TextClause, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        given = {many_rows.ROWS: many_rows.encode(table, rows)}
-        self._run(lambda connection: connection.execute(statement, given))
+    def insert_and_update(
+        self,
+        table: sa.Table,
+        rows: Sequence[Mapping[str, Any]],
+        updated: sa.Table,
+        on: str,
+        updates: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """`insert_many` and `update_many`, in one statement where the database can."""
+        if not (rows and updates and self._backend.reads_rows):
+            self.insert_many(table, rows)
+            self.update_many(updated, on, updates)
+            return
+        self._writable()
+        self._check(updated, updates[0])
+        values = [self._columns(table, row) for row in rows]
+        changed = tuple(name for name in updates[0] if name != on)
+        self._run_driver(
+            many_rows.insert_and_update(table, tuple(values[0]), updated, on, changed),
+            {many_rows.ROWS: many_rows.encode(table, values), many_rows.UPDATES: many_rows.encode(updated, updates)},
+        )
+
+    def _run_driver(self, statement: str, values: dict[str, Any]) -> None:
+        self._run(lambda connection: connection.exec_driver_sql(statement, values))
 
     def put(self, table: sa.Table, **values: Any) -> None:
         """Inserts the row, or overwrites the given columns of the row with this primary key."""

@@ -79,10 +79,13 @@ class Ratification:
         """In the order of the group, in one transaction if nothing is wrong with any of them. Safe to ask for twice."""
         try:
             return list(self._decided(group))
+        except _RatifiedBefore:
+            if len(group) == 1:
+                return [self._ledger.read(lambda tx: _committed_before(tx, group[0].batch.commits))]
         except (AlreadyExists, ConcurrentWriteException, Fenced, InvalidArgument) as error:
             if len(group) == 1:
                 return [error]
-            return [one for asked in group for one in self.decide([asked])]
+        return [one for asked in group for one in self.decide([asked])]
 
     def _decided(self, group: Sequence[Asked]) -> list[Decision]:
         def do(tx: Tx) -> list[Decision]:
@@ -96,6 +99,10 @@ class Ratification:
             return self._ledger.write(do, idempotent=True)
         except _Unchanged as unchanged:
             return unchanged.decisions
+
+
+class _RatifiedBefore(Exception):
+    """A transaction of the group has another version of its table."""
 
 
 class _Unchanged(Exception):
@@ -121,9 +128,12 @@ def _decide_group(tx: Tx, group: Sequence[Asked], *, now: int, most_unbackfilled
             for record in asked.batch.records:
                 _write_record(tx, record)
     if ratified:
-        _insert(tx, ratified, now=now)
         of_catalogs = {one.table for one in ratified if one.changes_metadata and moved[one.table].kind.speaks_to_all}
-        rows.write_latest(tx, {t: row.ownership for t, row in moved.items() if t not in of_catalogs}, now=now)
+        latest = {table: row.ownership for table, row in moved.items() if table not in of_catalogs}
+        try:
+            rows.write_ratified(tx, ratified, latest, now=now)
+        except AlreadyExists as error:
+            raise _RatifiedBefore from error
         for table in sorted(of_catalogs):
             rows.write_table(tx, table, moved[table], now=now)
     return decisions
@@ -186,19 +196,16 @@ def _decide(
     return Decided(answer=BatchAnswer(commits=tuple(map(_ratified, batch.commits))), tables=tuple(after))
 
 
-def _insert(tx: Tx, ratified: Sequence[CommitRequest], *, now: int) -> None:
-    if len(ratified) > 1:
-        rows.insert_commits(tx, ratified, now=now)
-        return
-    (request,) = ratified
-    if not rows.insert_commit(tx, request, now=now):
-        before = rows.commit_of(tx, request.table, request.txn_id)
-        raise AlreadyExists(
-            f"The transaction {request.txn_id} is version {before.commit.version if before else '?'} already",
-            table=request.table,
-            version=request.version,
-            hint="A transaction commits once; begin another",
-        )
+def _committed_before(tx: Tx, requests: Sequence[CommitRequest]) -> AlreadyExists:
+    """Of requests that were refused for it, the first that it is true of."""
+    known = ((request, rows.commit_of(tx, request.table, request.txn_id)) for request in requests)
+    request, before = next((one for one in known if one[1] is not None), (requests[0], None))
+    return AlreadyExists(
+        f"The transaction {request.txn_id} is version {before.commit.version if before else '?'} already",
+        table=request.table,
+        version=request.version,
+        hint="A transaction commits once; begin another",
+    )
 
 
 def answered(tx: Tx, request: CommitRequest) -> Ratified | Taken | None:

@@ -111,9 +111,10 @@ def insert_table(tx: Tx, table: str, row: TableRow, *, now: int) -> bool:
     return tx.insert(tables, table_id=table, **row.to_row(), updated=now)
 
 
-def write_latest(tx: Tx, after: Mapping[str, Ownership], *, now: int) -> None:
-    """What ratifications change of each table, and nothing else."""
-    values = [
+def write_ratified(tx: Tx, requests: Sequence[CommitRequest], after: Mapping[str, Ownership], *, now: int) -> None:
+    """The commits, and of the tables `after` them what ratifications change, and nothing else. `AlreadyExists` if one
+    of the transactions has a version of its table already."""
+    changes = [
         {
             "table_key": key(table),
             "latest_version": row.latest,
@@ -122,17 +123,13 @@ def write_latest(tx: Tx, after: Mapping[str, Ownership], *, now: int) -> None:
         }
         for table, row in after.items()
     ]
-    tx.update_many(tables, "table_key", values)
+    added = [{"table_id": request.table, **_commit(request, now)} for request in requests]
+    tx.insert_and_update(commits, added, tables, "table_key", changes)
 
 
 def insert_commit(tx: Tx, request: CommitRequest, *, now: int) -> bool:
     """False if the transaction has a version of the table already."""
     return tx.insert(commits, table_id=request.table, **_commit(request, now))
-
-
-def insert_commits(tx: Tx, requests: Iterable[CommitRequest], *, now: int) -> None:
-    """`AlreadyExists` if one of the transactions has a version of its table already."""
-    tx.insert_many(commits, [{"table_id": request.table, **_commit(request, now)} for request in requests])
 
 
 def _commit(request: CommitRequest, now: int) -> dict[str, Any]:
