@@ -1,7 +1,7 @@
 """The calls that a service takes, as routes: all are handled alike.
 
 Every request goes the same way: who asks, whether that is too often, how much is sent, what it is, and only then the
-call itself, in a thread. Whatever is raised becomes an `ErrorReply`.
+call itself, in a thread, unless it can be done at once. Whatever is raised becomes an `ErrorReply`.
 
 `install_description` makes the API's description (OpenAPI) from the same classes.
 """
