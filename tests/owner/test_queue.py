@@ -163,6 +163,7 @@ def test_callers_on_an_event_loop_and_in_threads_meet_and_each_gets_its_own_answ
         await asyncio.sleep(0)
         (thread,) = begin(pool, decider, 6)
         others[3].cancel()
+        await asyncio.wait([others[3]])
         decider.go.release()
         decider.go.release()
         found = await asyncio.gather(first, *others, return_exceptions=True)
