@@ -51,7 +51,7 @@ def pages(shown: Shown) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("wide", "scheme"), [(390, "light"), (1440, "light"), (1440, "dark")])
+@pytest.mark.parametrize(("wide", "scheme"), [(390, "light"), (390, "dark"), (1440, "light"), (1440, "dark")])
 def test_every_page_fits_its_width_and_complains_of_nothing(
     wide: int, scheme: str, signed: Chromium, shown: Shown
 ) -> None:
@@ -63,6 +63,8 @@ def test_every_page_fits_its_width_and_complains_of_nothing(
         wider = signed.run("return document.documentElement.scrollWidth - window.innerWidth")
         assert wider <= 0, f"{name} is {wider} pixels too wide"
         assert signed.run("return document.querySelectorAll('main script').length") == 0
+        heads = signed.run("return [...document.querySelectorAll('.cards thead')].map(one => one.clientWidth)")
+        assert wide > 390 or max(heads, default=0) <= 1, f"the heads of {name} lie over its rows"
     assert [one for one in signed.errors() if "403" not in one] == []
 
 

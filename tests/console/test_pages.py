@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from html import escape, unescape
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pyarrow as pa
 import pytest
 
 import lakeseal
+from lakeseal.service.client import HttpOwner
 from lakeseal.steps.books import LedgerBooks
 from lakeseal.steps.fs_rename import FsRenameCommitStep
 from lakeseal.steps.sequence import CommitSequence
@@ -245,3 +248,24 @@ def test_steps_that_were_set_aside_say_why_and_are_opened_again(admin: httpx.Cli
     assert again is not None
     assert (again.state, again.tries) == (SequenceState.OPEN, 0)
     assert "opened the steps of late again" in admin.get("/audit").text
+
+
+def test_pages_tell_who_committed_what_was_refused_and_how_far_logs_are_behind(
+    shown: Shown, admin: httpx.Client
+) -> None:
+    rows = pa.table({"id": [5], "shop": ["east"], EVIL: ["x"]})
+    carla, rob = shown.token("carla", "writer"), shown.token("rob", "reader")
+    done = lakeseal.Table(shown.root / "managed", owner=HttpOwner(shown.url, token=carla)).write(rows)
+    with pytest.raises(lakeseal.LakesealError):
+        lakeseal.Table(shown.root / "managed", owner=HttpOwner(shown.url, token=rob)).write(rows)
+    audit = admin.get("/audit").text
+    assert re.search(rf">carla</td>\s*<td[^>]*>committed version {done.version}</td>", audit)
+    assert re.search(r">rob</td>\s*<td[^>]*>was refused, not-allowed", audit)
+    table = admin.get("/table", params={"uri": f"file://{shown.root}/managed"}).text
+    assert "refused: not-allowed" in table
+    assert "rob" not in table, "who it was is for those who see the audit"
+    admin.get("/")
+    assert "Logs are behind" in admin.get("/").text
+    pipeline = admin.get("/pipeline", params={"name": "clicks"}).text
+    assert f"files file://{shown.root}/incoming" in pipeline
+    assert "/clicks</span>" in pipeline

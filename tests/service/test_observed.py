@@ -93,7 +93,7 @@ for _ in range(int(sys.argv[1])):
     counted.answered("ratify", 200, 0.003, None)
     counted.answered("nobody knows", 200, 0.003, None)
 sys.stdin.read()
-print(counted.text({"g": ("A gauge.", 1.5)}).decode())
+print(counted.text({"lakeseal_tables": 1.5}).decode())
 """
 
 
@@ -119,7 +119,7 @@ def test_workers_add_up_also_those_that_have_died_and_one_of_them_is_the_first()
     assert "lakeseal_commits_total 9.0" in text
     assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.0025"} 0.0' in text
     assert 'lakeseal_request_seconds_bucket{call="ratify",le="0.005"} 9.0' in text
-    assert "g 1.5" in text
+    assert "lakeseal_tables 1.5" in text
     assert "nobody" not in text
 
 

@@ -88,13 +88,13 @@ class Metrics:
         return self._registry.collect()
 
     def text(self, backlog: Mapping[str, float]) -> bytes:
-        """In Prometheus' format; `backlog` has a value for each name of `BACKLOG`."""
+        """In Prometheus' format; `backlog` has values for names of `BACKLOG`."""
         shown = CollectorRegistry()
         if self._folder is None:
             shown.register(_Of(self.families))
         else:
             MultiProcessCollector(shown, self._folder)  # type: ignore[no-untyped-call]
-        shown.register(_Of(lambda: [GaugeMetricFamily(name, words, backlog[name]) for name, words in BACKLOG.items()]))
+        shown.register(_Of(lambda: [GaugeMetricFamily(name, BACKLOG[name], value) for name, value in backlog.items()]))
         return generate_latest(shown)
 
     def _holds(self, path: Path) -> bool:
