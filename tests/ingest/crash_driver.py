@@ -4,7 +4,8 @@
 Every write to a store and every write to the ledger is an effect, and it is killed before, inside and after each. After
 a kill more input arrives; then every row of all input must be in every target once, and the watermarks must say so.
 All of it twice: what is no table of the ledger is published by the driver, and by tasks. With `changes` at the end,
-rows are late, repeated and deletes, tables are those of modes that change rows, and a dictionary is the judge.
+rows are late, repeated and deletes, tables are those of modes that change rows, and a dictionary is the judge; with
+`graph`, datasets are made of others.
 
 Prints the number of kills; what is wrong is an exception. A process of its own, because it forks.
 """
@@ -32,6 +33,7 @@ from lakeseal import Repository
 from lakeseal.ingest import (
     BranchTarget,
     Dataset,
+    DatasetsSource,
     DirectoryTarget,
     FilesSource,
     KafkaSource,
@@ -147,6 +149,52 @@ class ChangesCase(Case):
         assert not self.pipeline.open_sequences()
 
 
+class GraphCase(Case):
+    """Datasets that are made of others: in the ledger's transaction, and in waves behind a table of the file system.
+    After every death each of them is the function of its inputs, or the next run makes it that."""
+
+    def __init__(self, place: Path, _address: str, _topic: str) -> None:
+        self.place = place
+        self.landing = place / "landing"
+        self.landing.mkdir(parents=True)
+        self.url = f"sqlite:///{place}/ledger.db"
+        files = FilesSource(path=str(self.landing), format="json", schema="id long")
+
+        def made(name: str, of: str, query: str, owner: Any) -> Dataset:
+            target = TableTarget(uri=str(place / name), mode="replace", owner=owner)
+            return Dataset(name=name, source=DatasetsSource(inputs=(of,)), transform=query, target=target)
+
+        total = "SELECT count(*) AS n, sum(id) AS total FROM rows_in"
+        self.pipeline = Pipeline(
+            name="crash",
+            ledger=self.url,
+            datasets=[
+                made("again", "plain", "SELECT n + 1 AS n, total FROM plain", "ledger"),
+                made("plain", "rows_in", total, "none"),
+                made("joint", "rows_in", total, "ledger"),
+                Dataset(name="rows_in", source=files, target=TableTarget(uri=str(place / "rows_in"))),
+            ],
+        )
+        self.files = 0
+
+    def check(self, _messages: int) -> None:
+        count = self.files * ROWS
+        assert self.rows("rows_in") == Counter(range(count))
+        for name, more in (("joint", 0), ("plain", 0), ("again", 1)):
+            found = Table(self.place / name, owner=self.url).to_arrow().to_pylist()
+            assert found == [{"n": count + more, "total": sum(range(count))}], f"{name}: {found}"
+        self.check_versions()
+        assert not self.pipeline.open_sequences()
+
+    def check_versions(self) -> None:
+        """Every version of the joint table is the function of the version of its input that was committed with it."""
+        whole = Table(self.place / "rows_in", owner=self.url)
+        states = [sorted(whole.to_arrow(n)["id"].to_pylist()) for n in range(1, whole.version() + 1)]
+        joint = Table(self.place / "joint", owner=self.url)
+        found = [joint.to_arrow(n).to_pylist()[0] for n in range(1, joint.version() + 1)]
+        assert found == [{"n": len(ids), "total": sum(ids)} for ids in states], found
+
+
 def _text(row: Row) -> str:
     return json.dumps(row, sort_keys=True)
 
@@ -218,8 +266,8 @@ def main() -> None:
     faulthandler.enable()
     place, address, topic, every, randomly = Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6])
     messages = json.loads(sys.argv[6])
-    kind: type[Case] = ChangesCase if sys.argv[7:] == ["changes"] else Case
-    ways = {"driver": delegation.FROM} if kind is ChangesCase else {"driver": delegation.FROM, "tasks": 1}
+    kind = {"changes": ChangesCase, "graph": GraphCase}.get("".join(sys.argv[7:]), Case)
+    ways = {"driver": delegation.FROM} if kind is not Case else {"driver": delegation.FROM, "tasks": 1}
     kills = 0
     for way, least in ways.items():
         delegation.FROM = least

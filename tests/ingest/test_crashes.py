@@ -41,6 +41,16 @@ def test_a_run_of_changes_killed_at_its_writes_and_at_random_is_a_dictionary_in_
     assert _swept(tmp_path, "", "", "25", "1", "0", "changes") >= 6
 
 
+def test_a_graph_killed_at_its_writes_and_at_random_is_its_function_in_the_end(tmp_path: Path) -> None:
+    assert _swept(tmp_path, "", "", "30", "1", "0", "graph") >= 4
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+def test_a_graph_killed_at_each_of_its_writes_is_its_function_in_the_end(tmp_path: Path) -> None:
+    assert _swept(tmp_path, "", "", "1", "50", "0", "graph") >= 100
+
+
 @pytest.mark.stress
 @pytest.mark.timeout(1800)
 def test_a_run_of_changes_killed_at_each_of_its_writes_is_a_dictionary_in_the_end(tmp_path: Path) -> None:

@@ -541,9 +541,14 @@ def test_a_run_that_died_is_told_as_such_by_the_next(lake: Any) -> None:
     assert [run.state for run in pipeline.history()] == ["published", "died"]
 
 
-def test_without_spark_a_transform_is_refused(lake: Any, tmp_path: Path) -> None:
-    lake.land("1.json", [{"id": 1}])
-    dataset = Dataset(name="a", source=lake.files(), target=lake.to_table(), transform="SELECT * FROM input")
-    result = lake.pipeline(dataset).run(check=False)
-    assert "needs Spark" in (result.datasets[0].error or {})["message"]
-    assert not list((tmp_path / "t").rglob("*.parquet"))
+def test_without_spark_sql_is_done_where_it_means_the_same_and_a_function_is_refused(lake: Any, tmp_path: Path) -> None:
+    lake.land("1.json", [{"id": 1}, {"id": 2}])
+    queries = {"a": "SELECT id + 1 AS id FROM input", "b": "SELECT hash(id) AS h FROM input", "c": lambda frame: frame}
+    results = {}
+    for name, transform in queries.items():
+        dataset = Dataset(name=name, source=lake.files(), target=lake.to_table(name), transform=transform)
+        results[name] = lake.pipeline(dataset).run(check=False).datasets[0]
+    assert lake.ids("a") == {2: 1, 3: 1}
+    assert (results["b"].error or {})["kind"] == "unsupported-expression"
+    assert "needs Spark" in (results["c"].error or {})["message"]
+    assert not list((tmp_path / "c").rglob("*.parquet"))

@@ -21,6 +21,7 @@ from lakeseal.cli.options import AsJson, Newest
 from lakeseal.cli.output import Output
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, LeaseHeld, Unsupported
 from lakeseal.ingest.config import Dataset
+from lakeseal.ingest.graph import inputs_of
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.pipeline_books import PipelineBooks
 from lakeseal.ingest.progress import run_progress
@@ -44,9 +45,7 @@ Params = Annotated[
     typer.Option("--param", metavar="NAME=TEXT", help="A parameter of the file; may be repeated.", show_default=False),
 ]
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[N], spark://…")]
-NoSpark = Annotated[
-    bool, typer.Option("--no-spark", help="Tasks are threads of this process; nothing can be transformed.")
-]
+NoSpark = Annotated[bool, typer.Option("--no-spark", help="Tasks are threads of this process; DuckDB does SQL.")]
 Wait = Annotated[bool, typer.Option("--wait", help="While another run is at work, wait until it has ended.")]
 _TELL_EVERY_S = 5.0
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -179,21 +178,25 @@ def validate(ctx: typer.Context, file: File, env: Env = None, param: Params = No
 
 @ingest_commands.command("plan")
 def plan(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
-    """Show what a run would read now. Nothing is written. Exit code 1 if a source can't be looked at."""
+    """Show what a run would read now, in its order. Nothing is written. Exit code 1 if a source can't be looked at."""
     out: Output = ctx.obj
-    found = Pipeline.from_yaml(file, env=env, params=_params(param)).plan()
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    found = pipeline.plan()
+    behind = {one.name: ", ".join(inputs_of(one)) for one in pipeline.config.datasets}
     rows = [
-        {"dataset": name, "units": 0, "bytes": 0, "notes": str(one)}
+        {"order": order, "dataset": name, "behind": behind[name], "units": 0, "bytes": 0, "notes": str(one)}
         if isinstance(one, LakesealError)
         else {
+            "order": order,
             "dataset": name,
+            "behind": behind[name],
             "units": len(one.units),
             "bytes": sum(unit.size for unit in one.units),
             "notes": "; ".join(one.notes),
         }
-        for name, one in found.items()
+        for order, (name, one) in enumerate(found.items(), 1)
     ]
-    out.rows(rows, ["dataset", "units", "bytes", "notes"])
+    out.rows(rows, ["order", "dataset", "behind", "units", "bytes", "notes"])
     raise typer.Exit(1 if any(isinstance(one, LakesealError) for one in found.values()) else 0)
 
 

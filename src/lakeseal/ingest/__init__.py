@@ -16,8 +16,17 @@ from lakeseal.ingest.config import (
 from lakeseal.ingest.lineage import Lineage
 from lakeseal.ingest.metrics import Metrics
 from lakeseal.ingest.pipeline import Pipeline
+from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.runs import DatasetResult, RunResult
-from lakeseal.ingest.sources import FilesSource, KafkaSource, PostgresSource, RestSource, SqlSource, TableSource
+from lakeseal.ingest.sources import (
+    DatasetsSource,
+    FilesSource,
+    KafkaSource,
+    PostgresSource,
+    RestSource,
+    SqlSource,
+    TableSource,
+)
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, WorkUnit, register_source
 
 __all__ = [
@@ -27,6 +36,7 @@ __all__ = [
     "Chunk",
     "Dataset",
     "DatasetResult",
+    "DatasetsSource",
     "DirectoryTarget",
     "FilesSource",
     "Freshness",
@@ -38,6 +48,7 @@ __all__ = [
     "PipelineConfig",
     "Plan",
     "PostgresSource",
+    "PythonTransform",
     "RejectedRecord",
     "RestSource",
     "Retries",

@@ -19,6 +19,7 @@ from lakeseal.expr.render import quote_name
 from lakeseal.ingest.alerts import Alert
 from lakeseal.ingest.lineage import Lineage
 from lakeseal.ingest.metrics import Metrics
+from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.sources.source import Source
 from lakeseal.ledger import parse as parse_ledger
 from lakeseal.owner.connect import is_service
@@ -210,8 +211,8 @@ class Dataset(Struct, frozen=True, kw_only=True):
     name: str
     source: Source
     target: Target
-    transform: str | Callable[[Any], Any] | None = None
-    """Spark SQL over the view `input`, or a function from DataFrame to DataFrame."""
+    transform: str | PythonTransform | Callable[..., Any] | None = None
+    """Spark SQL over `input`, or over the datasets that it is made of; or a function from DataFrames to one."""
     quality: tuple[Check, ...] = ()
     commit: CommitPolicy = "full"
     """What is published when a part of the source can't be read: nothing (full), the partitions that could be read
@@ -294,6 +295,8 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
     """Tasks that a run of all datasets is cut into, at least; more where there is more to read."""
     task_bytes: int = 128 * 2**20
     """About how much one task reads."""
+    beside: tuple[Dataset, ...] = ()
+    """Datasets that are left alone, and that others may be made of."""
     alerts: tuple[Alert, ...] = ()
     lineage: Lineage | None = None
     metrics: Metrics | None = None

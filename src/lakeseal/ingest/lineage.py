@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from msgspec import Struct, field
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.posting import check_address, post
+from lakeseal.ingest.sources.datasets import DatasetsSource
 
 if TYPE_CHECKING:
     from lakeseal.ingest.config import Dataset
@@ -48,11 +49,16 @@ class Lineage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __repr__(self) -> str:
         return f"Lineage(namespace={self.namespace!r})"
 
-    def started(self, pipeline: str, run_id: str, datasets: Iterable[Dataset], at_ms: int) -> tuple[str, ...]:
-        return self._tell([self._event("START", pipeline, run_id, one, None, at_ms) for one in datasets])
+    def started(
+        self, pipeline: str, run_id: str, datasets: Sequence[Dataset], beside: Sequence[Dataset], at_ms: int
+    ) -> tuple[str, ...]:
+        """`beside` are datasets that these may be made of, too. Notes on what could not be told."""
+        known = _places(datasets, beside)
+        return self._tell([self._event("START", pipeline, run_id, one, known, None, at_ms) for one in datasets])
 
-    def ended(self, result: RunResult, datasets: Iterable[Dataset]) -> tuple[str, ...]:
-        """Notes on what could not be told."""
+    def ended(self, result: RunResult, datasets: Sequence[Dataset], beside: Sequence[Dataset]) -> tuple[str, ...]:
+        """As `started`."""
+        known = _places(datasets, beside)
         found = {one.name: one for one in result.datasets}
         at_ms = result.ended_ms or result.started_ms
         events = []
@@ -60,7 +66,7 @@ class Lineage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             one = found.get(dataset.name)
             is_good = one is not None and one.error is None and result.error is None
             kind = "COMPLETE" if is_good else "FAIL"
-            events.append(self._event(kind, result.pipeline, result.run_id, dataset, one, at_ms))
+            events.append(self._event(kind, result.pipeline, result.run_id, dataset, known, one, at_ms))
         return self._tell(events)
 
     def _tell(self, events: Sequence[dict[str, Any]]) -> tuple[str, ...]:
@@ -81,8 +87,17 @@ class Lineage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return ()
 
     def _event(
-        self, kind: str, pipeline: str, run_id: str, dataset: Dataset, result: DatasetResult | None, at_ms: int
+        self,
+        kind: str,
+        pipeline: str,
+        run_id: str,
+        dataset: Dataset,
+        known: Mapping[str, str],
+        result: DatasetResult | None,
+        at_ms: int,
     ) -> dict[str, Any]:
+        source = dataset.source
+        places = [known[name] for name in source.inputs] if isinstance(source, DatasetsSource) else [source.place()]
         facets: dict[str, Any] = {
             "parent": {
                 **_facet("1-0-1/ParentRunFacet"),
@@ -109,9 +124,13 @@ class Lineage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "schemaURL": _EVENT,
             "run": {"runId": str(uuid.uuid5(uuid.UUID(run_id), dataset.name)), "facets": facets},
             "job": {"namespace": self.namespace, "name": f"{pipeline}.{dataset.name}"},
-            "inputs": [_place(dataset.source.place())],
+            "inputs": [_place(place) for place in places],
             "outputs": [output],
         }
+
+
+def _places(*datasets: Sequence[Dataset]) -> dict[str, str]:
+    return {one.name: one.place for some in datasets for one in some}
 
 
 def _facet(path: str) -> dict[str, str]:

@@ -25,12 +25,14 @@ from lakeseal import expr, traces
 from lakeseal.clock import now_ms
 from lakeseal.display import Bar, Card, Grid, card
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
+from lakeseal.ingest import graph
 from lakeseal.ingest.backfill import Backfill, unfinished
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, place_of
 from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.merging import rule_for
 from lakeseal.ingest.pipeline_books import PipelineBooks, owner_of
 from lakeseal.ingest.progress import RunProgress
+from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.quality import row_rules
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
@@ -64,7 +66,7 @@ class Pipeline:
             except TypeError as error:
                 raise InvalidArgument(f"This is no pipeline: {error}") from None
         placed = tuple(dataset.by_place() for dataset in config.datasets)
-        self.config = replace(config, datasets=placed)
+        self.config = replace(config, datasets=graph.ordered(placed, config.beside))
 
     @classmethod
     def from_yaml(
@@ -125,9 +127,9 @@ class Pipeline:
         waiting: Waiting | None = None,
     ) -> RunResult:
         """`datasets` are the names of those to run, if not all. `spark` may be a function that gives the session: it
-        is called only if there is anything new. Without Spark, tasks are threads of this process, and nothing can be
-        transformed. `LeaseHeld` if another run is at work, unless there is somebody to tell while `waiting` for it; one
-        of this machine that was killed is not waited for.
+        is called only if there is anything new. Without Spark, tasks are threads of this process, and DuckDB does
+        SQL. `LeaseHeld` if another run is at work, unless there is somebody to tell while `waiting` for it; one of this
+        machine that was killed is not waited for.
 
         >>> pipeline.run().rows
         2
@@ -241,7 +243,7 @@ class Pipeline:
             started, error = now_ms(), None
             notes: tuple[str, ...] = ()
             if config.lineage is not None:
-                notes = config.lineage.started(config.name, run_id, config.datasets, started)
+                notes = config.lineage.started(config.name, run_id, config.datasets, config.beside, started)
             try:
                 with traces.span("lakeseal ingest", {"lakeseal.pipeline": config.name, "lakeseal.run": run_id}):
                     run.execute()
@@ -288,7 +290,8 @@ class Pipeline:
         return {dataset.name: _trouble(dataset) for dataset in self.config.datasets}
 
     def plan(self) -> dict[str, Plan | LakesealError]:
-        """What a run would read now, by dataset, or why it could not. Nothing is written, and no turn is taken.
+        """What a run would read now, by dataset and in the order of their graph, or why it could not. Nothing is
+        written, and no turn is taken.
 
         >>> done = pipeline.plan()["clicks"]
         """
@@ -364,12 +367,18 @@ class Pipeline:
                 raise InvalidArgument(
                     f"The pipeline {self.name!r} has no dataset {name!r}", hint=f"It has {', '.join(known)}"
                 )
-        return replace(self.config, datasets=tuple(known[name] for name in dict.fromkeys(datasets)))
+        left = tuple(one for one in self.config.datasets if one.name not in datasets)
+        chosen = tuple(one for one in self.config.datasets if one.name in datasets)
+        return replace(self.config, datasets=chosen, beside=left)
 
 
 def _trouble(dataset: Dataset) -> LakesealError | None:
     source = replace(dataset.source)
     try:
+        if isinstance(dataset.transform, PythonTransform):
+            dataset.transform.load()
+        if graph.inputs_of(dataset):
+            return None
         schema = source.row_schema()
         if dataset.transform is None:
             if isinstance(dataset.target, TableTarget):
@@ -396,7 +405,7 @@ def _told(config: PipelineConfig, result: RunResult) -> RunResult:
     """To whoever is to know of it; what could not be told is a note of the run."""
     notes = [alert.tell(result) for alert in config.alerts]
     if config.lineage is not None:
-        notes += config.lineage.ended(result, config.datasets)
+        notes += config.lineage.ended(result, config.datasets, config.beside)
     if config.metrics is not None:
         notes.append(config.metrics.write(result))
     return replace(result, notes=tuple(dict.fromkeys((*result.notes, *(note for note in notes if note is not None)))))

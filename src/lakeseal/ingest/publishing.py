@@ -12,6 +12,8 @@ ledger (`delegation`). What it does is the same:
 - Everything else: a commit sequence per dataset, recorded before its first step runs, with the watermarks as its last.
   A run that dies leaves it to the next one. With at_least_once, steps are done without having been recorded.
 - A dataset from which nothing is to be published moves its watermarks alone.
+- Datasets that are made of others (`deriving`) are worked out in between: from the tables as the transaction is about
+  to leave them, to be a part of it, or from what is committed.
 
 Steps that fail are tried again as often as their dataset says, and then set aside for a person to look at. What a store
 that is away, or full, would mend by itself stays open for the next run.
@@ -19,9 +21,10 @@ that is away, or full, would mend by itself stays open for the next run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +33,7 @@ from lakeseal.errors import (
     CommitOutcomeUnknown,
     ConcurrentModification,
     Fenced,
+    InvalidArgument,
     LakesealError,
     OutOfSpace,
     StorageUnavailable,
@@ -37,6 +41,7 @@ from lakeseal.errors import (
 )
 from lakeseal.ingest.config import Delivery
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Summary
+from lakeseal.ingest.seen import Seen
 from lakeseal.ingest.settling import Settled, judged
 from lakeseal.ingest.targets import Staged, Tables
 from lakeseal.jobs.task_report import error_from_json
@@ -48,7 +53,11 @@ from lakeseal.steps.recovery import DatasetRecovery, RecoveryOutcome, RecoveryPo
 from lakeseal.steps.sequence import CommitSequence
 from lakeseal.steps.turn import Turn
 from lakeseal.steps.watermarks import moves
+from lakeseal.storage import StoreSpec
 from lakeseal.table import HOOKS
+
+if TYPE_CHECKING:
+    from lakeseal.ingest.deriving import Derivation
 
 _THREADS = 8
 _MERGE_TRIES = 10
@@ -114,10 +123,18 @@ class Publishing:
             builder.add(HighWatermarkCommitStep.of(self._pipeline, decision.name, changes))
         return builder.build() if decision.staged or changes else None
 
-    def publish(self, decisions: Sequence[Decision]) -> list[DatasetOutcome]:
-        """What became of each. `Fenced` is raised as it is."""
-        outcomes, left = self._publish_together([one for one in decisions if one.is_joint])
+    def publish(self, decisions: Sequence[Decision], derivations: Sequence[Derivation] = ()) -> list[DatasetOutcome]:
+        """What became of each; of derivations, in the order in which they are made of each other, only of those that
+        were due. `Fenced` is raised as it is."""
+        joint = [one for one in decisions if one.is_joint]
+        outcomes, left = self._publish_together(joint, [one for one in derivations if one.is_joint])
         apart = [*left, *(one for one in decisions if not one.is_joint)]
+        for one in (one for one in derivations if not one.is_joint):
+            found = self._derived(one, self._tables.seen)
+            if isinstance(found, DatasetOutcome):
+                outcomes.append(found)
+            elif found is not None:
+                apart.append(one.with_watermarks(*found))
         if apart:
             with ThreadPoolExecutor(min(_THREADS, len(apart)), thread_name_prefix="lakeseal-publish") as pool:
                 ended = list(pool.map(self._publish_by_steps, apart))
@@ -162,39 +179,42 @@ class Publishing:
                 return replace(outcome, state="set_aside", error=reason)
         return outcome
 
-    def _publish_together(self, decisions: Sequence[Decision]) -> tuple[list[DatasetOutcome], list[Decision]]:
+    def _publish_together(
+        self, decisions: Sequence[Decision], derivations: Sequence[Derivation]
+    ) -> tuple[list[DatasetOutcome], list[Decision]]:
         """Outcomes; and those that are left over, since their watermarks have no commit to ride along with. A dataset
         that is to blame for a failure fails alone, and the others are committed without it."""
         outcomes: list[DatasetOutcome] = []
-        left = list(decisions)
+        left, due = list(decisions), list(derivations)
         again = _MERGE_TRIES
-        while any(one.staged for one in left):
+        while due or any(one.staged for one in left):
             try:
-                result = self._commit_together(left)
+                made = self._commit_together(left, due)
             except _Refused as refused:
-                if again and isinstance(refused.error, ConcurrentModification) and any(one.merges for one in left):
-                    again -= 1  # somebody else has changed what a merge read; the rows still wait
+                depends = due or any(one.merges for one in left)
+                if again and isinstance(refused.error, ConcurrentModification) and depends:
+                    again -= 1  # somebody else has changed what a merge or a query read; the rows still wait
                     continue
-                outcomes += (_failed(one, refused.error) for one in refused.decisions)
-                guilty = {one.name for one in refused.decisions}
+                guilty = {one.name for one in refused.decisions} or {
+                    *(one.name for one in left),
+                    *(one.name for one in due),
+                }
+                known = {one.name: one for one in (*left, *refused.decisions)}
+                outcomes += (_failed_as(name, known.get(name), refused.error) for name in sorted(guilty))
                 left = [one for one in left if one.name not in guilty]
+                due = [one for one in due if one.name not in guilty]
                 continue
-            if result is None:
+            outcomes += made.failed
+            if made.result is None:
                 # Late and repeated rows change nothing, and yet they are read.
-                return outcomes, [replace(one, staged=()) for one in left]
-            return [*outcomes, *(_committed(one, result) for one in left)], []
+                return outcomes, [replace(one, staged=()) for one in made.decisions]
+            return [*outcomes, *(_committed(one, made.result) for one in made.decisions)], []
         return outcomes, left
 
-    def _commit_together(self, decisions: list[Decision]) -> TransactionResult | None:
-        """None if there is nothing to commit."""
+    def _commit_together(self, decisions: list[Decision], derivations: Sequence[Derivation]) -> _Made:
         transaction = Transaction(self._tables.owner, hooks=HOOKS)
-        records = [held(self._turn)]
         by_table: dict[str, list[Decision]] = {}  # an error table may be that of several datasets
         for one in decisions:
-            try:
-                records += moves(self._pipeline, one.name, one.summary.changes, turn=self._turn)
-            except LakesealError as error:
-                raise _Refused([one], error) from error
             for uri in one.tables:
                 by_table.setdefault(uri, []).append(one)
         has_stated = False
@@ -204,15 +224,60 @@ class Publishing:
                 has_stated |= self._tables.join(staged, transaction)
             except LakesealError as error:
                 raise _Refused(sharing[:1], error) from error
+        together = list(decisions)
+        failed: list[DatasetOutcome] = []
+        worked_out: list[tuple[Derivation, Decision, Mapping[str, Seen]]] = []
+        for derivation in derivations:
+            found = self._derived(derivation, lambda stores: self._tables.seen(stores, transaction))
+            if isinstance(found, DatasetOutcome):
+                failed.append(found)
+            elif found is not None:
+                worked_out.append((derivation, *found))
+                has_stated |= self._joined(found[0], transaction)
+        # Only now: a table that joins late may have moved the others on to versions that say the same.
+        together += (one.with_watermarks(decision, seen) for one, decision, seen in worked_out)
+        records = [held(self._turn)]
+        for one in together:
+            try:
+                records += moves(self._pipeline, one.name, one.summary.changes, turn=self._turn)
+            except LakesealError as error:
+                raise _Refused([one], error) from error
         if not has_stated:
-            return None
+            return _Made(result=None, decisions=together, failed=failed)
         try:
-            return transaction.commit(records=records)
+            result = transaction.commit(records=records, as_seen=bool(worked_out))
         except Exception as raised:
             reason = ours(raised)
-            guilty = [one for one in decisions if reason.table is not None and reason.table in one.tables]
+            guilty = [one for one in together if reason.table is not None and reason.table in one.tables]
             is_known = not isinstance(reason, CommitOutcomeUnknown | UnknownOutcome)
-            raise _Refused(guilty[:1] if guilty and is_known else decisions, reason) from raised
+            raise _Refused(guilty[:1] if guilty and is_known else together, reason) from raised
+        return _Made(result=result, decisions=together, failed=failed)
+
+    def _derived(
+        self, derivation: Derivation, seen_as: Callable[[Mapping[str, StoreSpec]], dict[str, Seen]]
+    ) -> tuple[Decision, Mapping[str, Seen]] | DatasetOutcome | None:
+        """None if it is not due; why it must not be published, otherwise."""
+        try:
+            seen = seen_as(derivation.inputs)
+            decision = derivation.decided(seen)
+        except ConcurrentModification as error:
+            raise _Refused([], error) from error
+        except Exception as error:
+            return _failed_as(derivation.name, None, ours(error))
+        if decision is not None and derivation.is_joint and not decision.is_joint:
+            apart = InvalidArgument(
+                f"{derivation.name!r} and its table for errors are not of one owner",
+                hint="Name another table by error_table, or make the target with owner: none",
+            )
+            return _failed_as(derivation.name, decision, apart)
+        return None if decision is None else (decision, seen)
+
+    def _joined(self, decision: Decision, transaction: Transaction) -> bool:
+        try:
+            stated = [self._tables.join([one], transaction) for one in decision.staged]
+        except LakesealError as error:
+            raise _Refused([decision], error) from error
+        return any(stated)
 
     def _publish_by_steps(self, decision: Decision) -> DatasetOutcome:
         summary = decision.summary
@@ -233,8 +298,19 @@ class Publishing:
         return self.published(decision.work, summary)
 
 
+class _Made(Struct, frozen=True, kw_only=True):
+    """What a transaction came to."""
+
+    result: TransactionResult | None
+    """None if there was nothing to commit."""
+    decisions: list[Decision]
+    """All that it has, or would have."""
+    failed: list[DatasetOutcome]
+    """Those that were left out."""
+
+
 class _Refused(Exception):
-    """A transaction over these datasets comes to nothing, by an error of theirs."""
+    """A transaction over these datasets comes to nothing, by an error of theirs; if there are none, by one of all."""
 
     def __init__(self, decisions: list[Decision], error: LakesealError) -> None:
         self.decisions, self.error = decisions, error
@@ -256,8 +332,12 @@ def _committed(decision: Decision, result: TransactionResult) -> DatasetOutcome:
 
 
 def _failed(decision: Decision, error: LakesealError, summary: Summary | None = None) -> DatasetOutcome:
-    said = error.to_json()
-    return DatasetOutcome(dataset=decision.name, state="failed", summary=summary or decision.summary, error=said)
+    return replace(_failed_as(decision.name, decision, error), summary=summary or decision.summary)
+
+
+def _failed_as(name: str, decision: Decision | None, error: LakesealError) -> DatasetOutcome:
+    summary = Summary() if decision is None else decision.summary
+    return DatasetOutcome(dataset=name, state="failed", summary=summary, error=error.to_json())
 
 
 def _is_to_retry(outcome: DatasetOutcome) -> bool:

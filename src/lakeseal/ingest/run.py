@@ -19,24 +19,28 @@ from msgspec.structs import replace
 
 from lakeseal.errors import Fenced, LakesealError, StorageUnavailable, located
 from lakeseal.ingest import delegation as delegating
+from lakeseal.ingest import graph
 from lakeseal.ingest import orders as cutting
 from lakeseal.ingest.backfill import with_backfills
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, Target
 from lakeseal.ingest.delegation import Delegation, settings_of
+from lakeseal.ingest.deriving import Derivation
 from lakeseal.ingest.jobs import Jobs
 from lakeseal.ingest.merging import rule_for
-from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, OrderReport, Report
+from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, OrderReport, Report, Summary
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.publishing import Publishing, ours
 from lakeseal.ingest.quality import ORIGIN, judge_schema, runs_in_tasks
 from lakeseal.ingest.runs import DatasetRun
-from lakeseal.ingest.settling import settle, settle_transformed
+from lakeseal.ingest.seen import INPUT, Seen
+from lakeseal.ingest.settling import Settled, settle, settle_transformed
 from lakeseal.ingest.sources.source import Plan, Source
-from lakeseal.ingest.targets import Provenance, Tables, clean_up, waiting_room
+from lakeseal.ingest.targets import Provenance, Tables, clean_up, store_of, waiting_room
 from lakeseal.ingest.timeouts import answered
 from lakeseal.ingest.turn import HeldTurn
 from lakeseal.jobs.engine import InPlan
 from lakeseal.jobs.task_report import error_from_json
+from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.protocol.schema import STRING, StructField, StructType
 from lakeseal.steps.context import StepContext
@@ -74,10 +78,10 @@ class Run:
 
     def execute(self) -> None:
         self._recover()
-        self._each(self._plan, self.datasets)
+        self._each(self._plan, [one for one in self.datasets if not one.inputs])
         if self._is_after_death:
             self._clean_up(self.datasets)
-        pending = self._open()
+        pending = [one for one in self._open() if not one.inputs]
         attempt = 0
         while pending:
             self._attempt(pending)
@@ -93,7 +97,7 @@ class Run:
         self._publish()
         for one in self.datasets:
             self._stage(one, (one.state or "failed").replace("_", " "))
-        self._clean_up([one for one in self.datasets if one.orders])
+        self._clean_up([one for one in self.datasets if one.orders or one.inputs])
 
     def _recover(self) -> None:
         found = {one.dataset: one for one in self._recovered([one.name for one in self.datasets])}
@@ -264,6 +268,14 @@ class Run:
         extracted = one.work.destination
         for step in extracted.staged(one.settled.messages).steps():
             step.execute(self._context)
+        store = extracted.spec.store
+        found = Seen(store=store, fixed=DeltaLog(store.open()).snapshot())
+        one.work, one.settled = self._transformed(one, {INPUT: found}, one.settled)
+        one.summary = one.settled.summary
+
+    def _transformed(
+        self, one: DatasetRun, inputs: Mapping[str, Seen], extracted: Settled
+    ) -> tuple[DatasetWork, Settled]:
         opened: list[DatasetWork] = []
 
         def open_target(schema: StructType) -> tuple[DatasetWork, InPlan]:
@@ -272,10 +284,31 @@ class Run:
             return work, in_plan
 
         name = f"ingest {self._config.name}: {one.name}"
-        reports = self._jobs().transform(name, one.dataset, extracted.spec.store, open_target)
-        one.work = opened[0]
-        one.settled = settle_transformed(one.settled, reports)
-        one.summary = one.settled.summary
+        reports = self._jobs().transform(name, one.dataset, inputs, open_target)
+        return opened[0], settle_transformed(extracted, reports)
+
+    def _derivation(self, one: DatasetRun) -> Derivation:
+        known = {dataset.name: dataset for dataset in (*self._config.beside, *self._config.datasets)}
+
+        def derive(seen: Mapping[str, Seen]) -> tuple[DatasetWork, Settled]:
+            self._stage(one, "deriving")
+            for tried in one.dataset.retries.backoff.tries(sleep=self._sleep):
+                one.begin_attempt()
+                try:
+                    return self._transformed(one, seen, Settled(messages=(), error_messages=(), summary=Summary()))
+                except StorageUnavailable:
+                    if tried > one.dataset.retries.times:
+                        raise
+            raise AssertionError("tries do not end by themselves")
+
+        return Derivation(
+            one.dataset,
+            {name: store_of(known[name].target) for name in one.inputs},
+            self._books.watermarks.read(self._config.name, one.name),
+            is_joint=self._tables.is_joint(one.dataset.target),
+            publishing=self._publishing,
+            derive=derive,
+        )
 
     def _decide(self, one: DatasetRun) -> None:
         assert one.work is not None
@@ -284,10 +317,23 @@ class Run:
 
     def _publish(self) -> None:
         runs = {one.name: one for one in self._open()}
-        for one in runs.values():
-            self._stage(one, "publishing")
-        decisions = [one.decision for one in runs.values() if one.decision is not None]
-        self._learn(runs, self._publishing.publish(decisions))
+        for wave in self._waves():
+            here = [runs[dataset.name] for dataset in wave if dataset.name in runs]
+            for one in here:
+                self._stage(one, "publishing")
+            decisions = [one.decision for one in here if one.decision is not None]
+            derivations = [self._derivation(one) for one in here if one.inputs]
+            self._learn(runs, self._publishing.publish(decisions, derivations))
+            for one in (one for one in here if one.inputs and one.is_open):
+                one.end("nothing_new")
+
+    def _waves(self) -> list[list[Dataset]]:
+        datasets = [one.dataset for one in self.datasets]
+        if not any(one.inputs for one in self.datasets):
+            return [datasets]
+        decided = {one.name: one.decision.is_joint for one in self._open() if one.decision is not None}
+        joint = {one.name: decided.get(one.name, True) and self._tables.is_joint(one.target) for one in datasets}
+        return graph.waves(datasets, joint)
 
     def _clean_up(self, datasets: Sequence[DatasetRun]) -> None:
         """What this run, or one that died, left in staging areas. Only the holder of the turn writes there; what an

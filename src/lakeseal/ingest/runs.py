@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from lakeseal import typed_json
 from lakeseal.errors import BrokenLedger, LakesealError, Refused, StorageUnavailable
 from lakeseal.ingest.config import Dataset, place_of
+from lakeseal.ingest.graph import inputs_of
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, Summary
 from lakeseal.ingest.progress import Reached
 from lakeseal.ingest.publishing import Decision
@@ -145,6 +146,11 @@ class DatasetRun:
     @property
     def name(self) -> str:
         return self.dataset.name
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Datasets that it is made of; none if it has a source."""
+        return inputs_of(self.dataset)
 
     @property
     def is_open(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -17,21 +17,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, LakesealError, StorageUnavailable
+from lakeseal.expr.render import quote_name
 from lakeseal.ingest.config import Check, Dataset
 from lakeseal.ingest.delegation import Delegation
 from lakeseal.ingest.jobs import OpenTarget
 from lakeseal.ingest.orders import DatasetWork, Order, OrderReport, Report, read_report
+from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.quality import MARKS, MOST_RULES, ORIGIN, row_rules
+from lakeseal.ingest.seen import INPUT, Seen
 from lakeseal.ingest.task import REPORT, ExtractTask, ShareTask, TransformedTask
 from lakeseal.spark.arrow_batches import cut_by_rows
 from lakeseal.spark.failures import find
 from lakeseal.spark.in_plan import planned
 from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.predicates import Settings
+from lakeseal.spark.scan import to_spark
 from lakeseal.spark.schema import data_schema
 from lakeseal.steps.context import StepSettings
-from lakeseal.storage import StoreSpec
-from lakeseal.table import Table
 
 _WITH = re.compile(r"\s*WITH\s+", re.IGNORECASE)
 _NO_CODE = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -65,10 +67,10 @@ class SparkJobs:
         return [read_report(text) for text in _told(parted, ExtractTask(name, works, delegation))]
 
     def transform(
-        self, name: str, dataset: Dataset, extracted: StoreSpec, open_target: OpenTarget
+        self, name: str, dataset: Dataset, inputs: Mapping[str, Seen], open_target: OpenTarget
     ) -> list[OrderReport]:
-        rows = Table(extracted.uri, storage_options=extracted.storage_options).to_spark(self._spark)
-        frame = transformed(self._spark, dataset, rows)
+        frames = {name: to_spark(self._spark, one.snapshot, one.store) for name, one in inputs.items()}
+        frame = transformed(self._spark, dataset, frames)
         schema = data_schema(frame.drop(ORIGIN).schema)
         keeping = (ORIGIN,) if ORIGIN in frame.columns else ()
         work, in_plan = open_target(schema)
@@ -137,16 +139,17 @@ def failure(error: Exception) -> LakesealError:
     return StorageUnavailable(f"A job of Spark failed: {_line(error)}", hint="Run it again, and look into Spark's log")
 
 
-def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> DataFrame:
-    """The rows to publish. `frame` has the rows that came in, and `ORIGIN`; so has the answer, where each of its rows
-    is made of one of them by what anybody can see: no transform, or a query that selects from its input row by row. A
-    function may do anything, and is not shown the column."""
+def transformed(spark: SparkSession, dataset: Dataset, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows to publish. Of a source, `frames` has the rows that came in, with `ORIGIN`; so has the answer, where
+    each of its rows is made of one of them by what anybody can see: no transform, or a query that selects from its
+    input row by row. A function may do anything, and is not shown the column."""
     transform = dataset.transform
     if transform is None:
-        return frame
-    plain = frame.drop(ORIGIN)
+        return frames[INPUT]
+    plain = {name: frame.drop(ORIGIN) for name, frame in frames.items()}
     if not isinstance(transform, str):
-        made: DataFrame = transform(plain)
+        function = transform.load() if isinstance(transform, PythonTransform) else transform
+        made: DataFrame = function(*plain.values())
         if not hasattr(made, "mapInArrow"):
             raise InvalidArgument(
                 f"The transform of {dataset.name!r} returned a {type(made).__name__}", hint="Return a DataFrame"
@@ -157,13 +160,13 @@ def transformed(spark: SparkSession, dataset: Dataset, frame: DataFrame) -> Data
         wanted = made.schema
     except PySparkException as error:
         raise InvalidExpression(
-            f"Spark cannot run the transform: {_line(error)}", hint="It is a query over the view input"
+            f"Spark cannot run the transform: {_line(error)}", hint=f"It is a query over {', '.join(frames)}"
         ) from error
-    asked = with_origin(transform)
+    asked = with_origin(transform) if INPUT in frames and ORIGIN in frames[INPUT].columns else None
     if asked is None:
         return made
     try:
-        told = _query(spark, frame, asked)
+        told = _query(spark, frames, asked)
         return told if told.drop(ORIGIN).schema == wanted and told.columns.count(ORIGIN) == 1 else made
     except PySparkException:
         return made  # its rows are made of something else
@@ -186,11 +189,12 @@ def with_origin(query: str) -> str | None:
     return "".join([*parts, query[at:]]) if parts else None
 
 
-def _query(spark: SparkSession, frame: DataFrame, query: str) -> DataFrame:
-    # A view is the session's, and datasets run side by side: each query gets one under a name of its own.
-    view = f"lakeseal_input_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(view)
-    mine = f"input AS (SELECT * FROM {view})"  # noqa: S608  a name of ours
+def _query(spark: SparkSession, frames: Mapping[str, DataFrame], query: str) -> DataFrame:
+    # A view is the session's, and datasets run side by side: each query gets them under names of its own.
+    views = {name: f"lakeseal_input_{uuid.uuid4().hex}" for name in frames}
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(views[name])
+    mine = ", ".join(f"{quote_name(name)} AS (SELECT * FROM {view})" for name, view in views.items())  # noqa: S608
     starts = _WITH.match(query)
     made = spark.sql(f"WITH {mine} {query}" if starts is None else f"WITH {mine}, {query[starts.end() :]}")
     _ = made.schema

@@ -9,7 +9,7 @@ makes those that are not there.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -29,6 +29,8 @@ from lakeseal.errors import (
     ConcurrentModification,
     MetadataChangedException,
     SchemaMismatch,
+    SourceNotFound,
+    TableNotFound,
 )
 from lakeseal.files.file_format import FileFormat
 from lakeseal.ingest.branch_job import PlannedBranch
@@ -44,6 +46,7 @@ from lakeseal.ingest.config import (
 from lakeseal.ingest.merging import Merging, Part, apply, check_rows, deletes_schema, published_schema, rule_for
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.ingest.row_changes import ARRIVAL
+from lakeseal.ingest.seen import Seen
 from lakeseal.ingest.table_merge_step import TableMergeStep
 from lakeseal.ingest.unchanged import UNCHANGED
 from lakeseal.jobs.delayed_commit_protocol import DelayedCommitProtocol
@@ -243,7 +246,7 @@ class Tables:
             return Destination(spec=spec, branch=branch), InPlan()
         if target.mode != "append":
             return self._plan_merge(target, schema, provenance, arrival=arrival, order_by=order_by)
-        store = _store(target)
+        store = store_of(target)
         route = self._routes[store.uri] = self._opened(target, schema)
         txn = OptimisticTransaction.begin(route.log, route.owner)
         write = TransactionalWrite(txn, InProcessEngine(), store=store)
@@ -270,13 +273,13 @@ class Tables:
     ) -> tuple[Destination, InPlan]:
         rule = rule_for(target, schema, order_by)
         published = published_schema(target, rule, schema)
-        store = _store(target)
+        store = store_of(target)
         routes = [self._opened(target, published)]
         self._routes[store.uri] = routes[0]
         beside = _deletes(target)
         if beside is not None:
             routes.append(self._opened(beside, deletes_schema(rule, schema)))
-            self._routes[_store(beside).uri] = routes[1]
+            self._routes[store_of(beside).uri] = routes[1]
         snapshots = [route.log.snapshot() for route in routes]
         snapshot = snapshots[0]
         # One of them may have had nothing to commit under the last number.
@@ -371,6 +374,32 @@ class Tables:
         assert isinstance(route.owner, ManagedOwner)
         return Part(txn=transaction.join(route.log, route.owner), store=store)
 
+    def is_joint(self, target: Target) -> bool:
+        """Whether the pipeline's ledger decides, or will decide, on its commits."""
+        if not isinstance(target, TableTarget):
+            return False
+        router = Router(store_of(target).open(), Owners(self.owner))
+        return target.owner == "ledger" if router.snapshot() is None else self._is_ours(router.route())
+
+    def seen(self, stores: Mapping[str, StoreSpec], transaction: Transaction | None = None) -> dict[str, Seen]:
+        """Tables to be read whole, by name: as the transaction is about to leave them if it has them."""
+        found = {}
+        for name, store in stores.items():
+            try:
+                route = self._route(store)
+                newest = route.log.update()
+            except TableNotFound:
+                newest = None
+            if newest is None:
+                raise SourceNotFound(f"{name!r} has not been published yet", table=store.uri)
+            if transaction is not None and isinstance(route.owner, ManagedOwner) and self._is_ours(route):
+                part = transaction.join(route.log, route.owner)
+                part.read_whole_table()
+                found[name] = Seen(store=store, part=part)
+            else:
+                found[name] = Seen(store=store, fixed=newest)
+        return found
+
     def maintain(self, dataset: Dataset, destination: Destination, *, has_errors: bool) -> int | None:
         """After the steps: checkpoints where they are due, also of the error table if it has got rows; a job's branch
         goes. The version of the target, if that is a table."""
@@ -381,12 +410,12 @@ class Tables:
         return self._maintain(dataset.target) if isinstance(dataset.target, TableTarget) else None
 
     def _maintain(self, target: TableTarget) -> int | None:
-        route = self._route(_store(target))
+        route = self._route(store_of(target))
         log = route.log
         newest = log.update()
         if newest is not None:
             txn = OptimisticTransaction.begin(log, route.owner, hooks=HOOKS)
-            compact_behind(newest, txn, engine=InProcessEngine(), store=_store(target))
+            compact_behind(newest, txn, engine=InProcessEngine(), store=store_of(target))
             newest = log.update()
         if newest is not None and checkpoint_is_due(newest):
             maintain(log, newest, now_ms=now_ms())
@@ -399,7 +428,7 @@ class Tables:
 
     def _opened(self, target: TableTarget, schema: StructType) -> Route:
         creator = self.owner if target.owner == "ledger" else None
-        router = Router(_store(target).open(), Owners(self.owner), creator=creator)
+        router = Router(store_of(target).open(), Owners(self.owner), creator=creator)
         if router.snapshot() is None:
             txn = OptimisticTransaction.begin(router.route().log, router.route().owner, hooks=HOOKS)
             txn.update_metadata(new_metadata(schema, target.partition_by, target.properties, created_ms=now_ms()))
@@ -411,7 +440,7 @@ class Tables:
 
 def _directory(target: DirectoryTarget, schema: StructType) -> Destination:
     form = FileFormat(name=target.format, compression=target.compression, header=target.format == "csv")
-    planned = PlannedStagedWrite(_store(target), schema, format=form, partition_by=target.partition_by)
+    planned = PlannedStagedWrite(store_of(target), schema, format=form, partition_by=target.partition_by)
     return Destination(spec=planned.spec)
 
 
@@ -442,7 +471,7 @@ def _room(target: Target) -> str:
 
 def clean_up(target: Target) -> None:
     """What runs have left in the staging areas below the target."""
-    store = replace(_store(target), uri=_room(target)).open()
+    store = replace(store_of(target), uri=_room(target)).open()
     keys = [meta.key for prefix in _LEFT_BEHIND for meta in store.list(prefix, recursive=True)]
     if keys:
         store.delete(keys)
@@ -478,7 +507,7 @@ def tables_of(dataset: Dataset) -> tuple[str, ...]:
 
 def error_spec(dataset: Dataset, spec: WriteJobSpec) -> WriteJobSpec:
     """How tasks write to an error table that may not be there yet: it is made only if there is anything for it."""
-    store = _store(_errors(dataset))
+    store = store_of(_errors(dataset))
     return WriteJobSpec(
         store=store,
         protocol=CommitProtocolSpec(path=store.uri),
@@ -500,5 +529,5 @@ def _deletes(target: TableTarget) -> TableTarget | None:
     return TableTarget(uri=target.deletes_uri, owner=target.owner, storage_options=target.storage_options)
 
 
-def _store(target: Target) -> StoreSpec:
+def store_of(target: Target) -> StoreSpec:
     return StoreSpec(uri=place_of(target), storage_options=target.storage_options)

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
+from lakeseal.ingest import graph
 from lakeseal.ingest import sources as _sources  # noqa: F401  makes the built-in kinds known
 from lakeseal.ingest.alerts import Alert
 from lakeseal.ingest.config import (
@@ -37,6 +38,7 @@ from lakeseal.ingest.config import (
 )
 from lakeseal.ingest.lineage import Lineage
 from lakeseal.ingest.metrics import Metrics
+from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.sources.source import any_source, source_types
 
 T = TypeVar("T")
@@ -58,7 +60,7 @@ class RawDataset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     source: dict[str, Any]
     target: Target
-    transform: str | None = None
+    transform: str | PythonTransform | None = None
     quality: tuple[Check, ...] = ()
     commit: CommitPolicy = "full"
     on_bad_record: OnBadRecord = "fail"
@@ -136,6 +138,10 @@ def parse_pipeline(text: str, name: str = "pipeline.yaml", given: Given | None =
         with document.at(place):
             fields = {name: getattr(one, name) for name in one.__struct_fields__}
             datasets.append(Dataset(**{**fields, "source": source}))
+    named = {one.name: one for one in datasets}
+    for number, one in enumerate(datasets):
+        with document.at(("datasets", number, "source")):
+            graph.check(one, named)
     with document.at(()):
         fields = {name: getattr(raw, name) for name in raw.__struct_fields__ if name not in _PARAMETERS}
         return PipelineConfig(**{**fields, "datasets": tuple(datasets)})

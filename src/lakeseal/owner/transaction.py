@@ -323,8 +323,10 @@ class Transaction:
                 raise not_owned(self._endpoint, part.log.table)
         return list(zip(parts, told, strict=True))
 
-    def commit(self, *, records: Sequence[LedgerRecord] = ()) -> TransactionResult:
-        """`records` are written in the ledger transaction that ratifies, or nothing is."""
+    def commit(self, *, records: Sequence[LedgerRecord] = (), as_seen: bool = False) -> TransactionResult:
+        """`records` are written in the ledger transaction that ratifies, or nothing is. `as_seen`: each table gets the
+        version behind the one that it was seen at; where another writer was faster, nothing is committed, although it
+        might not be in the way."""
         if self._is_done:
             raise InvalidArgument("A transaction can be committed only once")
         self._is_done = True
@@ -342,7 +344,7 @@ class Transaction:
             answer = self._ask(batch, written, patience)
             if all(isinstance(one, Ratified) for one in answer.commits):
                 return self._landed(written, tried)
-            if not patience.wait(tried):
+            if as_seen or not patience.wait(tried):
                 break
             self._rebase(written + read, answer, patience)
         raise ConcurrentWriteException(

@@ -5,7 +5,7 @@ The text goes to whoever plans it as it was written, but for the names of tables
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -123,6 +123,11 @@ def _bounds(context: SqlContext, named: Changes) -> list[Any]:
 
 def arrow_of(context: SqlContext, text: str) -> pa.Table:
     """Planned by DuckDB, over our tables only, as Spark would answer; refused where it would answer otherwise."""
+    return arrow_over(text, lambda named: _arrow(context, named))
+
+
+def arrow_over(text: str, rows_of_table: Callable[[TableName | Changes], pa.Table | None]) -> pa.Table:
+    """As `arrow_of`, over tables whose rows are given by their names."""
     try:
         import duckdb  # an extra
     except ImportError:
@@ -138,7 +143,7 @@ def arrow_of(context: SqlContext, text: str) -> pa.Table:
         for macro in MACROS:
             own.execute(macro)
         for one in found:
-            rows = _arrow(context, one.named)
+            rows = rows_of_table(one.named)
             if rows is not None:
                 name = names[one.start] = f"lakeseal_{len(names)}"
                 _given(own, name, rows)
