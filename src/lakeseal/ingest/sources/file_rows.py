@@ -14,6 +14,7 @@ from lakeseal.files.csv_records import CsvDialect, CsvRows, line
 from lakeseal.files.json_lines import lines
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import check_texts, judged
+from lakeseal.files.xml_records import XmlRows
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
 from lakeseal.log.decoded_size import fitting_batches
 from lakeseal.log.physical import Projection
@@ -89,6 +90,14 @@ def binary_rows(file: Any, uri: str, size: int, modified_ms: int) -> Iterator[Ch
     columns = [pa.array([uri]), stamp, pa.array([len(content)], pa.int64()), pa.array([content], pa.binary())]
     rows = pa.RecordBatch.from_arrays(columns, schema=to_arrow(OWN_COLUMNS["binary"]))
     yield Chunk(rows=rows, bytes=len(content))
+
+
+def xml_rows(stream: Any, schema: StructType, row_tag: str) -> Iterator[Chunk]:
+    for block in XmlRows(schema, row_tag).read(stream):
+        bad = tuple(
+            RejectedRecord.of(one.reason, one.text, f"record {one.record}, line {one.line}") for one in block.misfits
+        )
+        yield Chunk(rows=block.rows, bad=bad, bytes=block.size)
 
 
 def csv_rows(stream: Any, schema: StructType, options: CsvOptions) -> Iterator[Chunk]:

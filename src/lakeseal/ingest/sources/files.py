@@ -30,6 +30,7 @@ from lakeseal.errors import (
 )
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.compression import inflated
+from lakeseal.files.xml_records import XmlRows
 from lakeseal.ingest.sources.file_rows import (
     OWN_COLUMNS,
     CsvOptions,
@@ -38,6 +39,7 @@ from lakeseal.ingest.sources.file_rows import (
     json_rows,
     parquet_rows,
     text_rows,
+    xml_rows,
 )
 from lakeseal.ingest.sources.inference import Inference, learned
 from lakeseal.ingest.sources.rescue import CsvRescue, JsonRescue, ParquetRescue
@@ -59,9 +61,10 @@ _FIRST_FILES = 10
 class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     path: str
     """A directory on any store."""
-    format: Literal["json", "csv", "parquet", "orc", "avro", "text", "binary"]
-    """json: one object per line. text: a row for each line, `value`. binary: a row for each file, as Spark's binaryFile
-    has it: `path`, `modificationTime`, `length`, `content`. Others are decompressed by .gz, .bz2, .zst and .lz4."""
+    format: Literal["json", "csv", "parquet", "orc", "avro", "xml", "text", "binary"]
+    """json: one object per line. xml: a row for each element `row_tag`. text: a row for each line, `value`. binary: a
+    row for each file, as Spark's binaryFile has it: `path`, `modificationTime`, `length`, `content`. Others are
+    decompressed by .gz, .bz2, .zst and .lz4."""
     schema: str | None = None
     """Of the rows, as Spark writes it; Parquet, ORC and Avro files may go without."""
     pattern: str = "*"
@@ -79,6 +82,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     infer: bool | Inference = False
     """Learn the columns from the files, run by run (`sources.inference`); `schema` is then what is known before."""
     csv: CsvOptions = CsvOptions()
+    row_tag: str | None = None
+    """Of XML: the element that is a row."""
     storage_options: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,7 +97,11 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 )
         if self.infer and self.format not in ("json", "csv", "parquet"):
             raise InvalidArgument(f"Columns of {self.format} files are not inferred", hint="Leave infer out")
-        if self.schema is None and not self.infer and self.format in ("json", "csv"):
+        if (self.format == "xml") != (self.row_tag is not None):
+            raise InvalidArgument("Files of XML, and no others, name the element that is a row", hint="row_tag: order")
+        if self.format == "xml" and self.schema is not None:
+            XmlRows(parse_schema(self.schema), self.row_tag or "")
+        if self.schema is None and not self.infer and self.format in ("json", "csv", "xml"):
             raise InvalidArgument(
                 f"Files of the format {self.format} need a schema",
                 hint='Add schema: "id long, at timestamp", or infer: true',
@@ -271,6 +280,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 return orc_rows(self._store.open_read(key), schema)
             case "avro":
                 return avro_rows(partial(self._store.open_read, key), schema)
+            case "xml":
+                return xml_rows(self._opened(key), schema, self.row_tag or "")
             case "text":
                 return text_rows(self._opened(key))
             case "binary":
