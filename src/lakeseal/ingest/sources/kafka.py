@@ -48,14 +48,14 @@ _POLL_SECONDS = 0.2
 class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     brokers: str
     topic: str
-    value: Literal["json", "avro", "string", "bytes"] = "json"
-    """bytes: as they are, for Protobuf and whatever else a transform decodes."""
+    value: Literal["json", "avro", "protobuf", "string", "bytes"] = "json"
+    """bytes: as they are, for whatever a transform decodes."""
     schema: str | None = None
-    """Of JSON values, as Spark writes it."""
+    """Of JSON and Protobuf values, as Spark writes it."""
     avro_schema: dict[str, Any] | None = None
     """Of Avro values."""
     schema_registry: str | None = None
-    """Where the writers' Avro schemas are, if values name one by its number."""
+    """Where the writers' schemas are, if values name one by its number; those of Protobuf do."""
     registry_auth: str | None = None
     """`user:password`, or a token."""
     envelope: Literal["debezium"] | None = None

@@ -1,15 +1,11 @@
 """Kafka messages to rows: their values by a format, and what else a message has.
 
-Values are JSON, Avro, text or bytes. Avro is fastavro's work, of the extra `kafka`.
+Values are JSON, Avro, Protobuf, text or bytes. Decoding them is the work of packages of the extra `kafka`.
 """
 
 from __future__ import annotations
 
-import base64
 import io
-import struct
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -17,11 +13,13 @@ from typing import Any, Literal, get_args
 import msgspec
 import pyarrow as pa
 
-from lakeseal.errors import InvalidArgument, SourceUnavailable, Unsupported
+from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import Misfit, Parsed, judged
 from lakeseal.ingest.sources.avro_schema import as_stored, avro_schema_of
+from lakeseal.ingest.sources.protobuf_values import protobuf_values
+from lakeseal.ingest.sources.schema_registry import Registry, framed, no_schema
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import (
@@ -54,7 +52,6 @@ _META: dict[str, tuple[DataType, Callable[[Any], Any]]] = {
     "topic": (STRING, lambda message: message.topic()),
 }
 _PLAIN_META: tuple[MetaColumn, ...] = ("key", "partition", "offset", "timestamp")
-_LARGEST_SCHEMA = 10 * 2**20
 _TOMBSTONE = "It has no value (a tombstone)"
 
 
@@ -132,7 +129,17 @@ def value_reader(
         if schema is None:
             raise InvalidArgument("JSON values need a schema", hint='Add schema: "id long, at timestamp"')
         own = parse_schema(schema)
+        if schema_registry is not None:
+            return ValueReader(own, _json_schema(own, Registry(schema_registry, registry_auth)), meta)
         return ValueReader(own, JsonRecords(own).parse, meta)
+    if kind == "protobuf":
+        if schema is None or schema_registry is None:
+            raise InvalidArgument(
+                "Protobuf values need a schema of the rows, and a schema_registry that has their writers'",
+                hint='Add schema: "id long, at timestamp" and schema_registry: https://…',
+            )
+        own = parse_schema(schema)
+        return ValueReader(own, protobuf_values(own, Registry(schema_registry, registry_auth)), meta)
     if avro_schema is None:
         raise InvalidArgument("Avro values need an avro_schema", hint="Add avro_schema: {type: record, …}")
     own = avro_schema_of(avro_schema)
@@ -168,9 +175,8 @@ def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | Non
     def one(value: bytes) -> Any:
         if registry is None:
             return decode(value, None)
-        if len(value) < 5 or value[0] != 0:
-            raise ValueError("It does not name its writer's schema")
-        return decode(value[5:], registered(registry, struct.unpack(">I", value[1:5])[0], auth))
+        number, rest = framed(value)
+        return decode(rest, registered(registry, number, auth))
 
     def read(values: Sequence[Any]) -> Parsed:
         def part(start: int, end: int) -> pa.RecordBatch:
@@ -181,28 +187,73 @@ def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | Non
     return read
 
 
-@lru_cache(maxsize=1000)
 def registered(registry: str, number: int, auth: str | None = None) -> str:
-    """The text of a writer's schema. They never change once they are registered. `auth` is `user:password`, or a
-    token."""
-    address = f"{registry.rstrip('/')}/schemas/ids/{number}"
-    if not address.startswith(("http://", "https://")):
-        raise Unsupported(f"A schema registry is reached by HTTP, not by {registry!r}")
-    asked = urllib.request.Request(address)  # noqa: S310  the scheme is checked above
-    if auth is not None:
-        basic = f"Basic {base64.b64encode(auth.encode()).decode()}"
-        asked.add_unredirected_header("Authorization", basic if ":" in auth else f"Bearer {auth}")
+    """The text of a writer's schema."""
+    return Registry(registry, auth).schema(number).schema
+
+
+def _json_schema(own: StructType, registry: Registry) -> ReadValues:
+    """JSON whose writers' schemas are registered: each value is judged by its writer's, then by the columns."""
+    records = JsonRecords(own)
+
+    def read(values: Sequence[Any]) -> Parsed:
+        texts: list[bytes] = []
+        kept: list[int] = []
+        misfits: list[Misfit] = []
+        for at, value in enumerate(values):
+            try:
+                number, text = framed(value)
+                json_validator(registry, number)(text)
+                texts.append(text)
+                kept.append(at)
+            except ValueError as error:
+                misfits.append(Misfit(at=at, reason=str(error)))
+        done = records.parse(texts)
+        misfits += (Misfit(at=kept[one.at], reason=one.reason) for one in done.misfits)
+        rows = kept if done.kept is None else [kept[n] for n in done.kept]
+        misfits.sort(key=lambda one: one.at)
+        return Parsed(rows=done.rows, misfits=tuple(misfits), kept=rows if misfits else None)
+
+    return read
+
+
+@lru_cache(maxsize=100)
+def json_validator(registry: Registry, number: int) -> Callable[[bytes], None]:
+    """Raises ValueError for a text that is not as the schema says. Nothing that a schema refers to is fetched but what
+    the registry says that it refers to."""
     try:
-        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310  as above
-            text = answer.read(_LARGEST_SCHEMA + 1)
-            if len(text) > _LARGEST_SCHEMA:
-                raise SourceUnavailable(f"The schema registry's answer for schema {number} is too long")
-            told = msgspec.json.decode(text, type=dict[str, Any])
-            return str(told["schema"])
-    except (urllib.error.URLError, OSError, KeyError, msgspec.MsgspecError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it holds the answer
-        raise SourceUnavailable(f"The schema registry does not tell schema {number}: {error}") from error
+        import jsonschema  # an extra
+        import referencing
+        from referencing.exceptions import Unresolvable
+        from referencing.jsonschema import DRAFT7
+    except ModuleNotFoundError as error:
+        raise Unsupported("jsonschema is not installed", hint="pip install 'lakeseal[kafka]'") from error
+    written = registry.schema(number)
+    if written.schemaType != "JSON":
+        raise no_schema("JSON schema", written.schemaType)
+    try:
+        schema = msgspec.json.decode(written.schema)
+        made = jsonschema.validators.validator_for(schema, default=jsonschema.Draft7Validator)
+        made.check_schema(schema)
+        resources = [
+            (name, referencing.Resource.from_contents(msgspec.json.decode(one.schema), default_specification=DRAFT7))
+            for name, one in registry.referred(written).items()
+        ]
+    except (msgspec.MsgspecError, jsonschema.SchemaError) as error:
+        raise no_schema("JSON schema", str(error).partition("\n")[0]) from None
+    validator = made(schema, registry=referencing.Registry().with_resources(resources))
+
+    def judge(text: bytes) -> None:
+        try:
+            wrong = next(validator.iter_errors(msgspec.json.decode(text)), None)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"It is no JSON: {error}") from None
+        except Unresolvable as error:
+            raise no_schema("JSON schema", f"it refers to {error}") from None
+        if wrong is not None:
+            raise ValueError(f"Its writer's schema refuses {wrong.json_path}: {wrong.message}"[:500])
+
+    return judge
 
 
 def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | None], Any]:
