@@ -245,7 +245,7 @@ def json_validator(registry: Registry, number: int) -> Callable[[bytes], None]:
 
     def judge(text: bytes) -> None:
         try:
-            wrong = next(validator.iter_errors(msgspec.json.decode(text)), None)
+            wrong = next(iter(validator.iter_errors(msgspec.json.decode(text))), None)
         except msgspec.MsgspecError as error:
             raise ValueError(f"It is no JSON: {error}") from None
         except Unresolvable as error:
