@@ -278,13 +278,13 @@ def _feed(table: Table, before: int, version: int) -> list[dict[str, Any]]:
 def _without_rewrites(feed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A merge of Delta Spark's that changes nothing may rewrite a file without a change file, whose rows are then told
     as deleted and inserted."""
-    left = list(feed)
-    for row in feed:
-        again = {**row, "_change_type": "insert"}
+    # By their texts: NaN is not equal to itself.
+    left = {repr(row): row for row in feed}
+    for text, row in list(left.items()):
+        again = repr({**row, "_change_type": "insert"})
         if row["_change_type"] == "delete" and again in left:
-            left.remove(row)
-            left.remove(again)
-    return left
+            del left[text], left[again]
+    return list(left.values()) if len(left) < len({repr(row) for row in feed}) else feed
 
 
 def _shown(table: Any) -> list[dict[str, Any]]:
