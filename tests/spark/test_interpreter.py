@@ -79,43 +79,6 @@ def test_spark_finds_the_format_by_itself(spark: Any, tmp_path: Path) -> None:
     assert Table(tmp_path / "new").to_arrow().num_rows == 2
 
 
-def test_a_table_of_sparks_catalog_is_refused_with_what_to_do(spark: Any, tmp_path: Path) -> None:
-    uri = str(tmp_path / "t")
-    Table(uri).write(pa.table({"x": [1, 2, 3]}))
-    for made in (f"LOCATION '{uri}'", f"OPTIONS (path '{uri}')"):
-        with pytest.raises(errors.UnsupportedFeature, match="catalog") as caught, recovered():
-            spark.sql(f"CREATE TABLE held_c1 USING lakeseal {made}")
-        assert "CREATE TEMPORARY VIEW" in caught.value.hint
-    # With columns, Spark asks nobody; whoever uses the table is told.
-    spark.sql(f"CREATE TABLE held_c2 (x bigint) USING lakeseal LOCATION '{uri}'")
-    try:
-        for use in (
-            lambda: spark.table("held_c2").collect(),
-            lambda: spark.sql("INSERT INTO held_c2 SELECT 9"),
-        ):
-            with pytest.raises(errors.UnsupportedFeature, match="catalog"), recovered():
-                use()
-    finally:
-        spark.sql("DROP TABLE held_c2")
-    assert Table(uri).to_arrow().num_rows == 3
-
-
-def test_what_save_as_table_wrote_is_at_its_path_and_the_name_says_what_to_do(spark: Any, tmp_path: Path) -> None:
-    uri = str(tmp_path / "t")
-    rows = spark.range(3).withColumnRenamed("id", "x")
-    rows.write.format("lakeseal").mode("append").option("path", uri).saveAsTable("held_s1")
-    try:
-        with pytest.raises(errors.UnsupportedFeature, match="catalog") as caught, recovered():
-            spark.table("held_s1").collect()
-        assert "DROP TABLE" in caught.value.hint
-    finally:
-        spark.sql("DROP TABLE held_s1")
-    assert Table(uri).to_arrow().num_rows == 3
-    spark.sql(f"CREATE TEMPORARY VIEW held_v1 USING lakeseal OPTIONS (path '{uri}')")
-    assert spark.table("held_v1").count() == 3
-    spark.sql("DROP VIEW held_v1")
-
-
 def test_a_clone_is_read_in_tasks_and_a_file_of_elsewhere_is_not(spark: Any, tmp_path: Path) -> None:
     source = Table(tmp_path / "source")
     source.write(pa.table({"x": [1, 2, 3]}))

@@ -19,11 +19,22 @@ from lakeseal.spark.batch_read import BatchRead, BatchReader, declared
 from lakeseal.spark.batch_write import BatchWriter
 from lakeseal.spark.failures import noted
 from lakeseal.spark.interpreter import use_this_python
+from lakeseal.spark.options import TABLE_OPTIONS
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.sink_options import SinkOptions
+from lakeseal.spark.spark_catalog import (
+    NO_PLACE,
+    SAVED,
+    check_source,
+    created,
+    is_asked_by_catalog,
+    place_in,
+    with_note,
+)
 from lakeseal.spark.stream_sink import StreamSink
 from lakeseal.spark.stream_source import StreamSource
 from lakeseal.spark.stream_writers import heed
+from lakeseal.spark.table_writers import heed_names
 from lakeseal.spark.tree_options import TreeReadOptions, TreeSinkOptions, is_of_repository
 from lakeseal.spark.tree_scan import TreeTask
 from lakeseal.spark.tree_source import TreeBatchReader, TreeBatchWriter
@@ -54,69 +65,75 @@ class LakesealDataSource(DataSource):
     def schema(self) -> StructType:
         self._is_inferred = True
         with noted():
-            self._refuse_catalog()
+            if is_asked_by_catalog(self._options):
+                return self._kept_by_catalog()
             if is_of_repository(self._options):
                 self._pinned = TreeReadOptions.from_options(self._options).scan()
                 return TreeTask.of(self._pinned).schema
             self._pinned, schema = declared(ReadOptions.from_options(self._options))
             return schema
 
+    def _kept_by_catalog(self) -> StructType:
+        options = created(self._options)
+        _check_table(options, "Spark's catalog has")
+        return with_note(declared(ReadOptions.from_options(options))[1], options)
+
     def reader(self, schema: StructType) -> BatchReader | TreeBatchReader:
         pinned = self._pinned
         with noted():
-            self._refuse_catalog()
             if is_of_repository(self._options):
                 tree = pinned if isinstance(pinned, TreeReadOptions) else TreeReadOptions.from_options(self._options)
                 return TreeBatchReader(tree, schema, pinned if isinstance(pinned, TreeScan) else None)
-            known = pinned if isinstance(pinned, ReadOptions) else ReadOptions.from_options(self._options)
-            return BatchReader(known, schema)
+            return BatchReader(pinned if isinstance(pinned, ReadOptions) else self._read_options(schema), schema)
 
     def _pin(self) -> ReadOptions | TreeReadOptions:
         if is_of_repository(self._options):
             return TreeReadOptions.from_options(self._options).pinned()
         return BatchRead(ReadOptions.from_options(self._options)).options
 
-    def _refuse_catalog(self) -> None:
-        """Spark's catalog tells a Python source nothing of a table, not even where it is: one that is made there (USING
-        lakeseal, saveAsTable) could never be read. Only making it tells that it is of the catalog."""
-        if self._options and not {"provider", "location"} <= {name.lower() for name in self._options}:
-            return
-        raise UnsupportedFeature(
-            "A table of Lakeseal cannot be one of Spark's catalog, which does not tell its sources where a table is",
-            hint="Name it by a view: CREATE TEMPORARY VIEW name USING lakeseal OPTIONS (path 'uri'); or read it with "
-            "spark.read.format('lakeseal').load(uri), and write it with .save(uri). What saveAsTable wrote is at its "
-            "path, and DROP TABLE leaves it there",
-        )
+    def _read_options(self, schema: StructType) -> ReadOptions:
+        """Where Spark reads a table of its catalog, it says nothing but the schema, and what the query adds."""
+        if any(name.lower() in TABLE_OPTIONS[:2] for name in self._options):
+            return ReadOptions.from_options(self._options)
+        place = place_in(schema)
+        if place is None:
+            raise UnsupportedFeature(
+                "Spark's catalog does not tell a data source in Python where a table is", hint=NO_PLACE
+            )
+        return ReadOptions.from_options({**place, **self._options})
 
     def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802  Spark's name
         with noted():
-            _check_table(self._options, "reads")
-            options = ReadOptions.from_options(self._options)
-            return StreamSource(options, schema, inferred=self._is_inferred)
+            _check_table(self._options, "A stream reads")
+            return StreamSource(self._read_options(schema), schema, inferred=self._is_inferred)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | TreeBatchWriter:
         with noted():
-            self._refuse_catalog()
-            if is_of_repository(self._options):
-                return TreeBatchWriter(TreeSinkOptions.from_options(self._options, overwrite=overwrite), schema)
-            return BatchWriter(SinkOptions.from_options(self._options), schema, overwrite)
+            check_source(self._options, schema)
+            options = {name: text for name, text in self._options.items() if name.lower() != SAVED}
+            if is_of_repository(options):
+                return TreeBatchWriter(TreeSinkOptions.from_options(options, overwrite=overwrite), schema)
+            return BatchWriter(SinkOptions.from_options(options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802  Spark's name
         with noted():
-            _check_table(self._options, "writes")
+            _check_table(self._options, "A stream writes")
+            check_source({SAVED: "", **self._options}, schema)
             return StreamSink(SinkOptions.from_options(self._options), schema, overwrite)
 
 
 def _check_table(options: Mapping[str, str], what: str) -> None:
     if is_of_repository(options):
         raise InvalidArgument(
-            f"A stream {what} tables, not branches of a repository", hint="Leave ref and branch out, or use a batch"
+            f"{what} tables, not branches of a repository", hint="Leave ref and branch out, or use a batch"
         )
 
 
 def register(spark: SparkSession) -> None:
     """Makes `format("lakeseal")` known to a session, and leaves all its settings alone. Spark finds the format by
-    itself where its Python has Lakeseal (`pyspark_lakeseal`); then this is for what stream writers are told."""
+    itself where its Python has Lakeseal (`pyspark_lakeseal`); then this is for what stream writers are told, and for
+    `saveAsTable`."""
     use_this_python(spark)
     spark.dataSource.register(LakesealDataSource)
     heed(NAME, spark)
+    heed_names(NAME, spark)

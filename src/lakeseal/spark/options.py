@@ -25,6 +25,10 @@ _VENDORS = ("aws_", "google_", "azure_")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
+def is_of_storage(name: str) -> bool:
+    return name.lower().startswith((_STORAGE, *_VENDORS))
+
+
 class GivenOptions(Struct, frozen=True, kw_only=True):
     """What the user gave, sorted out by whom it is for."""
 
@@ -41,10 +45,8 @@ class GivenOptions(Struct, frozen=True, kw_only=True):
             lower = name.lower()
             if lower in names:
                 own[lower] = value
-            elif lower.startswith(_STORAGE):
+            elif is_of_storage(lower):
                 storage[lower.removeprefix(_STORAGE)] = value
-            elif lower.startswith(_VENDORS):
-                storage[lower] = value
             else:
                 raise _unknown(name, names)
         return cls(own=own, storage=storage)

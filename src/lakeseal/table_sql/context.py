@@ -14,6 +14,7 @@ from lakeseal.catalog.connect import CATALOG_VARIABLE, CatalogLike
 from lakeseal.catalog.place import Place
 from lakeseal.catalogs import Catalog
 from lakeseal.errors import InvalidArgument, InvalidExpression, NotFound, TableNotFound
+from lakeseal.expr.render import quote_name
 from lakeseal.log.timestamps import Timestamp
 from lakeseal.statements.cutting import Cutter, at_sign
 from lakeseal.statements.statement import Moment, TableName
@@ -84,7 +85,12 @@ class SqlContext:
         return FoundTable(table=self.at_path(name.path), at=name.at)
 
     def named(self, name: TableName) -> Table | None:
-        """What the catalog has under a name; None if it has nothing, or the session has a view that is called so."""
+        """What the catalog has under a name, or else Spark's own; None if neither has a table of ours there."""
+        found = self.in_catalog(name)
+        return self._in_sparks_catalog(name) if found is None else found
+
+    def in_catalog(self, name: TableName) -> Table | None:
+        """None if it has nothing, or the session has a view that is called so."""
         catalog = self.catalog
         if catalog is None or len(name.parts) < 2 or self._is_view(name):
             return None
@@ -92,6 +98,32 @@ class SqlContext:
             return catalog.table(self.name_in_catalog(name), self.storage_options)
         except (NotFound, InvalidArgument):
             return None
+
+    def _in_sparks_catalog(self, name: TableName) -> Table | None:
+        if self.spark is None or not name.parts:
+            return None
+        from lakeseal.spark.read_options import ReadOptions  # pyspark is an extra
+        from lakeseal.spark.spark_catalog import named_place
+
+        place = named_place(self.spark, spark_name(name))
+        if place is None:
+            return None
+        table = ReadOptions.from_options(place).table
+        return Table(Place(uri=table.uri), owner=table.owner or self.owner, storage_options=self.storage_options)
+
+    def keep_in_spark(self, name: TableName, uri: str | None = None) -> None:
+        """Spark's catalog keeps the columns of a table as they were when it got its name: it gets it anew where they
+        are others now. With a URI, a table gets a name there in the first place."""
+        if self.spark is None or not name.parts or (uri is None and self.in_catalog(name) is not None):
+            return
+        from lakeseal.spark.spark_catalog import make_name, named_place  # pyspark is an extra
+
+        if uri is not None:
+            make_name(self.spark, spark_name(name), {"path": uri})
+            return
+        place = named_place(self.spark, spark_name(name))
+        if place is not None:
+            make_name(self.spark, spark_name(name), place, anew=True)
 
     @staticmethod
     def name_in_catalog(name: TableName) -> str:
@@ -150,6 +182,10 @@ class SqlContext:
         if found is not None and not found.table.exists():
             raise TableNotFound("There is no table here", table=name.shown)
         return found
+
+
+def spark_name(name: TableName) -> str:
+    return ".".join(quote_name(part) for part in name.parts)
 
 
 def _split(path: str) -> tuple[str, Moment | None]:

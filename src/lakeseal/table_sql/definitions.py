@@ -56,16 +56,30 @@ def create_named(context: SqlContext, statement: CreateTable | CloneTable) -> An
         return _made(context, table, statement, _rows(context, statement))
     there = context.named(name)
     if there is None and (context.catalog is None or (len(name.parts) < 2 and context.spark is not None)):
-        return None
+        return _made_for_spark(context, statement)
     rows = _rows(context, statement)
     if there is not None:
         if statement.location not in (None, there.uri):
             raise InvalidArgument(f"The table is at {there.uri}, and at no other LOCATION", table=name.shown)
-        return _made(context, there, statement, rows)
+        made = _made(context, there, statement, rows)
+        context.keep_in_spark(name)
+        return made
     assert context.catalog is not None
     options = context.storage_options
     with context.catalog.making(context.name_in_catalog(name), statement.location, options) as uri:
         return _made(context, context.at_path(uri), statement, rows)
+
+
+def _made_for_spark(context: SqlContext, statement: CreateTable | CloneTable) -> Any:
+    """A table of ours that gets a name in Spark's catalog; None if Spark can do all of it, or it is not ours."""
+    if isinstance(statement, CloneTable) or (statement.provider or "").lower() != "lakeseal":
+        return None
+    if not (statement.columns or statement.query) or statement.location is None:
+        return None
+    table = context.at_path(statement.location)
+    made = _made(context, table, statement, _rows(context, statement))
+    context.keep_in_spark(statement.table, table.uri)
+    return made
 
 
 def _made(context: SqlContext, table: Table, statement: CreateTable | CloneTable, rows: Any) -> Any:
@@ -132,7 +146,7 @@ def drop(context: SqlContext, statement: DropTable) -> Any:
             table=name.path,
             hint="Delete its rows and VACUUM it, or delete its directory",
         )
-    if context.named(name) is None or context.catalog is None:
+    if context.in_catalog(name) is None or context.catalog is None:
         if context.spark is None and not statement.if_exists:
             raise TableNotFound("There is no table of this name", table=name.shown)
         return None if context.spark is not None else _dropped_names(context, [])

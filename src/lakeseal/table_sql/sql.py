@@ -96,7 +96,12 @@ class _Execution:
                 return self._elsewhere(statement.table.shown) if gone is None else gone
             case _:
                 table = self._context.existing(statement.table)
-                return self._elsewhere(statement.table.shown) if table is None else self._on(table, statement)
+                if table is None:
+                    return self._elsewhere(statement.table.shown)
+                said = self._on(table, statement)
+                if isinstance(statement, AlterTable | Insert | Merge | Restore):
+                    self._context.keep_in_spark(statement.table)
+                return said
 
     def _elsewhere(self, name: str) -> Any:
         """A statement about a table that is not ours; tables of ours may be in its queries."""

@@ -1,0 +1,117 @@
+"""`df.write.format("lakeseal").saveAsTable(name)`: rows at their place, and a name for it in Spark's catalog.
+
+Spark would write the rows and then keep a schema that says nothing of the place. So `heed_names` lets the user's side
+do it in two steps that work: the rows are saved by `path`, then the name is made of the table. A name that is there is
+written to where it is. To other formats it changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lakeseal.errors import AlreadyExists, InvalidArgument
+from lakeseal.spark.options import TABLE_OPTIONS
+from lakeseal.spark.read_options import ReadOptions
+from lakeseal.spark.spark_catalog import SAVED, make_name, named_place
+
+_CLASSIC = "pyspark.sql.readwriter"
+_CONNECT = "pyspark.sql.connect.readwriter"
+_SAID = "_lakeseal_said"
+
+
+def heed_names(format_name: str, spark: SparkSession) -> None:
+    """Makes writers of sessions of this kind give names to tables of ours."""
+    of_connect = type(spark).__module__.startswith("pyspark.sql.connect.")
+    writer = importlib.import_module(_CONNECT if of_connect else _CLASSIC).DataFrameWriter
+    if hasattr(writer.saveAsTable, _SAID):
+        return
+    for method in ("format", "mode", "option", "options"):
+        setattr(writer, method, _noting(getattr(writer, method)))
+    writer.saveAsTable = _naming(writer.saveAsTable, format_name)
+    writer.save = _saving(writer.save, format_name)
+
+
+def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+    name = method.__name__
+
+    @wraps(method)
+    def noted(self: Any, *told: Any, **named: Any) -> Any:
+        said = self.__dict__.setdefault(_SAID, {})
+        if name == "option":
+            key, value = (*told, *named.values())
+            said[str(key).lower()] = value
+        elif name == "options":
+            said.update({key.lower(): value for key, value in named.items()})
+        elif (*told, *named.values())[0] is not None:
+            said[f"{name}()"] = (*told, *named.values())[0]
+        return method(self, *told, **named)
+
+    return noted
+
+
+def _told(method: Callable[..., Any], self: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """What a writer was told before this call and by it."""
+    here = dict(inspect.signature(method).bind(self, *given, **named).arguments)
+    said = dict(self.__dict__.get(_SAID, {}))
+    said.update({key.lower(): value for key, value in here.pop("options", {}).items()})
+    said.update({f"{key}()": value for key, value in here.items() if value is not None and key != "self"})
+    return said
+
+
+def _is_ours(said: Mapping[str, Any], format_name: str) -> bool:
+    return str(said.get("format()", "")).lower() == format_name
+
+
+def _saving(method: Callable[..., Any], format_name: str) -> Callable[..., Any]:
+    @wraps(method)
+    def saved(self: Any, *given: Any, **named: Any) -> Any:
+        if _is_ours(_told(method, self, given, named), format_name):
+            self.option(SAVED, "true")
+        return method(self, *given, **named)
+
+    return saved
+
+
+def _naming(method: Callable[..., Any], format_name: str) -> Callable[..., Any]:
+    @wraps(method)
+    def saved_as_table(self: Any, *given: Any, **named: Any) -> Any:
+        said = _told(method, self, given, named)
+        if not _is_ours(said, format_name):
+            return method(self, *given, **named)
+        name, mode = said["name()"], str(said.get("mode()", "error")).lower()
+        there = self._spark.catalog.tableExists(name)
+        place = named_place(self._spark, name) if there else _place(said)
+        if place is None:
+            return method(self, *given, **named)  # another format's, of which Spark knows what to say
+        exists = there or ReadOptions.from_options(place).open().snapshot() is not None
+        if exists and mode == "ignore":
+            return None
+        if exists and mode in ("error", "errorifexists"):
+            raise AlreadyExists(
+                "There is a table already", table=name, hint='Say mode("append"), mode("overwrite") or mode("ignore")'
+            )
+        options = {key: value for key, value in said.items() if not key.endswith("()")}
+        if said.get("partitionBy()"):
+            by = said["partitionBy()"]
+            options["partitionBy"] = by if isinstance(by, str) else ",".join(by)
+        how = "overwrite" if mode == "overwrite" else "append"
+        self.format(format_name).mode(how).options(**{**options, **place}).save()
+        if not there:
+            make_name(self._spark, name, place)
+        return None
+
+    setattr(saved_as_table, _SAID, True)
+    return saved_as_table
+
+
+def _place(said: Mapping[str, Any]) -> dict[str, str]:
+    place = {name: str(said[name]) for name in TABLE_OPTIONS if said.get(name)}
+    if not place.keys() & set(TABLE_OPTIONS[:2]):
+        raise InvalidArgument("A table of Lakeseal has a place of its own", hint="Give it: .option('path', uri)")
+    return place
