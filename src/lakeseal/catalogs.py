@@ -125,7 +125,7 @@ class Catalog:
             if location is None:
                 # Nobody else knows of it. What can't be deleted stays among the unfinished.
                 with suppress(LakesealError):
-                    self._delete(made, owner)
+                    delete_table(made, owner)
                     unstage(self.opened, staged)
             raise
         return self.table(name, storage_options)
@@ -258,7 +258,7 @@ class Catalog:
         found = self.opened.names.resolve(parsed)
         if delete_files:
             owner = None if found.kind is Kind.FILESYSTEM else self.opened.owner
-            self._delete(self.table(name, storage_options), owner)
+            delete_table(self.table(name, storage_options), owner)
         self.opened.names.drop(parsed, table_id=found.table_id)
         return found
 
@@ -301,7 +301,7 @@ class Catalog:
         if staged and delete_files:
             owner = self._owner_for(staged[0].kind)
             table = Table(staged[0].uri, owner=owner, storage_options=storage_options)
-            self._delete(table, owner)
+            delete_table(table, owner)
         return keeper.unstage(table_id)
 
     def _all_schemas(self) -> Iterator[SchemaName]:
@@ -342,20 +342,21 @@ class Catalog:
             return self.opened.names
         raise UnsupportedFeature(f"This catalog does not {what}")
 
-    @staticmethod
-    def _delete(table: Table, owner: OwnerEndpoint | None) -> None:
-        store = table.spec.open()
-        if owner is None:
-            delete_all(store)
-        else:
-            known = owner.attach(store)
-            told = owner.get_commits(known)
-            if told.backfilled < told.latest:
-                owner.backfill(known)  # what was never in a log is never forgotten
-            delete_all(store)
-            owner.drop(known)
-        if isinstance(store, HasDirectories):
-            store.prune("")
+
+def delete_table(table: Table, owner: OwnerEndpoint | None) -> None:
+    """All of its files, and what its owner knows of it."""
+    store = table.spec.open()
+    if owner is None:
+        delete_all(store)
+    else:
+        known = owner.attach(store)
+        told = owner.get_commits(known)
+        if told.backfilled < told.latest:
+            owner.backfill(known)  # what was never in a log is never forgotten
+        delete_all(store)
+        owner.drop(known)
+    if isinstance(store, HasDirectories):
+        store.prune("")
 
 
 def create(

@@ -5,7 +5,8 @@
         txn.table("stock").write(new_stock, mode="overwrite")
 
 At the end of the block all tables have their new version, or none has; an error that leaves the block leaves all of
-them as they were. The tables must be there and have this owner. Each may be written, deleted from, updated and merged
+them as they were. The tables must have this owner. Those of its catalog may be created and dropped, too: `create` and
+`drop` give and take names together with the commit. Each may be written, deleted from, updated and merged
 into as often as you like, and gets one version for all of it; a statement that fails and is caught counts for nothing.
 
 Reads see all tables as they were at one moment, and what the block itself has done to them. The moment is that at which
@@ -20,12 +21,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lakeseal.catalog.connect import CatalogLike, open_catalog
+from lakeseal.catalog.endpoint import OpenCatalog
 from lakeseal.catalog.place import locate
+from lakeseal.catalog.table_name import TableName, may_be_name
 from lakeseal.commands.command import Command, NothingToDo
 from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.merge.builder import MergeBuilder
@@ -35,20 +39,23 @@ from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.isolation import IsolationLevel
+from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult
 from lakeseal.engines import engine_for, engine_of
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import CommitOutcomeUnknown, InvalidArgument, TableNotFound
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
+from lakeseal.ledger import Ledger
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.names_in_transaction import DROPPED, NamesInTransaction
 from lakeseal.owner.connect import connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.snapshots import snapshots as snapshots_of
 from lakeseal.owner.transaction import JoinedTransaction, Transaction, TransactionResult
 from lakeseal.storage import StoreSpec
-from lakeseal.table import HOOKS, Owner, Table, merge_with, outside_of
+from lakeseal.table import HOOKS, Owner, Table, TableSays, merge_with, outside_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,6 +154,18 @@ class TablePart:
     def uri(self) -> str:
         return self._txn.table
 
+    def state(self, operation: Operation, **properties: str) -> None:
+        """A version that says something of the table, and changes no row."""
+        with self._txn.statement():
+            if properties:
+                metadata = self._txn.metadata
+                self._txn.update_metadata(replace(metadata, configuration={**metadata.configuration, **properties}))
+            self._txn.commit([], operation)
+
+    @property
+    def is_stated(self) -> bool:
+        return self._txn.stated is not None
+
     def compact_behind(self, result: CommitResult) -> None:
         """What the table wants done once the transaction has committed."""
         compact_behind(result.snapshot, self._txn, engine=InProcessEngine(), store=self._spec)
@@ -171,7 +190,9 @@ class TablesTransaction:
     ) -> None:
         level = None if isolation_level is None else IsolationLevel.parse(isolation_level)
         self._catalog = catalog
-        self._transaction = Transaction(_endpoint(owner, catalog), isolation_level=level, hooks=HOOKS)
+        endpoint = _endpoint(owner, catalog)
+        self._transaction = Transaction(endpoint, isolation_level=level, hooks=HOOKS)
+        self._names = NamesInTransaction(lambda: _opened(catalog, endpoint), endpoint)
         self._parts: dict[str, TablePart] = {}
         self._records: list[LedgerRecord] = []
         self.result: TransactionResult | None = None
@@ -181,7 +202,40 @@ class TablesTransaction:
 
     def table(self, table: Location, storage_options: Mapping[str, str] | None = None) -> TablePart:
         """One of the tables, which joins if it has not."""
+        return self._join(self._place(table, storage_options))
+
+    def create(
+        self,
+        name: str,
+        schema: Any,
+        partition_by: Sequence[str] | str = (),
+        properties: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        **says: Unpack[TableSays],
+    ) -> TablePart:
+        """A new table, which gets its name in the catalog with the commit; as `Catalog.create`."""
+        says_all = {"partition_by": partition_by, "properties": properties, **says}
+        return self._join(self._names.create(name, schema, storage_options, says_all))
+
+    def drop(self, name: str, delete_files: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
+        """Takes a table's name away with the commit, and with `delete_files` the table itself behind it."""
+        spec = self._names.drop(name, delete_files, storage_options)
+        if spec is not None:
+            part = self._join(spec)
+            part.state(Operation(name="DROP TABLE", parameters={"name": name}), **{DROPPED: name})
+
+    def _place(self, table: Location, storage_options: Mapping[str, str] | None) -> StoreSpec:
+        name = TableName.parse(table) if isinstance(table, str) and may_be_name(table) else None
+        if name is not None and (created := self._names.place(name)) is not None:
+            return created
+        if name is not None and self._names.is_dropped(name):
+            raise TableNotFound(f"The transaction has dropped {name}")
         spec = _spec(table, storage_options, self._catalog)
+        if self._names.is_dropped_place(spec.uri):
+            raise TableNotFound("The transaction has dropped the table", table=spec.uri)
+        return spec
+
+    def _join(self, spec: StoreSpec) -> TablePart:
         part = TablePart(self._transaction.table(spec.open()), spec)
         self._parts[part.uri] = part
         return part
@@ -191,7 +245,18 @@ class TablesTransaction:
         self._records.append(record)
 
     def commit(self) -> TransactionResult:
-        self.result = self._transaction.commit(records=self._records)
+        created = {self._join(spec).uri for spec in self._names.created}
+        for uri in created:
+            if not self._parts[uri].is_stated:
+                self._parts[uri].state(Operation(name="CREATE TABLE"))
+        try:
+            self.result = self._transaction.commit(records=[*self._records, *self._names.records()])
+        except CommitOutcomeUnknown:
+            raise
+        except BaseException:
+            self._names.failed()
+            raise
+        self._names.committed()
         for uri, result in self.result.tables.items():
             self._parts[uri].compact_behind(result)
         return self.result
@@ -202,6 +267,8 @@ class TablesTransaction:
     def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
         if kind is None and self.result is None:
             self.commit()
+        elif self.result is None:
+            self._names.failed()
 
 
 def transaction(
@@ -241,6 +308,13 @@ def _endpoint(owner: Owner | None, catalog: CatalogLike | None) -> OwnerEndpoint
             hint="Name the owner of the tables: a ledger or a service of Lakeseal's",
         )
     return found
+
+
+def _opened(catalog: CatalogLike | None, endpoint: OwnerEndpoint) -> OpenCatalog:
+    """The catalog of the ledger that decides, unless another is named."""
+    ledger = getattr(endpoint, "ledger", None)
+    is_known = catalog is None and isinstance(ledger, Ledger) and ledger.url.kind != "memory"
+    return open_catalog(ledger.url.connect if is_known else catalog)
 
 
 def _spec(table: Location, storage_options: Mapping[str, str] | None, catalog: CatalogLike | None = None) -> StoreSpec:

@@ -10,8 +10,14 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
-from lakeseal.errors import ConcurrentModification, ConstraintViolation, UnsupportedFeature
-from lakeseal.transactions import TablePart
+from lakeseal.errors import (
+    AlreadyExists,
+    ConcurrentModification,
+    ConstraintViolation,
+    OwnedElsewhere,
+    TableNotFound,
+    UnsupportedFeature,
+)
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
@@ -148,21 +154,30 @@ Rows = dict[int, int]
 
 
 class Statement:
-    """A random statement, done to a part of a transaction and to a dictionary."""
+    """A random statement, done to tables of a transaction by their names and to dictionaries. Some drop tables; one on
+    a table that is not there creates it."""
 
     def __init__(self, source: random.Random, fresh: int) -> None:
-        self.kind = source.choice(["write", "delete", "update", "merge", "move"])
+        self.kind = source.choice(["write", "delete", "update", "merge", "move", "move", "write", "drop"])
         self.low = source.randrange(8)
         self.high = self.low + source.randrange(3)
         self.fresh = fresh
         self.table = source.randrange(3)
+        self.creates = False
+        self.finds_other = True
 
     @property
     def where(self) -> str:
         return f"k BETWEEN {self.low} AND {self.high}"
 
-    def on_table(self, parts: list[TablePart]) -> None:
-        part = parts[self.table]
+    def on_table(self, txn: Any, names: list[str], properties: dict[str, str]) -> None:
+        name = names[self.table]
+        try:
+            part = txn.table(name)
+        except TableNotFound:
+            self.creates = True
+            txn.create(name, rows().schema, properties=properties).write(rows((self.fresh, self.low)))
+            return
         match self.kind:
             case "write":
                 part.write(rows((self.fresh, self.low)))
@@ -175,12 +190,22 @@ class Statement:
                 merge.when_matched_update({"n": "t.n + s.n"}).when_not_matched_insert("*").execute()
             case "move":
                 # What is written to one table depends on what is read of another.
-                total = sum(n for _, n in held(parts[(self.table + 1) % 3], self.where))
+                try:
+                    total = sum(n for _, n in held(txn.table(names[(self.table + 1) % 3]), self.where))
+                except TableNotFound:
+                    self.finds_other = False
+                    return
                 part.write(rows((self.fresh, total)))
+            case "drop":
+                txn.drop(name, delete_files=bool(self.low % 2))
 
-    def on_model(self, tables: list[Rows]) -> None:
+    def on_model(self, tables: list[Rows | None]) -> None:
         mine, others = tables[self.table], tables[(self.table + 1) % 3]
         chosen = range(self.low, self.high + 1)
+        assert self.creates == (mine is None), "it saw the table come or go otherwise than it did"
+        if mine is None:
+            tables[self.table] = {self.fresh: self.low}
+            return
         match self.kind:
             case "write":
                 mine[self.fresh] = self.low
@@ -194,8 +219,11 @@ class Statement:
             case "merge":
                 for k, n in ((self.low, 100), (self.fresh, 7)):
                     mine[k] = mine[k] + n if k in mine else n
-            case "move":
+            case "move" if self.finds_other:
+                assert others is not None, "what was read of it was true"
                 mine[self.fresh] = sum(others[k] for k in chosen if k in others)
+            case "drop":
+                tables[self.table] = None
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
@@ -204,27 +232,103 @@ def test_random_transactions_over_three_tables_keep_a_serial_order(
     tmp_path: Path, seed: int, properties: dict[str, str]
 ) -> None:
     source = random.Random(seed)
-    tables = [made(tmp_path, f"t{n}", *((k, k * n) for k in range(8)), **properties) for n in range(3)]
-    model: list[Rows] = [{k: k * n for k in range(8)} for n in range(3)]
+    catalog = lakeseal.Catalog(owner(tmp_path))
+    names = [f"shop.t{n}" for n in range(3)]
+    for n, name in enumerate(names):
+        table = catalog.create(name, rows().schema, kind="managed", properties=properties)
+        table.write(rows(*((k, k * n) for k in range(8))))
+    model: list[Rows | None] = [{k: k * n for k in range(8)} for n in range(3)]
     fresh, committed, refused = 100, 0, 0
     for _ in range(6):
-        running = [(lakeseal.transaction(owner(tmp_path), "Serializable", tables), []) for _ in range(2)]
+        running = [(lakeseal.transaction(None, "Serializable", catalog=catalog), []) for _ in range(2)]
         for _ in range(source.randrange(2, 7)):
             txn, done = source.choice(running)
             fresh += 1
             statement = Statement(source, fresh)
-            statement.on_table([txn.table(table) for table in tables])
+            try:
+                statement.on_table(txn, names, properties)
+            except ConcurrentModification:  # a table that joins late is not as those before it
+                done.append(None)
+                break
             done.append(statement)
         source.shuffle(running)
         for txn, done in running:
             try:
+                if None in done:
+                    txn.__exit__(ConcurrentModification, None, None)
+                    refused += 1
+                    continue
                 txn.commit()
-            except ConcurrentModification:
+            except (ConcurrentModification, AlreadyExists):
                 refused += 1
                 continue
             committed += 1
             for statement in done:
                 statement.on_model(model)
-        assert [dict(held(table)) for table in tables] == model, f"seed {seed}"
+        there = {str(one.name.table) for one in catalog.tables("shop")}
+        assert there == {f"t{n}" for n in range(3) if model[n] is not None}, f"seed {seed}"
+        for name, expected in zip(names, model, strict=True):
+            assert expected is None or dict(held(catalog.table(name))) == expected, f"seed {seed}"
     assert committed
     assert committed + refused == 12
+    assert catalog.unfinished() == []
+
+
+def test_tables_are_created_and_dropped_with_the_commit_or_not_at_all(tmp_path: Path) -> None:
+    catalog = lakeseal.Catalog(owner(tmp_path))
+    old = catalog.create("shop.old", rows().schema, kind="managed")
+    old.write(rows((1, 1)))
+    with lakeseal.transaction(catalog=catalog) as txn:
+        new = txn.create("shop.new", rows().schema, comment="made together")
+        new.write(txn.table("shop.old").to_arrow())
+        new.write(rows((2, 2)))
+        assert held(txn.table("shop.new")) == [(1, 1), (2, 2)]
+        txn.create("shop.empty", rows().schema, identity={"k": lakeseal.Identity(start=5)})
+        txn.drop("shop.old")
+        with pytest.raises(TableNotFound):
+            txn.table("shop.old")
+        txn.create("shop.gone", rows().schema)
+        txn.drop("shop.gone")
+        assert [str(one.name.table) for one in catalog.tables("shop")] == ["old"]
+    assert [str(one.name.table) for one in catalog.tables("shop")] == ["empty", "new"]
+    assert held(catalog.table("shop.new")) == [(1, 1), (2, 2)]
+    assert held(catalog.table("shop.empty")) == []
+    assert old.history(1)[0]["operation"] == "DROP TABLE"
+    assert held(old) == [(1, 1)]
+
+    with pytest.raises(ZeroDivisionError), lakeseal.transaction(catalog=catalog) as txn:
+        txn.drop("shop.new", delete_files=True)
+        txn.create("shop.new", rows().schema).write(rows((9, 9)))
+        assert held(txn.table("shop.new")) == [(9, 9)]
+        raise ZeroDivisionError
+    assert held(catalog.table("shop.new")) == [(1, 1), (2, 2)]
+    assert catalog.unfinished() == []
+
+
+def test_a_name_that_somebody_else_took_and_a_table_that_was_dropped_refuse_the_whole(tmp_path: Path) -> None:
+    catalog = lakeseal.Catalog(owner(tmp_path))
+    for name in ("shop.a", "shop.b"):
+        catalog.create(name, rows().schema, kind="managed").write(rows((1, 1)))
+
+    first, second = (lakeseal.transaction(catalog=catalog) for _ in range(2))
+    for txn in (first, second):
+        txn.create("shop.new", rows().schema).write(rows((1, 1)))
+        txn.table("shop.a").write(rows((2, 2)))
+    first.commit()
+    with pytest.raises(AlreadyExists, match="new"):
+        second.commit()
+    assert held(catalog.table("shop.a")) == [(1, 1), (2, 2)]
+
+    dropping, writing = (lakeseal.transaction(catalog=catalog) for _ in range(2))
+    writing.table("shop.b").write(rows((3, 3)))
+    writing.table("shop.a").write(rows((3, 3)))
+    dropping.drop("shop.b", delete_files=True)
+    dropping.commit()
+    with pytest.raises((ConcurrentModification, OwnedElsewhere, TableNotFound)):
+        writing.commit()
+    assert held(catalog.table("shop.a")) == [(1, 1), (2, 2)]
+    assert catalog.unfinished() == []
+
+    with pytest.raises(UnsupportedFeature, match="take"), lakeseal.transaction(catalog=catalog) as txn:
+        catalog.create("shop.plain", rows().schema)
+        txn.drop("shop.plain")

@@ -30,6 +30,7 @@ from lakeseal.clock import now_ms
 from lakeseal.errors import AlreadyExists, BrokenLedger, InvalidArgument, Refused, SchemaNotFound, TableNotFound
 from lakeseal.ledger import Ledger, Row, Tx
 from lakeseal.ledger.schema import schemas, staged_tables, table_names
+from lakeseal.owner.messages import LedgerRecord
 
 T = TypeVar("T")
 
@@ -256,17 +257,25 @@ class NameBook:
 
         return self._write(do)
 
-    def stage(self, name: TableName, uri: str | None, kind: Kind, *, table_id: str | None = None) -> StagedTable:
+    def stage(
+        self,
+        name: TableName,
+        uri: str | None,
+        kind: Kind,
+        *,
+        table_id: str | None = None,
+        may_be_taken: bool = False,
+    ) -> StagedTable:
         """Notes that a table is about to be made at `uri`, or at a place of its own below the root, and is to get this
-        name; `AlreadyExists` if the name is taken. Several may be on their way to one name: the first to be registered
-        gets it."""
+        name; `AlreadyExists` if the name is taken, unless it may be until then. Several may be on their way to one
+        name: the first to be registered gets it."""
         given = _given(table_id)
         place = self.place_for(given) if uri is None else uri
         now = now_ms()
         parts = {"catalog": name.catalog, "schema": name.schema, "name": name.table}
 
         def do(tx: Tx) -> StagedTable:
-            if tx.rows(_BY_NAME, _parts(name), lock=False):
+            if not may_be_taken and tx.rows(_BY_NAME, _parts(name), lock=False):
                 raise _taken(name)
             tx.insert(staged_tables, table_uuid=given, **parts, uri=place, kind=kind.value, created=now)
             row = tx.get(staged_tables, table_uuid=given)
@@ -285,6 +294,30 @@ class NameBook:
     def unstage(self, table_id: str) -> bool:
         """Whether there was such a table."""
         return self._write(lambda tx: tx.delete(staged_tables, table_uuid=table_id) > 0)
+
+    def record_of_name(self, staged: StagedTable) -> LedgerRecord:
+        """What gives a staged table its name together with commits; its schema is made now, if it is not there."""
+        schema = self._write(lambda tx: _make_schema(tx, staged.name.in_schema, str(uuid.uuid4())))
+        values = {"schema_id": schema.schema_id, "name": staged.name.table, "name_folded": fold(staged.name.table)}
+        values |= {"uri": staged.uri, "kind": staged.kind.value}
+        now = now_ms()
+        return LedgerRecord(
+            table=table_names.name,
+            key={"table_uuid": staged.table_id},
+            values={**values, "created": now, "updated": now},
+            insert=True,
+        )
+
+    def record_of_drop(self, table: NamedTable) -> LedgerRecord:
+        """What takes a table's name away together with commits, if it still has it."""
+        schema = self.schema(table.name.in_schema)
+        expected = {"schema_id": schema.schema_id, "name_folded": fold(table.name.table)}
+        return LedgerRecord(
+            table=table_names.name, key={"table_uuid": table.table_id}, values={}, expected=expected, delete=True
+        )
+
+    def is_in(self, ledger: Ledger) -> bool:
+        return self._ledger is ledger
 
     def place_for(self, table_id: str) -> str:
         """Where a table goes that is created without a location."""

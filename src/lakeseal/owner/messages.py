@@ -180,14 +180,15 @@ class Guard(Struct, frozen=True, kw_only=True):
 class LedgerRecord(Struct, frozen=True, kw_only=True):
     """A row that joins the same ledger transaction, such as a watermark.
 
-    With `expected` it is set only if the row is there and has these values, with `insert` only if there is none;
-    otherwise nothing at all is ratified."""
+    With `expected` it is set only if the row is there and has these values, with `insert` only if there is none, with
+    `delete` it is deleted, if it is there with what is expected; otherwise nothing at all is ratified."""
 
     table: Column
     key: Columns
     values: Columns
     expected: Columns | None = None
     insert: bool = False
+    delete: bool = False
 
 
 class Batch(Struct, frozen=True, kw_only=True):

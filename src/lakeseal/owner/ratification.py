@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from lakeseal.clock import Clock
 from lakeseal.errors import AlreadyExists, ConcurrentWriteException, Fenced, InvalidArgument, LakesealError
 from lakeseal.ledger import Ledger, Tx
-from lakeseal.ledger.schema import leases, sequences, watermarks
+from lakeseal.ledger.schema import leases, schemas, sequences, staged_tables, table_names, watermarks
 from lakeseal.owner import ownership, rows
 from lakeseal.owner.messages import (
     Answer,
@@ -35,7 +35,7 @@ from lakeseal.owner.ownership import Ownership, State, StepRefusal
 from lakeseal.owner.rows import TableRow
 
 # Rows that may ride along; an owner's own rows and secrets never do. A lease is only asked for, by what is expected.
-_RECORDS = {table.name: table for table in (watermarks, sequences, leases)}
+_RECORDS = {table.name: table for table in (watermarks, sequences, leases, table_names)}
 
 
 class Denied(Struct, frozen=True, kw_only=True):
@@ -258,6 +258,9 @@ def _write_record(tx: Tx, record: LedgerRecord) -> None:
         raise InvalidArgument(
             f"Rows of {record.table!r} cannot ride along with commits", hint=f"Those of {', '.join(_RECORDS)} can"
         )
+    if table is table_names:
+        _write_name(tx, record)
+        return
     if record.expected is not None:
         done = tx.compare_and_set(table, record.key, record.expected, record.values)
     elif record.insert:
@@ -271,6 +274,27 @@ def _write_record(tx: Tx, record: LedgerRecord) -> None:
         raise ConcurrentWriteException(
             f"A row of the ledger's {record.table} is not as it was expected: {record.key}",
             hint="Nothing was committed. Another run is ahead: read its state and begin again",
+        )
+
+
+def _write_name(tx: Tx, record: LedgerRecord) -> None:
+    """Names come and go in a schema only while its row is locked (`NameBook`)."""
+    says = {**record.values, **(record.expected or {})}
+    if record.insert == record.delete or tx.get(schemas, schema_id=says.get("schema_id")) is None:
+        raise InvalidArgument("A name is given or taken in a schema that is there", hint="Create the schema first")
+    if record.insert:
+        done = tx.insert(table_names, **record.key, **record.values)
+        tx.delete(staged_tables, **record.key)
+    else:
+        done = tx.delete(table_names, **record.key, **(record.expected or {})) > 0
+    if not done and record.insert:
+        raise AlreadyExists(
+            f"The name {says.get('name')} or the place {says.get('uri')} is another table's by now",
+            hint="Nothing was committed. Choose another name, or begin again",
+        )
+    if not done:
+        raise ConcurrentWriteException(
+            f"The table {says.get('name')} was dropped or renamed meanwhile", hint="Nothing was committed. Begin again"
         )
 
 

@@ -53,6 +53,7 @@ from lakeseal.errors import (
     StorageUnavailable,
     TableNotFound,
     UnknownOutcome,
+    VersionNotFound,
 )
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.replay import LogCommit, replay
@@ -392,6 +393,12 @@ class Transaction:
             except StorageUnavailable as error:
                 if not patience.wait(asked, in_doubt=True):
                     raise _unknown(written, in_doubt) if in_doubt else error from error
+            except VersionNotFound as error:
+                raise ConcurrentWriteException(
+                    "A table of the transaction was dropped with its files meanwhile",
+                    table=error.table,
+                    hint="Nothing was committed. Begin again without it",
+                ) from error
             except ReleaseUnderway as error:
                 part = next((part for part in written if part.owner.table == error.table), None)
                 raise (part.owner.released() if part is not None else error) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from lakeseal.errors import InvalidArgument, NotAllowed, VersionNotFound
+from lakeseal.ledger.schema import table_names
 from lakeseal.owner.backfill import look
 from lakeseal.owner.messages import MAX_INT, Batch, BatchAnswer, CommitRequest, TableCommits, TableName
 from lakeseal.service.access import Caller, Role
@@ -45,6 +46,11 @@ class Ratify(Batch, OwnerCall[BatchAnswer], frozen=True, kw_only=True):
             raise NotAllowed(
                 "Rows of the ledger belong to no table, so that they need the role writer for all tables",
                 hint="Ask for a token whose role has no prefix",
+            )
+        if any(record.table == table_names.name for record in self.records):
+            raise NotAllowed(
+                "Names are not given or taken by way of commits through the service, where each has its own rights",
+                hint="Create or drop the table before or behind the transaction, or open the ledger itself",
             )
         for request in self.commits:
             _check_numbers(request.version, request.size, request.in_commit_timestamp, request.epoch)
