@@ -31,6 +31,7 @@ from lakeseal.commands.deep_clone import DeepCloneCommand
 from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.detail import detail
 from lakeseal.commands.drop_feature import DropFeatureCommand
+from lakeseal.commands.feature_traces import EmptyCommand, FeatureRemoval, RemoveTraces
 from lakeseal.commands.manifests import write_manifests
 from lakeseal.commands.merge.builder import MergeBuilder
 from lakeseal.commands.merge.clauses import MergeCommand
@@ -634,14 +635,26 @@ class Table:
         return self.set_properties({f"delta.feature.{name}": "supported"})
 
     def drop_feature(self, name: str, truncate_history: bool = False) -> CommitResult:
-        """Take a feature that nothing uses any more out of the protocol, so that more clients may write the table.
-        Only what is for writers goes, and what leaves no trace in files.
+        """Take a feature out of the protocol, so that more clients may read and write the table.
+
+        One that is for writers goes once nothing uses it. Of one that readers need (deletionVectors, columnMapping,
+        typeWidening, v2Checkpoint, timestampNtz) the newest version is freed first: files are written anew. Older
+        versions still need it, so that is all for now, and `Refused` says so; once that is
+        `delta.dropFeatureTruncateHistory.retentionDuration` ago (a day), `truncate_history` deletes those versions
+        from the log, and the feature goes.
 
         >>> done = orders.add_feature("appendOnly")
         >>> orders.drop_feature("appendOnly").version
         3
         """
-        return self._committed(DropFeatureCommand(name=name, truncate_history=truncate_history))
+        removal = FeatureRemoval(self._log, name, truncate_history=truncate_history)
+        if not removal.leaves_traces:
+            return self._committed(DropFeatureCommand(name=removal.feature))
+        self._run(RemoveTraces(feature=removal.feature), InProcessEngine())
+        if removal.needs_another_version():
+            self._committed(EmptyCommand())
+        removal.forget()
+        return self._committed(DropFeatureCommand(name=removal.feature, is_forgotten=True))
 
     def upgrade(self, reader_version: int, writer_version: int) -> CommitResult:
         """Raise the protocol to these versions at least, with what they imply.

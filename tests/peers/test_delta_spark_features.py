@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import decimal
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import VariantVal
 
 import lakeseal
+from lakeseal.protocol.arrow import to_arrow_type
+from lakeseal.protocol.schema import VARIANT
 
 pytestmark = pytest.mark.peers
 
@@ -318,3 +322,75 @@ def test_delta_spark_goes_on_with_what_was_put_together_unasked(delta_spark: Any
     assert count == 51
     # Delta Spark follows the property, too, behind its own commit.
     assert unasked in (["true"], ["true", "true"])
+
+
+@pytest.mark.parametrize(
+    ("feature", "properties", "changes"),
+    [
+        ("deletionVectors", {"delta.enableDeletionVectors": "true"}, "DELETE FROM {t} WHERE n = 1"),
+        ("columnMapping", {"delta.columnMapping.mode": "name"}, "ALTER TABLE {t} RENAME COLUMN s TO text"),
+        ("typeWidening", {"delta.enableTypeWidening": "true"}, "ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT"),
+        (
+            "v2Checkpoint",
+            {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "1"},
+            "DELETE FROM {t} WHERE n = 1",
+        ),
+    ],
+)
+def test_delta_spark_goes_on_with_a_table_whose_feature_was_dropped(
+    delta_spark: Any, tmp_path: Path, feature: str, properties: dict[str, str], changes: str
+) -> None:
+    uri = str(tmp_path / "t")
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    code = """
+        for statement in statements:
+            spark.sql(statement).collect()
+        frame = spark.read.format("delta").load(uri)
+        protocol = spark.sql(f"DESCRIBE DETAIL delta.`{uri}`").collect()[0]
+        result = [sorted(row[0] for row in frame.collect()), list(protocol.tableFeatures), protocol.minReaderVersion]
+    """
+    statements = [
+        f"CREATE TABLE delta.`{uri}` (n INT, s STRING) USING delta TBLPROPERTIES ({listed})",
+        f"INSERT INTO delta.`{uri}` VALUES (1, 'a'), (2, 'b')",
+        changes.format(t=f"delta.`{uri}`"),
+    ]
+    before, features, _ = delta_spark.run(code, statements=statements, uri=uri)
+    assert feature in features
+
+    table = lakeseal.Table(uri)
+    table.set_properties({"delta.dropFeatureTruncateHistory.retentionDuration": "interval 0 hours"})
+    table.drop_feature(feature, truncate_history=True)
+
+    after, features, reader = delta_spark.run(code, statements=[f"INSERT INTO delta.`{uri}` VALUES (9, 'z')"], uri=uri)
+    assert after == [*before, 9]
+    assert feature not in features
+    assert reader == 1
+    assert sorted(table.to_arrow()["n"].to_pylist()) == after
+
+
+def test_variants_are_the_same_whoever_writes_them(delta_spark: Any, tmp_path: Path) -> None:
+    uri, texts = str(tmp_path / "t"), ['{"a": 1, "b": [true, null, "x"]}', "12.5", '{"a": {"deep": "ü"}}']
+    values = [VariantVal.parseJson(text) for text in texts]
+    variants = pa.array([{"metadata": v.metadata, "value": v.value} for v in values], to_arrow_type(VARIANT))
+    table = lakeseal.Table(uri)
+    table.write(pa.table({"n": pa.array([0, 1, 2], pa.int64()), "v": variants}))
+    table.update({"n": "n + 10"}, "n = 2")
+
+    read = """
+        for statement in statements:
+            spark.sql(statement).collect()
+        frame = spark.read.format("delta").load(uri).orderBy("n")
+        frame = frame.selectExpr("n", "to_json(v)", "try_variant_get(v, '$.a', 'int')")
+        result = [list(row) for row in frame.collect()]
+    """
+    more = [f"INSERT INTO delta.`{uri}` SELECT 3, parse_json('[1, {{\"c\": null}}]')"]
+    rows = delta_spark.run(read, statements=more, uri=uri)
+
+    expected = [*(json.loads(text) for text in texts), [1, {"c": None}]]
+    order = [0, 1, 3, 12]
+    assert [row[0] for row in rows] == order
+    assert [json.loads(row[1]) for row in rows] == [expected[0], expected[1], expected[3], expected[2]]
+    assert [row[2] for row in rows] == [1, None, None, None]
+    ours = sorted(table.to_arrow().to_pylist(), key=lambda row: row["n"])
+    held = [json.loads(VariantVal(row["v"]["value"], row["v"]["metadata"]).toJson()) for row in ours]
+    assert held == [expected[0], expected[1], expected[3], expected[2]]

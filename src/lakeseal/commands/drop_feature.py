@@ -1,7 +1,7 @@
 """DROP FEATURE: a table asks less of those who write it.
 
-A feature goes only where nothing of the table uses it, and only one that is for writers, or that leaves no trace in
-files: readers of older versions would still need any other, so the log before would have to go first.
+A feature goes only where nothing of the table uses it. Readers of older versions still need one that is for readers and
+leaves traces in files (`feature_traces`), so the log before has to go first.
 """
 
 from __future__ import annotations
@@ -43,19 +43,15 @@ class DropFeatureCommand(Struct, frozen=True, kw_only=True):
     times: ClassVar[tuple[str, ...]] = ()
 
     name: str
-    truncate_history: bool = False
+    is_forgotten: bool = False
+    """Whether no version that is left in the log needs it."""
 
     def decide(self, context: CommandContext) -> PlannedChange:
         txn, snapshot = context.txn, context.txn.snapshot
         if snapshot is None:
             raise TableNotFound("There is no table here")
         feature = named(self.name)
-        protocol = drop(snapshot.protocol, feature.name)
-        if self.truncate_history:
-            raise InvalidArgument(
-                f"The history knows nothing of {feature.name} that would have to be truncated",
-                hint="DROP FEATURE without TRUNCATE HISTORY",
-            )
+        protocol = drop(snapshot.protocol, feature.name, is_forgotten=self.is_forgotten)
         self._check(feature, snapshot)
         if feature.name == "inCommitTimestamp":
             txn.update_metadata(_without_clock(snapshot.metadata))

@@ -104,7 +104,7 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         else:
             files = self.auto.chosen(snapshot.files, target)
         refuse_layout(snapshot, files)
-        splits = _splits(plan_bins(data_files(files), target=target, all_files=bool(zorder_by)))
+        splits = splits_of(plan_bins(data_files(files), target=target, all_files=bool(zorder_by)))
         chosen = _chosen(files, splits)
 
         def finish(written: Written) -> tuple[list[Action], Operation]:
@@ -200,7 +200,7 @@ def plan_bins(files: Iterable[DataFile], *, target: int, all_files: bool = False
     return [one for one in bins if all_files or len(one) > 1 or one[0].deletion_vector is not None]
 
 
-def _splits(bins: Sequence[Bin]) -> tuple[Bin, ...]:
+def splits_of(bins: Sequence[Bin]) -> tuple[Bin, ...]:
     """Bins of different partitions share a task up to a size: a task writes one file for each of them."""
     splits: list[list[DataFile]] = []
     sizes: list[int] = []

@@ -17,6 +17,7 @@ from lakeseal.protocol.schema import (
     CHAR_VARCHAR,
     MAX_DEPTH,
     STRING,
+    VARIANT,
     ArrayType,
     DataType,
     MapType,
@@ -112,6 +113,9 @@ class _Fields(Cursor):
                 return MapType(key, value)
             case "STRUCT":
                 return self.struct_type(token, depth)
+            case "VARIANT":
+                self.advance()
+                return VARIANT
             case "CHAR" | "CHARACTER" | "VARCHAR":
                 self.advance()
                 self.expect_op("(")

@@ -63,11 +63,15 @@ def clean_up_expired_logs(log: DeltaLog, *, now_ms: int, dry_run: bool = False) 
         if steps:
             steps += _orphaned_sidecars(log.store, names, keep, min(cut, now_ms - _SIDECAR_GRACE_MS))
         if not dry_run:
-            for step in steps:
-                for start in range(0, len(step), _AT_ONCE):
-                    log.store.delete(step[start : start + _AT_ONCE])
+            delete_steps(log.store, steps)
         deleted = tuple(key for step in steps for key in step)
         return CleanupReport(deleted=deleted, oldest_version=keep, cut_ms=cut, dry_run=dry_run)
+
+
+def delete_steps(store: Store, steps: Steps) -> None:
+    for step in steps:
+        for start in range(0, len(step), _AT_ONCE):
+            store.delete(step[start : start + _AT_ONCE])
 
 
 def plan(names: Iterable[str], keep: int) -> Steps:

@@ -187,10 +187,8 @@ FEATURES: dict[str, Feature] = {
         Feature(name="vacuumProtocolCheck", kind=_RW, writable=True, leaves_no_trace=True),
         Feature(name="typeWidening", kind=_RW, writable=True, in_use=_widens),
         Feature(name="typeWidening-preview", kind=_RW, writable=True, stable_name="typeWidening"),
-        Feature(name="variantType", kind=_RW, in_use=_has_variant, hint=_OTHER_CLIENT),
-        Feature(
-            name="variantType-preview", kind=_RW, in_use=_has_variant, stable_name="variantType", hint=_OTHER_CLIENT
-        ),
+        Feature(name="variantType", kind=_RW, writable=True, in_use=_has_variant),
+        Feature(name="variantType-preview", kind=_RW, writable=True, in_use=_has_variant, stable_name="variantType"),
         Feature(
             name="variantShredding",
             kind=_RW,

@@ -272,11 +272,11 @@ def disable(protocol: Protocol, name: str) -> Protocol:
     )
 
 
-def drop(protocol: Protocol, name: str) -> Protocol:
+def drop(protocol: Protocol, name: str, *, is_forgotten: bool = False) -> Protocol:
     """The protocol without a feature that nothing uses any more; what its versions implied beside it is listed then.
 
     Raises `InvalidArgument` where it has no such feature or another one requires it, and `UnsupportedFeature` where
-    versions of the table that are still there need it to be read.
+    versions of the table may still need it to be read, unless the log `is_forgotten` that far.
     """
     feature = named(name)
     supported = writer_features(protocol) | reader_features(protocol)
@@ -284,7 +284,7 @@ def drop(protocol: Protocol, name: str) -> Protocol:
         raise InvalidArgument(
             f"The table does not have the feature {feature.name}", hint=f"It has {', '.join(sorted(supported))}"
         )
-    if feature.kind is _RW and not feature.leaves_no_trace:
+    if feature.kind is _RW and not feature.leaves_no_trace and not is_forgotten:
         raise UnsupportedFeature(
             f"The feature {feature.name} is not dropped: older versions of the table need it to be read",
             hint="Write the rows to a new table, or drop it with Delta Spark",
@@ -293,10 +293,12 @@ def drop(protocol: Protocol, name: str) -> Protocol:
     if dependent:
         raise InvalidArgument(f"The feature {feature.name} is required by {', '.join(dependent)}")
     whole = _at_least(protocol, None, str(MAX_WRITER_VERSION))
-    readers = whole.reader_features
+    left = reader_features(protocol) - {feature.name}
     return msgspec.structs.replace(
         whole,
-        reader_features=None if readers is None else tuple(n for n in readers if n != feature.name),
+        # Version 2 is for column mapping, and 3 for whatever is listed.
+        min_reader_version=whole.min_reader_version if left else 1,
+        reader_features=tuple(n for n in whole.reader_features or () if n != feature.name) if left else None,
         writer_features=tuple(n for n in whole.writer_features or () if n != feature.name),
     )
 

@@ -233,6 +233,7 @@ class TableProperties(Struct, frozen=True, kw_only=True):
     )
     log_retention_ms = Property("delta.logRetentionDuration", _retention, 30 * _DAY)
     deleted_file_retention_ms = Property("delta.deletedFileRetentionDuration", _retention, 7 * _DAY)
+    drop_feature_retention_ms = Property("delta.dropFeatureTruncateHistory.retentionDuration", _retention, _DAY)
     expired_log_cleanup = Property("delta.enableExpiredLogCleanup", _boolean, True)
 
     column_mapping_mode = Property("delta.columnMapping.mode", _choice("none", "id", "name"), "none")
@@ -329,12 +330,6 @@ _OTHERS: tuple[Property[Any], ...] = (
         _boolean,
         True,
         instead="Every version that the log keeps can be read and restored: set delta.logRetentionDuration",
-    ),
-    Property(
-        "delta.dropFeatureTruncateHistory.retentionDuration",
-        _retention,
-        _DAY,
-        instead="Features are not dropped here: drop them with the client that needs it, and set it there",
     ),
     Property(
         "delta.compatibility.symlinkFormatManifest.enabled",
