@@ -313,8 +313,9 @@ def _endpoint(owner: Owner | None, catalog: CatalogLike | None) -> OwnerEndpoint
 def _opened(catalog: CatalogLike | None, endpoint: OwnerEndpoint) -> OpenCatalog:
     """The catalog of the ledger that decides, unless another is named."""
     ledger = getattr(endpoint, "ledger", None)
-    is_known = catalog is None and isinstance(ledger, Ledger) and ledger.url.kind != "memory"
-    return open_catalog(ledger.url.connect if is_known else catalog)
+    if catalog is None and isinstance(ledger, Ledger) and ledger.url.kind != "memory":
+        return open_catalog(ledger.url.connect)
+    return open_catalog(catalog)
 
 
 def _spec(table: Location, storage_options: Mapping[str, str] | None, catalog: CatalogLike | None = None) -> StoreSpec:

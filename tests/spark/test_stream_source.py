@@ -255,7 +255,7 @@ def test_deletes_stop_the_stream_unless_they_are_ignored(table: Table) -> None:
         first.batch()
     assert (caught.value.version, caught.value.table) == (3, table.uri)
     assert "ignoreDeletes" in caught.value.hint
-    for option in ("ignoreDeletes", "skipChangeCommits"):
+    for option in ("ignoreDeletes", "ignoreChanges", "skipChangeCommits"):
         assert ids(Engine(table.uri, first.offset, **{option: "true"}).drain()) == [3]
 
 
@@ -270,6 +270,10 @@ def test_changes_stop_the_stream_unless_their_commits_are_skipped(table: Table) 
     with pytest.raises(SourceChanged):
         Engine(table.uri, engine.offset, ignoreDeletes="true").batch()
     assert ids(Engine(table.uri, engine.offset, skipChangeCommits="true").drain()) == [11]
+    assert ids(Engine(table.uri, engine.offset, ignoreChanges="true").drain()) == [10, 11]
+    table.write(numbers(20, 2))
+    table.delete("id = 20")  # what stays of the file comes again, as with Delta
+    assert ids(Engine(table.uri, engine.offset, ignoreChanges="true").drain()) == [10, 11, 20, 21, 21]
 
 
 def test_a_new_column_stops_the_stream_and_a_restart_goes_on_with_it(table: Table) -> None:

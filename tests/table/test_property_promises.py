@@ -114,6 +114,11 @@ def _writes_few_files(made: Made) -> bool:
     return made.table.files().num_rows == 3
 
 
+def _drops_at_once(made: Made) -> bool:
+    made.table.drop_feature("deletionVectors", truncate_history=True)
+    return not made.has("deletionVectors")
+
+
 CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
     "enabletypewidening": ({"delta.enableTypeWidening": "true"}, _widens),
     "autooptimize.autocompact": ({"delta.autoOptimize.autoCompact": "true"}, _compacts),
@@ -154,6 +159,13 @@ CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
         lambda made: made.stats()["minValues"]["s"] == TEXT[:5] and len(made.stats()["maxValues"]["s"]) == 6,
     ),
     "deletedfileretentionduration": ({"delta.deletedFileRetentionDuration": "interval 0 hours"}, _deletes_at_once),
+    "dropfeaturetruncatehistory.retentionduration": (
+        {
+            "delta.dropFeatureTruncateHistory.retentionDuration": "interval 0 hours",
+            "delta.enableDeletionVectors": "true",
+        },
+        _drops_at_once,
+    ),
     "enablechangedatacapture": ({"delta.enableChangeDataCapture": "true"}, _changed),
     "enablechangedatafeed": ({"delta.enableChangeDataFeed": "true"}, _changed),
     "enabledeletionvectors": ({"delta.enableDeletionVectors": "true"}, _hides_rows),

@@ -34,6 +34,7 @@ NAMES = (
     "maxFilesPerTrigger",
     "maxBytesPerTrigger",
     "ignoreDeletes",
+    "ignoreChanges",
     "skipChangeCommits",
     "failOnDataLoss",
 )
@@ -60,6 +61,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     max_files_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     ignore_deletes: bool = False
+    ignore_changes: bool = False
+    """Of commits that change rows, give all rows of the files that they wrote: some come again."""
     skip_change_commits: bool = False
     fail_on_data_loss: bool = True
 
@@ -82,6 +85,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             max_files_per_trigger=given.number("maxFilesPerTrigger", least=1),
             max_bytes_per_trigger=_bytes("maxBytesPerTrigger", given.text("maxBytesPerTrigger")),
             ignore_deletes=given.flag("ignoreDeletes"),
+            ignore_changes=given.flag("ignoreChanges"),
             skip_change_commits=given.flag("skipChangeCommits"),
             fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         )
@@ -170,6 +174,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             "maxFilesPerTrigger": self.max_files_per_trigger,
             "maxBytesPerTrigger": self.max_bytes_per_trigger,
             "ignoreDeletes": self.ignore_deletes,
+            "ignoreChanges": self.ignore_changes,
             "skipChangeCommits": self.skip_change_commits,
             "failOnDataLoss": not self.fail_on_data_loss,
         }
@@ -183,9 +188,10 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
                 f"A stream has no end: {' and '.join(self._batch_bounds)} is for batches",
                 hint="Say where it starts by startingVersion or startingTimestamp",
             )
-        if self.read_change_feed and (self.ignore_deletes or self.skip_change_commits):
+        if self.read_change_feed and (self.ignore_deletes or self.ignore_changes or self.skip_change_commits):
             raise InvalidArgument(
-                "A stream of changes gives them all: ignoreDeletes and skipChangeCommits are for streams of rows",
+                "A stream of changes gives them all: ignoreDeletes, ignoreChanges and skipChangeCommits are for "
+                "streams of rows",
                 hint="Leave readChangeFeed out, or filter by _change_type",
             )
 

@@ -56,12 +56,13 @@ def added_page(actions: Sequence[Action], options: ReadOptions) -> Page:
     if any(isinstance(a, RemoveFile) and a.data_change for a in actions):
         if options.skip_change_commits:
             added = []
-        elif added:
+        elif added and not options.ignore_changes:
             raise SourceChanged(
                 "Rows of the source were changed or replaced, and a stream cannot take back what it has given",
-                hint="Set skipChangeCommits=true to pass such commits over, or readChangeFeed=true to be told of them",
+                hint="Set skipChangeCommits=true to pass such commits over, ignoreChanges=true to be given all rows of "
+                "the files that they wrote, or readChangeFeed=true to be told of them",
             )
-        elif not options.ignore_deletes:
+        elif not added and not (options.ignore_deletes or options.ignore_changes):
             raise SourceChanged(
                 "Rows of the source were deleted, and a stream cannot take back what it has given",
                 hint="Set ignoreDeletes=true to go on without noticing, or readChangeFeed=true to be told of them",
