@@ -35,7 +35,7 @@ PROPERTIES = {
     "delta.checkpoint.writeStatsAsStruct": "Statistics in checkpoints as columns, which are read faster.",
     "delta.logRetentionDuration": "How long old versions can be read and restored, as far as their files are there.",
     "delta.deletedFileRetentionDuration": "How long `vacuum` leaves files that no newer version needs.",
-    "delta.dropFeatureTruncateHistory.retentionDuration": "How long versions that need a feature stay once it is dropped.",
+    "delta.dropFeatureTruncateHistory.retentionDuration": "How long versions that need a dropped feature stay.",
     "delta.enableExpiredLogCleanup": "Old commits are cleaned up behind checkpoints.",
     "delta.columnMapping.mode": "`name` lets columns be renamed and dropped without writing files anew.",
     "delta.dataSkippingNumIndexedCols": "Statistics for so many first columns; -1 for all.",

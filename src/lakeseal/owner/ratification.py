@@ -292,7 +292,7 @@ def _write_name(tx: Tx, record: LedgerRecord) -> None:
             f"The name {says.get('name')} or the place {says.get('uri')} is another table's by now",
             hint="Nothing was committed. Choose another name, or begin again",
         )
-    if not done:
+    if not done and record.delete:
         raise ConcurrentWriteException(
             f"The table {says.get('name')} was dropped or renamed meanwhile", hint="Nothing was committed. Begin again"
         )
