@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from lakeseal.catalog.names import Kind
 from lakeseal.catalog.table_name import SchemaName, TableName
-from lakeseal.errors import AlreadyExists, TableNotFound
+from lakeseal.errors import AlreadyExists, NotAllowed, TableNotFound
+from lakeseal.owner.messages import Batch, LedgerRecord
 from lakeseal.service.call import ServiceCall
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.name_calls import NAME_CALLS
@@ -117,3 +118,17 @@ def test_a_request_whose_reply_was_lost_is_the_same_when_it_is_made_again(open_s
     with pytest.raises(AlreadyExists):
         HttpNames(owner).create_schema(schema)
     assert HttpNames(owner).drop_schema(again.name) is True
+
+
+def test_a_name_does_not_ride_along_with_commits_past_the_rights_of_names(open_service) -> None:
+    owner, names = open_service.owner(), HttpNames(open_service.owner())
+    name = TableName.parse(f"s.t{uuid.uuid4().hex[:8]}")
+    table = names.register(name, f"file:///nowhere/{uuid.uuid4()}", Kind.FILESYSTEM)
+    dropping = LedgerRecord(
+        table="table_names", key={"table_uuid": table.table_id}, values={}, expected={}, delete=True
+    )
+
+    with pytest.raises(NotAllowed, match="Names"):
+        owner.ratify(Batch(commits=(), records=(dropping,)))
+
+    assert names.resolve(name) == table
