@@ -18,7 +18,7 @@ from lakeseal.ledger import open as open_ledger
 from lakeseal.owner import ownership
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import MOST_NAME_BYTES, file_name, from_json
-from lakeseal.service.bodies import decoded
+from lakeseal.service.bodies import MOST_VALUES, decoded
 from lakeseal.service.book_calls import PutSequence, ResetWatermarks
 from lakeseal.service.logs import masked
 from lakeseal.service.owner_calls import GetCommitsOf, Ratify
@@ -264,8 +264,9 @@ def outcome(data: Any, kind: Any, decode: Any) -> Any:
 
 
 def test_reading_a_message_of_many_values_leaves_others_their_turn() -> None:
-    """A thread that only wants to be asked now and then is, while a quarter of a megabyte of empty lists are read."""
-    body = json.dumps({"pipeline": "p", "dataset": "d", "values": {"0": [[]] * 70_000}}).encode()
+    """A thread that only wants to be asked now and then is, while nearly as many empty lists as a message may have are read."""
+    lists = MOST_VALUES // 2 - 1_000  # and as many commas
+    body = json.dumps({"pipeline": "p", "dataset": "d", "values": {"0": [[]] * lists}}).encode()
     assert body.count(b"[") > MOST_AT_ONCE
     turns, over = [time.perf_counter()], threading.Event()
 
@@ -275,8 +276,10 @@ def test_reading_a_message_of_many_values_leaves_others_their_turn() -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    found = decoded([body], ResetWatermarks)
-    over.set()
-    thread.join()
-    assert len(found.values["0"]) == 70_000
+    try:
+        found = decoded([body], ResetWatermarks)
+    finally:
+        over.set()  # or the process of the tests would never end
+        thread.join()
+    assert len(found.values["0"]) == lists
     assert len(turns) > 5, "by the usual decoder it would have one or two"
