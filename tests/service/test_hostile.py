@@ -264,7 +264,7 @@ def outcome(data: Any, kind: Any, decode: Any) -> Any:
 
 
 def test_reading_a_message_of_many_values_leaves_others_their_turn() -> None:
-    """A thread that only wants to be asked now and then is, while nearly as many empty lists as a message may have are read."""
+    """A thread that only wants to be asked now and then is, while as many lists as a message may have are read."""
     lists = MOST_VALUES // 2 - 1_000  # and as many commas
     body = json.dumps({"pipeline": "p", "dataset": "d", "values": {"0": [[]] * lists}}).encode()
     assert body.count(b"[") > MOST_AT_ONCE
