@@ -221,7 +221,7 @@ def fill(url: str, home: str, tables: int) -> None:
 
     import lakeseal
     from lakeseal import ledger
-    from lakeseal.catalog.names import Kind, NameBook
+    from lakeseal.catalog.names import CommitKind, NameBook
     from lakeseal.ledger.schema import tables as table_rows
     from lakeseal.owner.ledger_owner import LedgerOwner
 
@@ -232,7 +232,7 @@ def fill(url: str, home: str, tables: int) -> None:
     owner.backfill(first.uri)
     table_id = first.snapshot().properties.catalog_table_id
     assert table_id is not None
-    names.register(_name(0), first.uri, Kind.CATALOG, table_id=table_id)
+    names.register(_name(0), first.uri, CommitKind.CATALOG, table_id=table_id)
     log = {version: Path(home, "table-0", "_delta_log", f"{version:020d}.json").read_text() for version in (0, 1)}
     row = opened.read(lambda tx: tx.get(table_rows, table_id=first.uri))
     assert row is not None
@@ -244,7 +244,7 @@ def fill(url: str, home: str, tables: int) -> None:
             place.joinpath(f"{version:020d}.json").write_text(text.replace(table_id, new_id))
         mine = {**values, "table_id": uri}
         opened.write(lambda tx, mine=mine: tx.insert(table_rows, **mine))
-        names.register(_name(number), uri, Kind.CATALOG, table_id=new_id)
+        names.register(_name(number), uri, CommitKind.CATALOG, table_id=new_id)
     opened.close()
 
 

@@ -21,7 +21,7 @@ from lakeseal.catalog.connect import CatalogLike, open_catalog
 from lakeseal.catalog.endpoint import KeepsNames
 from lakeseal.catalog.kinds import kind_of, table_id_of
 from lakeseal.catalog.making import NOT_MADE, making, unstage
-from lakeseal.catalog.names import Kind, NamedTable, StagedTable
+from lakeseal.catalog.names import CommitKind, NamedTable, StagedTable
 from lakeseal.catalog.place import Place
 from lakeseal.catalog.table_name import DEFAULT_CATALOG, SchemaName, TableName, may_be_name
 from lakeseal.display import Card, Grid, card
@@ -83,7 +83,7 @@ class Catalog:
         name: str,
         schema: Any,
         location: str | os.PathLike[str] | None = None,
-        kind: str = Kind.FILESYSTEM,
+        kind: str = CommitKind.FILESYSTEM,
         partition_by: Sequence[str] | str = (),
         properties: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -102,7 +102,7 @@ class Catalog:
         uri = None if location is None else _place(location, storage_options)
         staged = self.opened.names.stage(parsed, uri, wanted)
         try:
-            form = OwnedKind.CATALOG if wanted is Kind.CATALOG else OwnedKind.MANAGED
+            form = OwnedKind.CATALOG if wanted is CommitKind.CATALOG else OwnedKind.MANAGED
             made = tables.create(
                 self._staged_place(staged),
                 schema,
@@ -257,7 +257,7 @@ class Catalog:
         parsed = TableName.parse(name)
         found = self.opened.names.resolve(parsed)
         if delete_files:
-            owner = None if found.kind is Kind.FILESYSTEM else self.opened.owner
+            owner = None if found.kind is CommitKind.FILESYSTEM else self.opened.owner
             delete_table(self.table(name, storage_options), owner)
         self.opened.names.drop(parsed, table_id=found.table_id)
         return found
@@ -330,12 +330,12 @@ class Catalog:
         )
         return Place(uri=staged.uri, table=table, catalog=self.opened)
 
-    def _owner_for(self, kind: Kind) -> OwnerEndpoint | None:
+    def _owner_for(self, kind: CommitKind) -> OwnerEndpoint | None:
         if self.opened.by_table is not None:
             return None
-        if kind is not Kind.FILESYSTEM and self.opened.owner is None:
+        if kind is not CommitKind.FILESYSTEM and self.opened.owner is None:
             raise InvalidArgument("This catalog decides on no commits", hint="Use the kind filesystem")
-        return None if kind is Kind.FILESYSTEM else self.opened.owner
+        return None if kind is CommitKind.FILESYSTEM else self.opened.owner
 
     def _keeper(self, what: str) -> KeepsNames:
         if isinstance(self.opened.names, KeepsNames):
@@ -398,7 +398,7 @@ def create(
     return Catalog(catalog).create(
         text,
         schema,
-        kind=kind or Kind.FILESYSTEM,
+        kind=kind or CommitKind.FILESYSTEM,
         partition_by=partition_by,
         properties=properties,
         storage_options=storage_options,
@@ -425,12 +425,12 @@ def _place(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | Non
     return identity(open_store(uri, storage_options))
 
 
-def _kind(text: str) -> Kind:
+def _kind(text: str) -> CommitKind:
     try:
-        return Kind(text)
+        return CommitKind(text)
     except ValueError:
         raise InvalidArgument(
-            f"There is no kind of table {text!r}", hint=f"There are {', '.join(sorted(Kind))}"
+            f"There is no kind of table {text!r}", hint=f"There are {', '.join(sorted(CommitKind))}"
         ) from None
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from lakeseal import table as tables
 from lakeseal.catalog.endpoint import OpenCatalog
-from lakeseal.catalog.names import Kind, NameBook, NamedTable, StagedTable
+from lakeseal.catalog.names import CommitKind, NameBook, NamedTable, StagedTable
 from lakeseal.catalog.place import Place
 from lakeseal.catalog.table_name import TableName
 from lakeseal.catalogs import delete_table
@@ -61,7 +61,7 @@ class NamesInTransaction:
         parsed, book = TableName.parse(name), self._book()
         if self.place(parsed) is not None:
             raise AlreadyExists(f"The transaction has created {parsed} already")
-        staged = book.stage(parsed, None, Kind.MANAGED, may_be_taken=self.is_dropped(parsed))
+        staged = book.stage(parsed, None, CommitKind.MANAGED, may_be_taken=self.is_dropped(parsed))
         spec = StoreSpec(uri=staged.uri, storage_options=dict(storage_options or {}))
         try:
             tables.create(Place(uri=staged.uri), schema, owner=self._endpoint, storage_options=storage_options, **says)
@@ -82,7 +82,7 @@ class NamesInTransaction:
         if self.is_dropped(parsed):
             raise TableNotFound(f"The transaction has dropped {parsed}")
         found = book.resolve(parsed)
-        if found.kind is Kind.FILESYSTEM:
+        if found.kind is CommitKind.FILESYSTEM:
             raise UnsupportedFeature(
                 f"The owner does not decide on the commits of {parsed}, so that a transaction cannot drop it",
                 hint="Drop it by Catalog.drop, or let the owner take it over first",

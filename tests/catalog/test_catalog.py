@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakeseal
-from lakeseal.catalog.names import Kind
+from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import TableName
 from lakeseal.clock import now_ms
 from lakeseal.errors import (
@@ -92,7 +92,7 @@ def test_a_table_that_is_there_gets_a_name_and_stays_as_it_is(catalog: lakeseal.
         catalog.register("sales.other", tmp_path / "t")
     with pytest.raises(TableNotFound):
         catalog.register("sales.nothing", tmp_path / "nothing")
-    assert [one.kind for one in catalog.tables()] == [Kind.FILESYSTEM]
+    assert [one.kind for one in catalog.tables()] == [CommitKind.FILESYSTEM]
 
 
 def test_the_catalog_learns_of_a_take_over_and_of_a_release(catalog: lakeseal.Catalog) -> None:
@@ -100,10 +100,10 @@ def test_the_catalog_learns_of_a_take_over_and_of_a_release(catalog: lakeseal.Ca
     owner = catalog.opened.owner
     assert owner is not None
     table.take_over(owner)
-    assert catalog.show("sales.orders").kind is Kind.MANAGED
+    assert catalog.show("sales.orders").kind is CommitKind.MANAGED
     catalog.table("sales.orders").write(ROWS)
     catalog.table("sales.orders").release()
-    assert catalog.show("sales.orders").kind is Kind.FILESYSTEM
+    assert catalog.show("sales.orders").kind is CommitKind.FILESYSTEM
     assert catalog.table("sales.orders").to_arrow() == ROWS
 
 
@@ -122,7 +122,7 @@ def test_a_named_table_that_is_taken_over_is_called_in_its_log_what_the_catalog_
 def test_a_table_whose_kind_the_catalog_has_wrong_is_still_read_and_written(catalog: lakeseal.Catalog) -> None:
     catalog.create("sales.orders", SCHEMA, kind="managed").write(ROWS)
     names: Any = catalog.opened.names
-    names.set_kind(TableName.parse("sales.orders"), Kind.FILESYSTEM)
+    names.set_kind(TableName.parse("sales.orders"), CommitKind.FILESYSTEM)
     table = catalog.table("sales.orders")
     table.write(ROWS)
     assert table.to_arrow().num_rows == 4

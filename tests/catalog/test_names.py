@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakeseal import ledger
-from lakeseal.catalog.names import Kind, NameBook
+from lakeseal.catalog.names import CommitKind, NameBook
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Refused, SchemaNotFound, TableNotFound
 from lakeseal.service.name_client import HttpNames
@@ -20,7 +20,7 @@ from lakeseal.service.name_client import HttpNames
 Book = NameBook | HttpNames
 ORDERS = TableName.parse("sales.orders")
 SALES = SchemaName(schema="sales")
-FILES = Kind.FILESYSTEM
+FILES = CommitKind.FILESYSTEM
 
 
 def at_once(*calls: Callable[[], object]) -> list[object]:
@@ -172,10 +172,10 @@ def test_a_dropped_name_is_free_and_an_old_drop_does_not_hit_its_new_table(book:
 
 def test_kinds_change(book: Book) -> None:
     made = book.register(ORDERS, "file:///t", FILES)
-    assert book.set_kind(ORDERS, Kind.CATALOG).kind is Kind.CATALOG
-    assert book.set_kind(ORDERS, Kind.MANAGED, table_id=made.table_id).kind is Kind.MANAGED
+    assert book.set_kind(ORDERS, CommitKind.CATALOG).kind is CommitKind.CATALOG
+    assert book.set_kind(ORDERS, CommitKind.MANAGED, table_id=made.table_id).kind is CommitKind.MANAGED
     with pytest.raises(TableNotFound):
-        book.set_kind(TableName.parse("sales.nothing"), Kind.MANAGED)
+        book.set_kind(TableName.parse("sales.nothing"), CommitKind.MANAGED)
 
 
 def test_lists_come_in_pages_that_go_on_where_the_last_ended(book: Book) -> None:
@@ -244,15 +244,15 @@ def test_a_schema_is_not_dropped_beside_a_table_that_gets_its_name(book: Book) -
 
 def test_a_staged_table_has_no_name_until_it_is_registered(book: Book) -> None:
     table_id = str(uuid.uuid4())
-    staged = book.stage(ORDERS, "file:///t", Kind.CATALOG, table_id=table_id)
-    assert book.stage(ORDERS, "file:///t", Kind.CATALOG, table_id=table_id) == staged
+    staged = book.stage(ORDERS, "file:///t", CommitKind.CATALOG, table_id=table_id)
+    assert book.stage(ORDERS, "file:///t", CommitKind.CATALOG, table_id=table_id) == staged
     assert book.staged() == book.staged(table_id) == [staged]
     with pytest.raises(TableNotFound):
         book.resolve(ORDERS)
-    book.register(ORDERS, "file:///t", Kind.CATALOG, table_id=table_id)
+    book.register(ORDERS, "file:///t", CommitKind.CATALOG, table_id=table_id)
     assert book.staged() == []
     with pytest.raises(AlreadyExists):
-        book.stage(ORDERS, "file:///u", Kind.CATALOG, table_id=str(uuid.uuid4()))
+        book.stage(ORDERS, "file:///u", CommitKind.CATALOG, table_id=str(uuid.uuid4()))
 
 
 def test_a_staging_that_failed_is_forgotten(book: Book) -> None:

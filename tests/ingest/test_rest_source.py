@@ -13,7 +13,7 @@ import pytest
 
 from lakeseal.errors import InvalidArgument, RunFailed
 from lakeseal.ingest import Dataset, RestSource, Retries
-from lakeseal.ingest.sources.rest import Cursor, Pages
+from lakeseal.ingest.sources.rest import RestCursor, RestPages
 
 SCHEMA = "id long, name string"
 
@@ -96,17 +96,17 @@ def dataset(lake: Any, of: RestSource, **options: Any) -> Dataset:
 
 
 PAGES = {
-    "/pages": Pages(by="page"),
-    "/offsets": Pages(by="offset", param="at"),
-    "/cursors": Pages(by="cursor", param="at"),
-    "/links": Pages(by="link", next="no.such"),
+    "/pages": RestPages(by="page"),
+    "/offsets": RestPages(by="offset", param="at"),
+    "/cursors": RestPages(by="cursor", param="at"),
+    "/links": RestPages(by="link", next="no.such"),
 }
 
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_is_read_and_what_comes_later_by_the_cursor(lake: Any, interface: Interface, path: str) -> None:
     interface.rows = [{"id": n, "name": str(n)} for n in range(5)]
-    of = source(interface, path, pages=PAGES[path], cursor=Cursor(column="id", param="since"))
+    of = source(interface, path, pages=PAGES[path], cursor=RestCursor(column="id", param="since"))
     pipeline = lake.pipeline(dataset(lake, of))
     pipeline.run()
     assert sorted(lake.table().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 4]
@@ -138,14 +138,14 @@ def test_records_that_are_no_rows_are_set_aside_by_their_number(lake: Any, inter
 @pytest.mark.parametrize(
     ("path", "options", "told"),
     [
-        ("/elsewhere", {"pages": Pages(by="link")}, "another server"),
-        ("/loops", {"pages": Pages(by="link")}, "gave before"),
+        ("/elsewhere", {"pages": RestPages(by="link")}, "another server"),
+        ("/loops", {"pages": RestPages(by="link")}, "gave before"),
         ("/large", {"max_answer_bytes": 1000}, "more than 1000 bytes"),
         ("/deep", {}, "JSON"),
         ("/moved", {}, "it answers 302"),
         ("/all", {"records": "data"}, "no list of records"),
         ("/all", {"headers": {}}, "it answers 401"),
-        ("/pages", {"pages": Pages(by="page"), "max_pages": 2}, "more than 2 pages"),
+        ("/pages", {"pages": RestPages(by="page"), "max_pages": 2}, "more than 2 pages"),
         ("/all", {"max_bytes": 10}, "more than 10 bytes"),
     ],
 )
@@ -164,4 +164,4 @@ def test_what_is_no_address_or_no_column_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="HTTP"):
         RestSource(url="file:///etc/passwd", schema=SCHEMA)
     with pytest.raises(InvalidArgument, match="'at' is not in the schema"):
-        RestSource(url="http://x", schema=SCHEMA, cursor=Cursor(column="at", param="since"))
+        RestSource(url="http://x", schema=SCHEMA, cursor=RestCursor(column="at", param="since"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lakeseal.errors import InvalidArgument
-from lakeseal.ingest import Alert, Dataset, Lineage, Metrics
+from lakeseal.ingest import Alert, Dataset, Lineage, RunMetrics
 from lakeseal.ingest.progress import Reached, size_text
 from support.webhook import Webhook, webhook
 
@@ -109,7 +109,7 @@ def test_names_of_places_have_no_passwords(lake: Any, broker: Any) -> None:
 
 def test_metrics_are_a_whole_file_of_the_last_run(lake: Any) -> None:
     file = lake.place / "metrics" / "ingest.prom"
-    pipeline = _pipeline(lake, metrics=Metrics(file=str(file)), name='a "b"')
+    pipeline = _pipeline(lake, metrics=RunMetrics(file=str(file)), name='a "b"')
     pipeline.run(check=False)
     text = file.read_text()
     assert 'lakeseal_ingest_rows{pipeline="a \\"b\\"",dataset="good"} 2' in text
@@ -123,7 +123,7 @@ def test_metrics_are_a_whole_file_of_the_last_run(lake: Any) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_note(lake: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    told = {"lineage": Lineage(file=f"{tmp_path}/file/x"), "metrics": Metrics(file=f"{tmp_path}/file/y")}
+    told = {"lineage": Lineage(file=f"{tmp_path}/file/x"), "metrics": RunMetrics(file=f"{tmp_path}/file/y")}
     result = _pipeline(lake, **told).run(check=False)
     assert len(result.notes) == 2
     assert sorted(lake.ids("good")) == [1, 2]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from lakeseal.catalog.names import Kind
+from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.errors import AlreadyExists, NotAllowed, TableNotFound
 from lakeseal.owner.messages import Batch, LedgerRecord
@@ -103,11 +103,11 @@ def test_a_request_whose_reply_was_lost_is_the_same_when_it_is_made_again(open_s
     place = f"file:///{schema.schema}"
     made = names.create_schema(schema)
     assert names.schema(schema) == made
-    staged = names.stage(one, place, Kind.FILESYSTEM)
+    staged = names.stage(one, place, CommitKind.FILESYSTEM)
     assert names.staged(staged.table_id) == [staged]
-    table = names.register(one, place, Kind.FILESYSTEM, table_id=staged.table_id)
+    table = names.register(one, place, CommitKind.FILESYSTEM, table_id=staged.table_id)
     assert table.table_id == staged.table_id
-    assert names.set_kind(one, Kind.MANAGED).kind is Kind.MANAGED
+    assert names.set_kind(one, CommitKind.MANAGED).kind is CommitKind.MANAGED
     assert names.rename(one, two).table_id == table.table_id
     assert [found.name for found in names.tables(schema).tables] == [two]
     assert names.drop(two) is False  # the second time there is nothing left to do
@@ -123,7 +123,7 @@ def test_a_request_whose_reply_was_lost_is_the_same_when_it_is_made_again(open_s
 def test_a_name_does_not_ride_along_with_commits_past_the_rights_of_names(open_service) -> None:
     owner, names = open_service.owner(), HttpNames(open_service.owner())
     name = TableName.parse(f"s.t{uuid.uuid4().hex[:8]}")
-    table = names.register(name, f"file:///nowhere/{uuid.uuid4()}", Kind.FILESYSTEM)
+    table = names.register(name, f"file:///nowhere/{uuid.uuid4()}", CommitKind.FILESYSTEM)
     dropping = LedgerRecord(
         table="table_names", key={"table_uuid": table.table_id}, values={}, expected={}, delete=True
     )

@@ -30,23 +30,23 @@ from lakeseal.statements.statement import (
     ClusterBy,
     ColumnDefinition,
     Convert,
-    CreateTable,
+    CreateTableStatement,
     Delete,
     Describe,
     Detail,
     DropColumns,
     DropConstraint,
     DropFeature,
-    DropTable,
+    DropTableStatement,
     History,
-    Identity,
+    IdentityDefinition,
     Insert,
     Merge,
     Moment,
     Optimize,
     Query,
     RenameColumn,
-    RenameTable,
+    RenameTableStatement,
     Restore,
     SetComment,
     SetProperties,
@@ -54,20 +54,20 @@ from lakeseal.statements.statement import (
     ShowCreate,
     ShowProperties,
     ShowTables,
-    TableName,
+    StatedName,
     UnsetProperties,
-    Update,
+    UpdateStatement,
     Vacuum,
     View,
 )  # fmt: skip
 
 
-def at(path: str) -> TableName:
-    return TableName.at_path(path)
+def at(path: str) -> StatedName:
+    return StatedName.at_path(path)
 
 
-def named(*parts: str) -> TableName:
-    return TableName(parts=parts)
+def named(*parts: str) -> StatedName:
+    return StatedName(parts=parts)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def named(*parts: str) -> TableName:
         ),
         (
             "UPDATE delta.`/a` SET a = a + 1, s.b = 'x' WHERE id IN (1, 2)",
-            Update(table=at("/a"), values={"a": "a + 1", "s.b": "'x'"}, where="id IN (1, 2)"),
+            UpdateStatement(table=at("/a"), values={"a": "a + 1", "s.b": "'x'"}, where="id IN (1, 2)"),
         ),
-        ("UPDATE delta.`/a` AS t SET t.a = t.b", Update(table=at("/a"), values={"t.a": "t.b"}, alias="t")),
-        ("UPDATE\tdelta.`/a`\n SET a = 1", Update(table=at("/a"), values={"a": "1"})),
+        ("UPDATE delta.`/a` AS t SET t.a = t.b", UpdateStatement(table=at("/a"), values={"t.a": "t.b"}, alias="t")),
+        ("UPDATE\tdelta.`/a`\n SET a = 1", UpdateStatement(table=at("/a"), values={"a": "1"})),
         ("OPTIMIZE delta.`/a`", Optimize(table=at("/a"))),
         (
             "OPTIMIZE delta.`/a` WHERE d = 1 ZORDER BY (a, `b c`)",
@@ -191,7 +191,7 @@ NASTY = """v = 'it''s' AND log10(x) > datediff(a, b) AND w <> "THEN; WHEN -- /*"
 @pytest.mark.parametrize("end", ["", ";", " ; ", " -- that was all", " /* that was all */ ;"])
 def test_a_condition_is_cut_as_it_was_written(end: str) -> None:
     assert parse(f"delete from delta.`/a` wHeRe {NASTY}{end}") == Delete(table=at("/a"), where=NASTY)
-    assert parse(f"UPDATE delta.`/a` SET x = {NASTY}, `y z` = f({NASTY}\n, 1) WHERE {NASTY}{end}") == Update(
+    assert parse(f"UPDATE delta.`/a` SET x = {NASTY}, `y z` = f({NASTY}\n, 1) WHERE {NASTY}{end}") == UpdateStatement(
         table=at("/a"), values={"x": NASTY, "`y z`": f"f({NASTY}\n, 1)"}, where=NASTY
     )
 
@@ -342,7 +342,7 @@ def column(name: str, kind: Any, nullable: bool = True, metadata: Any = None, **
         ),
         (
             "CREATE TABLE IF NOT EXISTS a.b.c (id BIGINT NOT NULL, s STRING COMMENT 'it''s') USING delta",
-            CreateTable(
+            CreateTableStatement(
                 table=named("a", "b", "c"),
                 columns=(column("id", LONG, False), column("s", STRING, metadata={"comment": "it's"})),
                 provider="delta",
@@ -355,14 +355,14 @@ def column(name: str, kind: Any, nullable: bool = True, metadata: Any = None, **
             " (START WITH -5 INCREMENT BY 2), e VARCHAR(5), f ARRAY<STRUCT<x: INT, y: CHAR(2)>>,"
             " CONSTRAINT pos CHECK (a > 0 AND (b < 1))) PARTITIONED BY (c) COMMENT 'k'"
             " TBLPROPERTIES ('a.b' = 'c', delta.x = true, n = 3) LOCATION '/x'",
-            CreateTable(
+            CreateTableStatement(
                 table=at("/a"),
                 or_replace=True,
                 columns=(
                     column("a", INTEGER, False, {"comment": "c"}, default="1 + 1"),
                     column("b", INTEGER, default="x IS NOT NULL"),
                     column("c", DATE, generated="CAST(t AS DATE)"),
-                    column("d", LONG, identity=Identity(start=-5, step=2, by_default=True)),
+                    column("d", LONG, identity=IdentityDefinition(start=-5, step=2, by_default=True)),
                     column("e", STRING, metadata={CHAR_VARCHAR: "varchar(5)"}),
                     column(
                         "f",
@@ -379,27 +379,31 @@ def column(name: str, kind: Any, nullable: bool = True, metadata: Any = None, **
         ),
         (
             "CREATE TABLE x CLUSTER BY (a, b.c) AS WITH y AS (SELECT 1 AS a) SELECT * FROM y",
-            CreateTable(table=named("x"), cluster_by=("a", "b.c"), query="WITH y AS (SELECT 1 AS a) SELECT * FROM y"),
+            CreateTableStatement(
+                table=named("x"), cluster_by=("a", "b.c"), query="WITH y AS (SELECT 1 AS a) SELECT * FROM y"
+            ),
         ),
         (
             "REPLACE TABLE x USING lakeseal SELECT 1 AS a",
-            CreateTable(table=named("x"), provider="lakeseal", query="SELECT 1 AS a", or_replace=True, must_exist=True),
+            CreateTableStatement(
+                table=named("x"), provider="lakeseal", query="SELECT 1 AS a", or_replace=True, must_exist=True
+            ),
         ),
         (
             "CREATE TABLE delta.`/b` SHALLOW CLONE delta.`/a` VERSION AS OF 3 LOCATION '/b'",
-            CloneTable(table=at("/b"), source=TableName.at_path("/a", Moment(version=3)), location="/b"),
+            CloneTable(table=at("/b"), source=StatedName.at_path("/a", Moment(version=3)), location="/b"),
         ),
         (
             "CREATE OR REPLACE TABLE x CLONE y@v1 TBLPROPERTIES (a = 'b')",
             CloneTable(
                 table=named("x"),
-                source=TableName(parts=("y",), at=Moment(version=1)),
+                source=StatedName(parts=("y",), at=Moment(version=1)),
                 deep=True,
                 or_replace=True,
                 properties={"a": "b"},
             ),
         ),
-        ("DROP TABLE IF EXISTS x PURGE", DropTable(table=named("x"), if_exists=True, purge=True)),
+        ("DROP TABLE IF EXISTS x PURGE", DropTableStatement(table=named("x"), if_exists=True, purge=True)),
         (
             "CONVERT TO DELTA parquet.`/p` PARTITIONED BY (d DATE)",
             Convert(path="/p", partition_by=(StructField("d", DATE),)),
@@ -424,7 +428,10 @@ def column(name: str, kind: Any, nullable: bool = True, metadata: Any = None, **
             "ALTER TABLE x RENAME COLUMN a.`b.c` TO d",
             AlterTable(table=named("x"), change=RenameColumn(column=("a", "b.c"), new_name="d")),
         ),
-        ("ALTER TABLE x RENAME TO y.z", AlterTable(table=named("x"), change=RenameTable(new_name=named("y", "z")))),
+        (
+            "ALTER TABLE x RENAME TO y.z",
+            AlterTable(table=named("x"), change=RenameTableStatement(new_name=named("y", "z"))),
+        ),
         (
             "ALTER TABLE x ALTER COLUMN a TYPE DECIMAL(10, 2)",
             AlterTable(table=named("x"), change=AlterColumn(column=("a",), type=StructField("a", DecimalType(10, 2)))),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakeseal.errors import InvalidExpression, LakesealError
 from lakeseal.statements.parser import parse
 from lakeseal.statements.references import references, replaced
-from lakeseal.statements.statement import Changes, Moment, TableName
+from lakeseal.statements.statement import Moment, StatedName, TableChanges
 
 
 def found(text: str, **how: Any) -> list[str]:
@@ -70,16 +70,16 @@ def test_double_quotes_are_names_where_the_session_says_so() -> None:
     text = 'SELECT * FROM delta."/a b", "c"'
     assert found(text, double_quoted_names=True) == ['delta."/a b"', '"c"']
     (path, _) = references(text, double_quoted_names=True)
-    assert path.named == TableName.at_path("/a b")
+    assert path.named == StatedName.at_path("/a b")
 
 
 def test_a_change_feed_is_a_table_with_bounds() -> None:
     (one,) = references("SELECT * FROM table_changes('delta.`/a`', 1, '2024-01-01') WHERE x")
-    assert one.named == Changes(table=TableName.at_path("/a"), start=1, end="'2024-01-01'")
+    assert one.named == TableChanges(table=StatedName.at_path("/a"), start=1, end="'2024-01-01'")
     (one,) = references("SELECT * FROM table_changes('a.b', now() - INTERVAL 1 DAY) c")
-    assert one.named == Changes(table=TableName(parts=("a", "b")), start="now() - INTERVAL 1 DAY")
+    assert one.named == TableChanges(table=StatedName(parts=("a", "b")), start="now() - INTERVAL 1 DAY")
     (one,) = references("SELECT * FROM table_changes_by_path('/a', 1)")
-    assert one.named == Changes(table=TableName.at_path("/a"), start=1)
+    assert one.named == TableChanges(table=StatedName.at_path("/a"), start=1)
     with pytest.raises(InvalidExpression, match="names no table"):
         references("SELECT * FROM table_changes('a b', 1)")
 
@@ -93,7 +93,7 @@ def test_other_names_are_put_in_and_all_else_stays() -> None:
         "SELECT '{a}', /* FROM a */ a.x FROM v0 AS a , v1 AS c, v2 TABLESAMPLE (1 ROWS) AS d  WHERE a.x = `}`"
     )
     assert replaced(text, tables, {}) == text
-    assert tables[1].named == TableName(parts=("b",), at=Moment(version=1))
+    assert tables[1].named == StatedName(parts=("b",), at=Moment(version=1))
 
 
 _WORDS = """SELECT FROM JOIN WITH AS ( ) , a delta.`/x` 'it''s--x' /*;*/ `q` WHERE TABLE UNION VALUES 1 = CASE WHEN END

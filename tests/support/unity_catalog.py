@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 import lakeseal
-from lakeseal.catalog.names import Kind
+from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import TableName
 from lakeseal.clock import now_ms
 from lakeseal.owner.config import OwnerConfig
@@ -49,7 +49,7 @@ class Catalog:
         self.register(name, table)
         return table
 
-    def register(self, name: str, table: Table, kind: Kind = Kind.CATALOG) -> None:
+    def register(self, name: str, table: Table, kind: CommitKind = CommitKind.CATALOG) -> None:
         known = table.snapshot().properties.catalog_table_id
         named = TableName(schema="sales", table=name)
         self.service.names.register(named, f"file://{self.folder}/{name}", kind, table_id=known)

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from lakeseal.catalog.names import Kind, NamedSchema, NamedTable, SchemaPage, StagedTable, TablePage
+from lakeseal.catalog.names import CommitKind, NamedSchema, NamedTable, SchemaPage, StagedTable, TablePage
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.commit.owner import CommitOwner
 from lakeseal.owner.endpoint import OwnerEndpoint
@@ -32,11 +32,11 @@ class Names(Protocol):
 
     def create_schema(self, name: SchemaName) -> NamedSchema: ...
 
-    def stage(self, name: TableName, uri: str | None, kind: Kind) -> StagedTable:
+    def stage(self, name: TableName, uri: str | None, kind: CommitKind) -> StagedTable:
         """Before a table is made. What it answers with says where to make it, and of which kind."""
 
     def register(
-        self, name: TableName, uri: str, kind: Kind, *, table_id: str | None = None, make_schema: bool = True
+        self, name: TableName, uri: str, kind: CommitKind, *, table_id: str | None = None, make_schema: bool = True
     ) -> NamedTable:
         """After it is made, with the UUID that it was staged with; or of a table that was there before."""
 
@@ -49,7 +49,7 @@ class KeepsNames(Names, Protocol):
 
     def rename(self, name: TableName, new_name: TableName, *, table_id: str | None = None) -> NamedTable: ...
 
-    def set_kind(self, name: TableName, kind: Kind, *, table_id: str | None = None) -> NamedTable: ...
+    def set_kind(self, name: TableName, kind: CommitKind, *, table_id: str | None = None) -> NamedTable: ...
 
     def staged(self, table_id: str | None = None) -> list[StagedTable]: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakeseal.catalog.names import Kind
+from lakeseal.catalog.names import CommitKind
 from lakeseal.owner import enablement
 from lakeseal.protocol.actions import Metadata, Protocol
 from lakeseal.protocol.features import has_catalog
@@ -11,10 +11,10 @@ CATALOG_MANAGED = "catalogManaged"
 TABLE_ID = "io.unitycatalog.tableId"
 
 
-def kind_of(protocol: Protocol, metadata: Metadata) -> Kind:
+def kind_of(protocol: Protocol, metadata: Metadata) -> CommitKind:
     if CATALOG_MANAGED in (protocol.writer_features or ()):
-        return Kind.CATALOG
-    return Kind.MANAGED if enablement.is_managed(protocol, metadata) else Kind.FILESYSTEM
+        return CommitKind.CATALOG
+    return CommitKind.MANAGED if enablement.is_managed(protocol, metadata) else CommitKind.FILESYSTEM
 
 
 def table_id_of(protocol: Protocol, metadata: Metadata) -> str | None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakeseal.catalog.endpoint import KeepsNames, OpenCatalog
-from lakeseal.catalog.names import Kind, StagedTable
+from lakeseal.catalog.names import CommitKind, StagedTable
 from lakeseal.catalog.place import Place, locate
 from lakeseal.catalog.table_name import TableName, may_be_name
 from lakeseal.errors import AlreadyExists, InvalidInput, Refused, TableNotFound, Unsupported
@@ -27,13 +27,13 @@ NOT_MADE = (InvalidInput, AlreadyExists, Refused, Unsupported)
 @contextmanager
 def making(catalog: OpenCatalog, name: TableName, uri: str | None) -> Iterator[str]:
     """Where the table is to be made: at `uri`, or where the catalog says."""
-    staged = catalog.names.stage(name, uri, Kind.FILESYSTEM)
+    staged = catalog.names.stage(name, uri, CommitKind.FILESYSTEM)
     try:
         yield staged.uri
     except NOT_MADE:
         unstage(catalog, staged)
         raise
-    catalog.names.register(name, staged.uri, Kind.FILESYSTEM, table_id=staged.table_id)
+    catalog.names.register(name, staged.uri, CommitKind.FILESYSTEM, table_id=staged.table_id)
 
 
 @contextmanager

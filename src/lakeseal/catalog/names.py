@@ -37,7 +37,7 @@ T = TypeVar("T")
 MOST_OF_A_PAGE = 1000
 
 
-class Kind(StrEnum):
+class CommitKind(StrEnum):
     """Who decides on a table's commits."""
 
     FILESYSTEM = "filesystem"
@@ -58,7 +58,7 @@ class NamedTable(Struct, frozen=True, kw_only=True):
     uri: str
     table_id: str
     """A UUID; of a `catalogManaged` table its `io.unitycatalog.tableId`."""
-    kind: Kind
+    kind: CommitKind
     created_ms: int
     updated_ms: int
 
@@ -67,7 +67,7 @@ class StagedTable(Struct, frozen=True, kw_only=True):
     name: TableName
     uri: str
     table_id: str
-    kind: Kind
+    kind: CommitKind
     created_ms: int
 
 
@@ -155,7 +155,7 @@ class NameBook:
         return self._write(do)
 
     def register(
-        self, name: TableName, uri: str, kind: Kind, *, table_id: str | None = None, make_schema: bool = True
+        self, name: TableName, uri: str, kind: CommitKind, *, table_id: str | None = None, make_schema: bool = True
     ) -> NamedTable:
         """Gives a table its name, and ends the staging of `table_id`. `uri` is in its normal form. The schema is made
         if it is not there, unless it is not to be (`SchemaNotFound`)."""
@@ -232,7 +232,7 @@ class NameBook:
 
         return self._write(do)
 
-    def set_kind(self, name: TableName, kind: Kind, *, table_id: str | None = None) -> NamedTable:
+    def set_kind(self, name: TableName, kind: CommitKind, *, table_id: str | None = None) -> NamedTable:
         meant = self.resolve(name).table_id if table_id is None else table_id
         values = {"kind": kind.value, "updated": now_ms()}
 
@@ -261,7 +261,7 @@ class NameBook:
         self,
         name: TableName,
         uri: str | None,
-        kind: Kind,
+        kind: CommitKind,
         *,
         table_id: str | None = None,
         may_be_taken: bool = False,
@@ -447,7 +447,7 @@ def _common(row: Row) -> dict[str, Any]:
             "name": TableName(catalog=row.catalog, schema=row.schema, table=row.name),
             "uri": row.uri,
             "table_id": row.table_uuid,
-            "kind": Kind(row.kind),
+            "kind": CommitKind(row.kind),
         }
     except (ValueError, InvalidArgument) as error:
         raise BrokenLedger(f"The ledger's table {row.table_uuid} has a name or a kind that is none: {error}") from None

@@ -67,10 +67,10 @@ class Place(Struct, frozen=True, kw_only=True):
         if self.table is None or self.catalog is None:
             return
         from lakeseal.catalog.endpoint import KeepsNames  # as below
-        from lakeseal.catalog.names import Kind
+        from lakeseal.catalog.names import CommitKind
 
         if isinstance(self.catalog.names, KeepsNames):
-            self.catalog.names.set_kind(self.table.name, Kind(kind), table_id=self.table.table_id)
+            self.catalog.names.set_kind(self.table.name, CommitKind(kind), table_id=self.table.table_id)
 
 
 def locate(table: str | os.PathLike[str] | Place, catalog: CatalogLike | None = None) -> Place:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeseal.catalog.names import Kind, NamedTable, StagedTable
+from lakeseal.catalog.names import CommitKind, NamedTable, StagedTable
 from lakeseal.catalogs import Catalog
 from lakeseal.cli.options import AsJson, CatalogName, PartitionBy, StoreOptions, parse_store_options, service_token
 from lakeseal.cli.output import Output
@@ -57,8 +57,8 @@ def create(
         str | None, typer.Option("--location", help="Where it goes.", show_default="below the catalog's root")
     ] = None,
     kind: Annotated[
-        str, typer.Option("--kind", help=f"Who decides on its commits: {', '.join(Kind)}.")
-    ] = Kind.FILESYSTEM.value,
+        str, typer.Option("--kind", help=f"Who decides on its commits: {', '.join(CommitKind)}.")
+    ] = CommitKind.FILESYSTEM.value,
     partition_by: PartitionBy = None,
     properties: Properties = None,
     root: Root = None,

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeseal.clock import now_ms
-from lakeseal.console.lake import Call
+from lakeseal.console.lake import ShownCall
 from lakeseal.display import clean
 from lakeseal.ledger import Ledger, Row, Tx
 from lakeseal.ledger.schema import commits, facts, runs, table_names, tables
@@ -42,7 +42,7 @@ def note(ledger: Ledger | None, who: str | None, what: str, about: str) -> None:
     ledger.write(do, idempotent=True)
 
 
-def audit_view(ledger: Ledger, calls: Sequence[Call] = ()) -> list[dict[str, Any]]:
+def audit_view(ledger: Ledger, calls: Sequence[ShownCall] = ()) -> list[dict[str, Any]]:
     """Newest first."""
     senders = {spot: one.who for one in calls for spot in zip(one.tables, one.versions, strict=False)}
 
@@ -83,7 +83,7 @@ def _commits(tx: Tx) -> list[Row]:
     return list(tx.rows(query, lock=False))
 
 
-def _call(one: Call) -> dict[str, Any]:
+def _call(one: ShownCall) -> dict[str, Any]:
     what = f"was refused, {one.refused}" if one.refused is not None else "came too late for a version"
     return _entry(one.at_ms, one.who, f"{what} ({one.call})", ", ".join(one.tables))
 

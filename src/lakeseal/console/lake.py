@@ -63,14 +63,14 @@ class Owned(Protocol):
     def updated(self) -> int: ...
 
 
-class TableRow(Struct, frozen=True, kw_only=True):
+class ShownTable(Struct, frozen=True, kw_only=True):
     uri: str
     name: str = ""
     kind: str = "filesystem"
     owned: Owned | None = None
 
 
-class Call(Protocol):
+class ShownCall(Protocol):
     """What a service was asked lately; `service.noted.NotedCall` is one."""
 
     @property
@@ -89,7 +89,7 @@ class Call(Protocol):
     def refused(self) -> str | None: ...
 
 
-class Token(Protocol):
+class ShownToken(Protocol):
     """What the page of grants shows; `service.tokens.AccessToken` is one."""
 
     @property
@@ -130,8 +130,8 @@ class Lake(Struct, frozen=True, kw_only=True):
     open_table: Callable[[str], Table]
     """Checks first that it is to be shown here."""
     owned: Callable[[], Sequence[Owned]] = tuple
-    tokens: Callable[[], Sequence[Token]] = tuple
-    calls: Callable[[], Sequence[Call]] = tuple
+    tokens: Callable[[], Sequence[ShownToken]] = tuple
+    calls: Callable[[], Sequence[ShownCall]] = tuple
     """The last ones that decided something or were refused, oldest first."""
     lags: Callable[[], Sequence[tuple[int, int]]] = tuple
     """When, and by how many milliseconds logs were behind then."""
@@ -142,12 +142,12 @@ class Lake(Struct, frozen=True, kw_only=True):
     def names(self, viewer: Viewer) -> list[NamedTable]:
         return [one for one in self.catalog.tables() if viewer.may("reader", one.uri)]
 
-    def tables(self, viewer: Viewer, search: str = "") -> list[TableRow]:
+    def tables(self, viewer: Viewer, search: str = "") -> list[ShownTable]:
         """All that the viewer may read, by name and then by place; those with all words of `search` in either."""
         owned = {one.table: one for one in self.owned()}
         named = {one.uri: one for one in self.catalog.tables()}
         rows = [
-            TableRow(
+            ShownTable(
                 uri=uri,
                 name="" if uri not in named else str(named[uri].name),
                 kind=str(named[uri].kind) if uri in named else "managed" if uri in owned else "filesystem",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakeseal.clock import now_ms
 from lakeseal.console import plots
-from lakeseal.console.lake import Call
+from lakeseal.console.lake import ShownCall
 from lakeseal.display import clean, size
 from lakeseal.errors import LakesealError
 from lakeseal.log.commit_summary import CommitSummary
@@ -45,7 +45,7 @@ def table_view(table: Table) -> dict[str, Any]:
     }
 
 
-def trouble_view(uri: str, calls: Sequence[Call]) -> dict[str, Any]:
+def trouble_view(uri: str, calls: Sequence[ShownCall]) -> dict[str, Any]:
     """Of the last calls about a table: those that came too late, and those that were refused, by kind."""
     about = [one for one in calls if uri in one.tables]
     refused = Counter(one.refused for one in about if one.refused is not None)

@@ -14,7 +14,7 @@ from lakeseal.ingest.config import (
     TableTarget,
 )
 from lakeseal.ingest.lineage import Lineage
-from lakeseal.ingest.metrics import Metrics
+from lakeseal.ingest.metrics import RunMetrics
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.runs import DatasetResult, RunResult
@@ -42,7 +42,6 @@ __all__ = [
     "Freshness",
     "KafkaSource",
     "Lineage",
-    "Metrics",
     "NullShare",
     "Pipeline",
     "PipelineConfig",
@@ -53,6 +52,7 @@ __all__ = [
     "RestSource",
     "Retries",
     "RowCount",
+    "RunMetrics",
     "RunResult",
     "Source",
     "SqlSource",

@@ -22,7 +22,7 @@ BACKFILLS = "(backfills)"
 _NAMED = re.compile(r" \[.*\)$", re.DOTALL)
 
 
-class Backfill(Struct, frozen=True, kw_only=True):
+class BackfillRange(Struct, frozen=True, kw_only=True):
     dataset: str
     first: str
     last: str
@@ -53,10 +53,12 @@ class Backfill(Struct, frozen=True, kw_only=True):
             books.watermarks.advance(pipeline, BACKFILLS, [change])
 
 
-def unfinished(books: Books, pipeline: str) -> list[Backfill]:
+def unfinished(books: Books, pipeline: str) -> list[BackfillRange]:
     """Those that were begun and have not come to their end."""
     found = books.watermarks.read(pipeline, BACKFILLS).values()
-    return [Backfill(dataset=one["dataset"], first=one["from"], last=one["to"]) for one in found if not one["is_done"]]
+    return [
+        BackfillRange(dataset=one["dataset"], first=one["from"], last=one["to"]) for one in found if not one["is_done"]
+    ]
 
 
 def with_backfills(names: Iterable[str]) -> set[str]:

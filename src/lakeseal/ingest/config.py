@@ -18,7 +18,7 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.expr.render import quote_name
 from lakeseal.ingest.alerts import Alert
 from lakeseal.ingest.lineage import Lineage
-from lakeseal.ingest.metrics import Metrics
+from lakeseal.ingest.metrics import RunMetrics
 from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.sources.source import Source
 from lakeseal.ledger import parse as parse_ledger
@@ -299,7 +299,7 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
     """Datasets that are left alone, and that others may be made of."""
     alerts: tuple[Alert, ...] = ()
     lineage: Lineage | None = None
-    metrics: Metrics | None = None
+    metrics: RunMetrics | None = None
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > 255:

@@ -27,7 +27,7 @@ from lakeseal.jobs.engine import InPlan
 from lakeseal.jobs.file_commit_protocol import TaskContext
 from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
-from lakeseal.statements.statement import Changes, TableName
+from lakeseal.statements.statement import StatedName, TableChanges
 from lakeseal.steps.context import StepSettings
 from lakeseal.table_sql.queries import arrow_over
 
@@ -92,9 +92,9 @@ class LocalJobs:
             raise _needs_spark(dataset)
         tables = {name.lower(): _plain(one.rows()) for name, one in inputs.items()}
 
-        def rows_of(named: TableName | Changes) -> pa.Table | None:
-            is_plain = isinstance(named, TableName) and len(named.parts) == 1 and named.at is None
-            return tables.get(named.parts[0].lower()) if is_plain and isinstance(named, TableName) else None
+        def rows_of(named: StatedName | TableChanges) -> pa.Table | None:
+            is_plain = isinstance(named, StatedName) and len(named.parts) == 1 and named.at is None
+            return tables.get(named.parts[0].lower()) if is_plain and isinstance(named, StatedName) else None
 
         answer = arrow_over(dataset.transform, rows_of)
         schema = from_arrow(answer.schema)

@@ -1,6 +1,6 @@
 """Rows that wait in a table of their own change the target: the modes that are not append.
 
-A `Merging` is planned with the rows' destination and travels with it, as a value. `apply` then does it, in transactions
+A `TargetMerging` is planned with the rows' destination and travels with it as a value. `apply` does it, in transactions
 that it is given: the target's, and that of the table beside it which remembers deletes. It commits neither alone where
 both are parts of one transaction over many tables.
 
@@ -65,7 +65,7 @@ DELETED_AT = "deleted_at"
 _FEED = tuple(field.name for field in CHANGE_FIELDS)
 
 
-class Merging(Struct, frozen=True, kw_only=True):
+class TargetMerging(Struct, frozen=True, kw_only=True):
     mode: Literal["upsert", "scd2", "replace", "cdc"]
     rule: ChangeRule
     columns: tuple[str, ...]
@@ -85,7 +85,7 @@ class Merging(Struct, frozen=True, kw_only=True):
         return (self.target,) if self.deletes is None else (self.target, self.deletes)
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class ChangingTable(Struct, frozen=True, kw_only=True):
     """A table that changes: its transaction, and where it is."""
 
     txn: OptimisticTransaction
@@ -189,7 +189,7 @@ def waiting_rows(store: StoreSpec) -> pa.Table:
     return Scan(DeltaLog(opened).snapshot(), opened).to_arrow()
 
 
-def check_rows(merging: Merging, waiting: StoreSpec) -> None:
+def check_rows(merging: TargetMerging, waiting: StoreSpec) -> None:
     """Raises for rows that nobody could merge, such as two of one key without an order: known before the merge is
     recorded as a step, nobody has to abort it."""
     if merging.mode in ("upsert", "cdc"):
@@ -199,7 +199,7 @@ def check_rows(merging: Merging, waiting: StoreSpec) -> None:
             unchanged.check(rows[unchanged.UNCHANGED].combine_chunks(), merging.rule)
 
 
-def apply(merging: Merging, waiting: StoreSpec, target: Part, deletes: Part | None) -> bool:
+def apply(merging: TargetMerging, waiting: StoreSpec, target: ChangingTable, deletes: ChangingTable | None) -> bool:
     """Whether anything changes."""
     rows = waiting_rows(waiting)
     if merging.mode == "replace":
@@ -209,13 +209,13 @@ def apply(merging: Merging, waiting: StoreSpec, target: Part, deletes: Part | No
     return _upserted(merging, rows, target, deletes)
 
 
-def _replaced(merging: Merging, rows: pa.Table, target: Part) -> bool:
+def _replaced(merging: TargetMerging, rows: pa.Table, target: ChangingTable) -> bool:
     options = WriteOptions(merge_schema=merging.merge_schema)
     command = WriteCommand(mode="overwrite", options=options, user_metadata=merging.note)
     return target.run(Write(asked=command, data=rows))
 
 
-def _upserted(merging: Merging, rows: pa.Table, target: Part, deletes: Part | None) -> bool:
+def _upserted(merging: TargetMerging, rows: pa.Table, target: ChangingTable, deletes: ChangingTable | None) -> bool:
     rule = merging.rule
     known = None
     if rule.sequence_by is not None:
@@ -239,13 +239,13 @@ def _upserted(merging: Merging, rows: pa.Table, target: Part, deletes: Part | No
     return changes
 
 
-def _of_keys_in(target: Part, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+def _of_keys_in(target: ChangingTable, columns: Sequence[str], keys: pa.Table) -> pa.Table:
     names = keys.column_names
     rows = target.rows(columns, _in_range(keys, names[0])).rename_columns(list(columns))
     return of_keys(rows, names, keys)
 
 
-def _merge(merging: Merging, source: pa.Table) -> ArrowMerge:
+def _merge(merging: TargetMerging, source: pa.Table) -> ArrowMerge:
     rule = merging.rule
     newer = None
     if rule.sequence_by is not None:
@@ -276,7 +276,7 @@ def _both(one: str, other: str | None) -> str:
 
 
 def _command(
-    merging: Merging,
+    merging: TargetMerging,
     keys: Sequence[str],
     clauses: Sequence[Clause],
     source: pa.Table,
@@ -293,7 +293,7 @@ def _command(
     return ArrowMerge(asked=asked, source=read_source(source))
 
 
-def _remembered(merging: Merging, source: pa.Table, deletes: Part) -> bool:
+def _remembered(merging: TargetMerging, source: pa.Table, deletes: ChangingTable) -> bool:
     """A key that came back is forgotten; so is what is older than anybody may be late."""
     rule, now = merging.rule, clock.now()
     names = list(dict.fromkeys((*rule.keys, str(rule.sequence_by))))
@@ -307,14 +307,14 @@ def _remembered(merging: Merging, source: pa.Table, deletes: Part) -> bool:
     return deletes.run(_command(merging, rule.keys, [*clauses, *_forgotten(merging, now)], rows, merge_schema=False))
 
 
-def _forgotten(merging: Merging, now: dt.datetime) -> list[Clause]:
+def _forgotten(merging: TargetMerging, now: dt.datetime) -> list[Clause]:
     if merging.remember_deletes_seconds is None:
         return []
     since = expr.literal(now - dt.timedelta(seconds=merging.remember_deletes_seconds)).sql
     return [Clause(kind="not_matched_by_source", action="delete", condition=f"t.{DELETED_AT} < {since}")]
 
 
-def _historized(merging: Merging, rows: pa.Table, target: Part, deletes: Part | None) -> bool:
+def _historized(merging: TargetMerging, rows: pa.Table, target: ChangingTable, deletes: ChangingTable | None) -> bool:
     rule = merging.rule
     names = list(dict.fromkeys((*rule.keys, str(rule.sequence_by))))
     where = _in_range(rows, rule.keys[0])

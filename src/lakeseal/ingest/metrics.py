@@ -1,4 +1,4 @@
-"""`Metrics`: what the last run came to, as a file that Prometheus' collectors of text files read."""
+"""`RunMetrics`: what the last run came to, as a file that Prometheus' collectors of text files read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GAUGES: tuple[tuple[str, str, Callable[[DatasetResult], float]], ...] = (
 ENDED = ("lakeseal_ingest_ended_timestamp_seconds", "When the last run ended.")
 
 
-class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunMetrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str
     """Such as /var/lib/node_exporter/ingest.prom; it always is a whole one."""
 

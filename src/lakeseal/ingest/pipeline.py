@@ -26,7 +26,7 @@ from lakeseal.clock import now_ms
 from lakeseal.display import Bar, Card, Grid, card
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
 from lakeseal.ingest import graph
-from lakeseal.ingest.backfill import Backfill, unfinished
+from lakeseal.ingest.backfill import BackfillRange, unfinished
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, place_of
 from lakeseal.ingest.jobs import Jobs, LocalJobs
 from lakeseal.ingest.merging import rule_for
@@ -156,7 +156,7 @@ class Pipeline:
         >>> pipeline.backfill("clicks", "1.json", "2.json").rows
         2
         """
-        wanted = Backfill(dataset=dataset, first=first, last=last)
+        wanted = BackfillRange(dataset=dataset, first=first, last=last)
         config = self._only([dataset])
         config = replace(config, datasets=(wanted.of(config.datasets[0]),))
         books = self._records.books()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from lakeseal.backoff import Backoff
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import ConcurrentModification, TableNotFound
-from lakeseal.ingest.merging import Merging, Part, apply
+from lakeseal.ingest.merging import ChangingTable, TargetMerging, apply
 from lakeseal.owner.routing import Route, Router
 from lakeseal.steps.context import StepContext
 from lakeseal.steps.places import Reach
@@ -26,7 +26,7 @@ _BACKOFF = Backoff(first_s=0.05)
 
 @register
 class TableMergeStep(CommitStep, frozen=True, kw_only=True, tag="table-merge"):
-    merging: Merging
+    merging: TargetMerging
     app_id: str
     app_version: int
 
@@ -59,12 +59,12 @@ class TableMergeStep(CommitStep, frozen=True, kw_only=True, tag="table-merge"):
         waiting = context.spec(self.merging.waiting)
         apply(self.merging, waiting, parts[0], parts[1] if len(parts) > 1 else None)
 
-    def _part(self, context: StepContext, uri: str, route: Route) -> Part:
+    def _part(self, context: StepContext, uri: str, route: Route) -> ChangingTable:
         txn = OptimisticTransaction.begin(route.log, route.owner, hooks=HOOKS)
         if txn.snapshot is None:
             raise TableNotFound("There is no table here any more", table=uri)
         is_done = txn.set_transaction(self.app_id, self.app_version) is not None
-        return Part(txn=txn, store=context.spec(uri), is_done=is_done)
+        return ChangingTable(txn=txn, store=context.spec(uri), is_done=is_done)
 
     def _is_in(self, router: Router) -> bool:
         snapshot = router.snapshot()

@@ -43,7 +43,15 @@ from lakeseal.ingest.config import (
     Target,
     place_of,
 )
-from lakeseal.ingest.merging import Merging, Part, apply, check_rows, deletes_schema, published_schema, rule_for
+from lakeseal.ingest.merging import (
+    ChangingTable,
+    TargetMerging,
+    apply,
+    check_rows,
+    deletes_schema,
+    published_schema,
+    rule_for,
+)
 from lakeseal.ingest.quality import ERROR_SCHEMA
 from lakeseal.ingest.row_changes import ARRIVAL
 from lakeseal.ingest.seen import Seen
@@ -285,7 +293,7 @@ class Tables:
         # One of them may have had nothing to commit under the last number.
         seen = [one.txns[provenance.app_id].version for one in snapshots if provenance.app_id in one.txns]
         waiting = waiting_room(target, provenance.run_id)
-        merging = Merging(
+        merging = TargetMerging(
             mode=target.mode,  # type: ignore[arg-type]  # append is planned elsewhere
             rule=rule,
             columns=tuple(name for name in published.names if schema.field(name) is not None),
@@ -369,10 +377,10 @@ class Tables:
         part.commit(files, _operation(plans, files))
         return True
 
-    def _part(self, store: StoreSpec, transaction: Transaction) -> Part:
+    def _part(self, store: StoreSpec, transaction: Transaction) -> ChangingTable:
         route = self._route(store)
         assert isinstance(route.owner, ManagedOwner)
-        return Part(txn=transaction.join(route.log, route.owner), store=store)
+        return ChangingTable(txn=transaction.join(route.log, route.owner), store=store)
 
     def is_joint(self, target: Target) -> bool:
         """Whether the pipeline's ledger decides, or will decide, on its commits."""

@@ -37,7 +37,7 @@ from lakeseal.ingest.config import (
     Target,
 )
 from lakeseal.ingest.lineage import Lineage
-from lakeseal.ingest.metrics import Metrics
+from lakeseal.ingest.metrics import RunMetrics
 from lakeseal.ingest.python_transform import PythonTransform
 from lakeseal.ingest.sources.source import any_source, source_types
 
@@ -94,7 +94,7 @@ class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     task_bytes: int = 128 * 2**20
     alerts: tuple[Alert, ...] = ()
     lineage: Lineage | None = None
-    metrics: Metrics | None = None
+    metrics: RunMetrics | None = None
 
 
 def read_pipeline(path: str | os.PathLike[str], given: Given | None = None) -> PipelineConfig:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Generic
 
 from msgspec import Meta, Struct
 
-from lakeseal.catalog.names import MOST_OF_A_PAGE, Kind, NamedSchema, NamedTable, SchemaPage, StagedTable, TablePage
+from lakeseal.catalog.names import (
+    MOST_OF_A_PAGE,
+    CommitKind,
+    NamedSchema,
+    NamedTable,
+    SchemaPage,
+    StagedTable,
+    TablePage,
+)
 from lakeseal.catalog.table_name import MOST_CHARACTERS, SchemaName, TableName
 from lakeseal.errors import NotAllowed, TableNotFound
 from lakeseal.owner.messages import TableName as TableUri
@@ -117,7 +125,7 @@ class RegisterName(NameCall[NamedTable], frozen=True, kw_only=True):
 
     table: TableName
     uri: TableUri
-    kind: Kind
+    kind: CommitKind
     table_id: Uuid | None = None
     make_schema: bool = True
 
@@ -146,7 +154,7 @@ class SetKind(NameCall[NamedTable], frozen=True, kw_only=True):
     """Note who decides on a table's commits now."""
 
     table: TableName
-    kind: Kind
+    kind: CommitKind
     table_id: Uuid
 
     def perform(self, service: Service, caller: Caller) -> NamedTable:
@@ -172,7 +180,7 @@ class StageTable(NameCall[StagedTable], frozen=True, kw_only=True):
     """Note that a table is about to be made; without a place, below the first root of the service."""
 
     table: TableName
-    kind: Kind
+    kind: CommitKind
     uri: TableUri | None = None
     table_id: Uuid
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from lakeseal.catalog.names import MOST_OF_A_PAGE, Kind, NamedSchema, NamedTable, SchemaPage, StagedTable, TablePage
+from lakeseal.catalog.names import (
+    MOST_OF_A_PAGE,
+    CommitKind,
+    NamedSchema,
+    NamedTable,
+    SchemaPage,
+    StagedTable,
+    TablePage,
+)
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.errors import InvalidArgument
 from lakeseal.service import name_calls as calls
@@ -51,7 +59,7 @@ class HttpNames:
         return self._ask(calls.ListNames(schema=schema, token=token, limit=limit))
 
     def register(
-        self, name: TableName, uri: str, kind: Kind, *, table_id: str | None = None, make_schema: bool = True
+        self, name: TableName, uri: str, kind: CommitKind, *, table_id: str | None = None, make_schema: bool = True
     ) -> NamedTable:
         given = _given(table_id)
         call = calls.RegisterName(table=name, uri=uri, kind=kind, table_id=given, make_schema=make_schema)
@@ -61,7 +69,7 @@ class HttpNames:
         meant = self.resolve(name).table_id if table_id is None else table_id
         return self._ask(calls.RenameTable(table=name, new_name=new_name, table_id=meant))
 
-    def set_kind(self, name: TableName, kind: Kind, *, table_id: str | None = None) -> NamedTable:
+    def set_kind(self, name: TableName, kind: CommitKind, *, table_id: str | None = None) -> NamedTable:
         meant = self.resolve(name).table_id if table_id is None else table_id
         return self._ask(calls.SetKind(table=name, kind=kind, table_id=meant))
 
@@ -69,7 +77,7 @@ class HttpNames:
         meant = self.resolve(name).table_id if table_id is None else table_id
         return self._ask(calls.DropName(table=name, table_id=meant)).yes
 
-    def stage(self, name: TableName, uri: str | None, kind: Kind, *, table_id: str | None = None) -> StagedTable:
+    def stage(self, name: TableName, uri: str | None, kind: CommitKind, *, table_id: str | None = None) -> StagedTable:
         given = _given(table_id)
         place = f"{self._root.rstrip('/')}/{given}" if uri is None and self._root is not None else uri
         return self._ask(calls.StageTable(table=name, uri=place, kind=kind, table_id=given))

@@ -13,18 +13,18 @@ from lakeseal.catalog.table_name import TableName
 from lakeseal.catalog.unity.messages import (
     ApiConfig,
     AskForCommits,
-    Credentials,
     LoadedTable,
     NeededProtocol,
     NewName,
-    NewTable,
     Nothing,
     PreviewCommit,
     PreviewCommits,
     SendCommit,
     StagedCommit,
-    StageTable,
+    StagingRequest,
     StagingTable,
+    StorageCredentials,
+    TableCreation,
     UpdateTable,
 )
 from lakeseal.catalog.unity.table_view import MANAGED
@@ -84,17 +84,17 @@ class TableIsThere(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
         self.found(service, caller)
 
 
-class TableCredentials(_OfDeltaTable, OfTable[Credentials], frozen=True, kw_only=True):
+class TableCredentials(_OfDeltaTable, OfTable[StorageCredentials], frozen=True, kw_only=True):
     """What the table's files are reached with."""
 
     route: ClassVar[str] = _TABLE + "/credentials"
     operation: Annotated[str, Meta(max_length=20)] = "READ"
 
-    def perform(self, service: Service, caller: Caller) -> Credentials:
+    def perform(self, service: Service, caller: Caller) -> StorageCredentials:
         found = self.found(service, caller)
         if self.operation != "READ":
             caller.check(Role.WRITER, (found.uri,))
-        return Credentials(storage_credentials=service.credentials.of(found.uri, self.operation, caller))
+        return StorageCredentials(storage_credentials=service.credentials.of(found.uri, self.operation, caller))
 
 
 class DropDeltaTable(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ class CreateStagingTable(UnityCall[StagingTable], frozen=True, kw_only=True):
     decides: ClassVar[bool] = True
     catalog: Part
     schema: Part
-    body: StageTable
+    body: StagingRequest
 
     def check(self, service: Service, caller: Caller) -> None:
         """Done with the place."""
@@ -173,7 +173,7 @@ class CreateStagingTable(UnityCall[StagingTable], frozen=True, kw_only=True):
         )
 
 
-class StagingTableCredentials(UnityCall[Credentials], frozen=True, kw_only=True):
+class StagingTableCredentials(UnityCall[StorageCredentials], frozen=True, kw_only=True):
     """What the files of a table that is about to be made are reached with."""
 
     route: ClassVar[str] = "/delta/v1/staging-tables/{table_id}/credentials"
@@ -183,9 +183,9 @@ class StagingTableCredentials(UnityCall[Credentials], frozen=True, kw_only=True)
     def check(self, service: Service, caller: Caller) -> None:
         self._place(service, caller)
 
-    def perform(self, service: Service, caller: Caller) -> Credentials:
+    def perform(self, service: Service, caller: Caller) -> StorageCredentials:
         place = self._place(service, caller)
-        return Credentials(storage_credentials=service.credentials.of(place, READ_WRITE, caller))
+        return StorageCredentials(storage_credentials=service.credentials.of(place, READ_WRITE, caller))
 
     def _place(self, service: Service, caller: Caller) -> str:
         staged = service.names.staged(self.table_id.lower())
@@ -195,7 +195,7 @@ class StagingTableCredentials(UnityCall[Credentials], frozen=True, kw_only=True)
         return staged[0].uri
 
 
-class PlaceCredentials(UnityCall[Credentials], frozen=True, kw_only=True):
+class PlaceCredentials(UnityCall[StorageCredentials], frozen=True, kw_only=True):
     """What files at a place are reached with, for a table that is to be there."""
 
     route: ClassVar[str] = "/delta/v1/temporary-path-credentials"
@@ -206,9 +206,9 @@ class PlaceCredentials(UnityCall[Credentials], frozen=True, kw_only=True):
         role = Role.READER if self.operation == "READ" else Role.WRITER
         _check_place(service, caller, role, _place(self.location))
 
-    def perform(self, service: Service, caller: Caller) -> Credentials:
+    def perform(self, service: Service, caller: Caller) -> StorageCredentials:
         found = service.credentials.of(_place(self.location), self.operation, caller)
-        return Credentials(storage_credentials=found)
+        return StorageCredentials(storage_credentials=found)
 
 
 class CreateTable(UnityCall[LoadedTable], frozen=True, kw_only=True):
@@ -220,7 +220,7 @@ class CreateTable(UnityCall[LoadedTable], frozen=True, kw_only=True):
     decides: ClassVar[bool] = True
     catalog: Part
     schema: Part
-    body: NewTable
+    body: TableCreation
 
     @property
     def about_table(self) -> str | None:

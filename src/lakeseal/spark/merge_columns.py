@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from lakeseal import expr
 from lakeseal.commands.merge.clauses import Clause, MergeCommand
 from lakeseal.commands.merge.evolution import own_path
-from lakeseal.commands.merge.names import TARGET, Names, columns_of
+from lakeseal.commands.merge.names import TARGET, MergeNames, columns_of
 from lakeseal.commands.merge.plan import check_identity
 from lakeseal.errors import InvalidArgument, InvalidExpression, InvalidInput, SchemaMismatch
 from lakeseal.expr.bound import Path
@@ -61,7 +61,7 @@ class MergeColumns:
         self._table = table
         self._source = source
         self.target_alias, self.source_alias = command.target_names[0], command.source_names[0]
-        self.names = Names(table, source, target_names=command.target_names, source_names=command.source_names)
+        self.names = MergeNames(table, source, target_names=command.target_names, source_names=command.source_names)
         self.on = self._own(command.on)
         self._conditions = [None if c.condition is None else self._own(c.condition) for c in command.clauses]
         self._values = [self._values_of(clause) for clause in command.clauses]

@@ -40,7 +40,7 @@ class _Told(Struct, frozen=True, kw_only=True):
     """From the task of the first partition only."""
 
 
-class Told(WriterCommitMessage):
+class TaskMessage(WriterCommitMessage):
     """What a task tells the driver, as JSON."""
 
     def __init__(self, text: str) -> None:
@@ -71,10 +71,10 @@ class StreamSink(DataSourceStreamArrowWriter):
                 query_id=here.getLocalProperty(_QUERY_ID),
                 plan=self._plan if task.split == 0 else None,
             )
-        return Told(msgspec.json.encode(told).decode())
+        return TaskMessage(msgspec.json.encode(told).decode())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        told = [typed_json.decode(m.text, _Told) for m in messages if isinstance(m, Told)]
+        told = [typed_json.decode(m.text, _Told) for m in messages if isinstance(m, TaskMessage)]
         plans = [one.plan for one in told if one.plan is not None]
         query_ids = [one.query_id for one in told if one.query_id is not None]
         with noted():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from lakeseal.commands.merge.clauses import Clause, Kind
 from lakeseal.errors import InvalidExpression
 from lakeseal.statements.cutting import Cutter
-from lakeseal.statements.statement import Delete, Insert, Merge, Query, TableName, Update
+from lakeseal.statements.statement import Delete, Insert, Merge, Query, StatedName, UpdateStatement
 
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "TABLE", "VALUES", "MAP", "REDUCE")
 
 
-class ChangeReader(Cutter):
-    def change(self) -> Insert | Delete | Update | Merge | None:
+class ChangeCutter(Cutter):
+    def change(self) -> Insert | Delete | UpdateStatement | Merge | None:
         """What changes rows; None if this is something else."""
         start = self.at
         ctes = self._ctes() if self.sees("WITH") else None
@@ -38,13 +38,13 @@ class ChangeReader(Cutter):
         alias = self.alias()
         return Delete(table=table, alias=alias, where=self._where())
 
-    def _update(self) -> Update:
+    def _update(self) -> UpdateStatement:
         self.expect("UPDATE")
         table = self.table()
         alias = self.alias()
         self.expect("SET")
         values = self._assignments("WHERE")
-        return Update(table=table, values=values, where=self._where(), alias=alias)
+        return UpdateStatement(table=table, values=values, where=self._where(), alias=alias)
 
     def _where(self) -> str | None:
         where = self.cut_before() if self.takes("WHERE") else None
@@ -171,7 +171,7 @@ class ChangeReader(Cutter):
             merge_schema=evolves,
         )
 
-    def _source(self, ctes: str | None) -> tuple[TableName | Query, str | None]:
+    def _source(self, ctes: str | None) -> tuple[StatedName | Query, str | None]:
         if self.is_op(0, "("):
             query = self.cut_parentheses()
             return Query(text=query if ctes is None else _with(ctes, f"({query}\n)")), self.alias()

@@ -6,7 +6,7 @@ from lakeseal.errors import InvalidArgument, InvalidExpression, UnsupportedExpre
 from lakeseal.expr.schema_text import parse_column_type
 from lakeseal.protocol.schema import StructField
 from lakeseal.statements.cutting import Cutter
-from lakeseal.statements.statement import ColumnDefinition, Identity
+from lakeseal.statements.statement import ColumnDefinition, IdentityDefinition
 
 _BEHIND_TYPE = frozenset(
     ("NOT", "NULL", "DEFAULT", "GENERATED", "COMMENT", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "REFERENCES",
@@ -25,7 +25,7 @@ class ColumnReader(Cutter):
         nullable: bool = True
         comment: str | None = None
         default = generated = after = None
-        identity: Identity | None = None
+        identity: IdentityDefinition | None = None
         first = False
         while True:
             if self.takes("NOT"):
@@ -94,7 +94,7 @@ class ColumnReader(Cutter):
         except (InvalidExpression, UnsupportedExpression, InvalidArgument) as error:
             raise InvalidArgument(f"{text[:100]!r} is no type of a column: {error.message}", column=name) from None
 
-    def _generated(self) -> tuple[str | None, Identity | None]:
+    def _generated(self) -> tuple[str | None, IdentityDefinition | None]:
         by_default = self.takes("BY", "DEFAULT")
         if not by_default:
             self.expect("ALWAYS")
@@ -114,4 +114,4 @@ class ColumnReader(Cutter):
                     step = self.number(int)
                 else:
                     self.takes_op(",") or self.refuse("START WITH, INCREMENT BY or ) was expected")
-        return None, Identity(start=start, step=step, by_default=by_default)
+        return None, IdentityDefinition(start=start, step=step, by_default=by_default)

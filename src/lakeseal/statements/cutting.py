@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 from lakeseal.errors import InvalidExpression
 from lakeseal.expr.lexer import Token, place, tokenize
-from lakeseal.statements.statement import PATH_SCHEMAS, Moment, TableName
+from lakeseal.statements.statement import PATH_SCHEMAS, Moment, StatedName
 
 _OPENS = {"(": ")", "[": "]", "{": "}"}
 
@@ -98,7 +98,7 @@ class Cutter:
             found.append(self.name(what))
         return tuple(found)
 
-    def table(self, *, travels: bool = False) -> TableName:
+    def table(self, *, travels: bool = False) -> StatedName:
         """A table by its path or by names; with the version of it, where one may be given."""
         first = self.at
         parts = self.names("A table")
@@ -108,11 +108,11 @@ class Cutter:
         moment = self.moment() if travels else None
         return self.table_name(parts, first, moment)
 
-    def table_name(self, parts: tuple[str, ...], first: int, moment: Moment | None = None) -> TableName:
+    def table_name(self, parts: tuple[str, ...], first: int, moment: Moment | None = None) -> StatedName:
         """What these names, which begin at the token `first`, are as a table."""
         if len(parts) == 2 and parts[0].lower() in PATH_SCHEMAS and self.tokens[first + 2].kind != "name":
-            return TableName.at_path(parts[1], moment)
-        return TableName(parts=parts, at=moment)
+            return StatedName.at_path(parts[1], moment)
+        return StatedName(parts=parts, at=moment)
 
     def moment(self) -> Moment | None:
         """`VERSION AS OF 1`, `TIMESTAMP AS OF '…'`, `@v1`, if one is next."""

@@ -16,13 +16,13 @@ from lakeseal.statements.statement import (
     ClusterBy,
     ColumnDefinition,
     Convert,
-    CreateTable,
+    CreateTableStatement,
     DropColumns,
     DropConstraint,
     DropFeature,
-    DropTable,
+    DropTableStatement,
     RenameColumn,
-    RenameTable,
+    RenameTableStatement,
     SetComment,
     SetProperties,
     UnsetProperties,
@@ -31,7 +31,7 @@ from lakeseal.statements.statement import (
 
 
 class DefinitionReader(ColumnReader):
-    def definition(self) -> CreateTable | CloneTable | View | AlterTable | DropTable | Convert | None:
+    def definition(self) -> CreateTableStatement | CloneTable | View | AlterTable | DropTableStatement | Convert | None:
         """None if this is something else."""
         start = self.at
         if self.takes("CREATE"):
@@ -56,7 +56,7 @@ class DefinitionReader(ColumnReader):
             if_exists = self.takes("IF", "EXISTS")
             table, purge = self.table(), self.takes("PURGE")
             self.expect_end()
-            return DropTable(table=table, if_exists=if_exists, purge=purge)
+            return DropTableStatement(table=table, if_exists=if_exists, purge=purge)
         elif self.takes("CONVERT", "TO", "DELTA"):
             return self._convert()
         self.at = start
@@ -73,7 +73,7 @@ class DefinitionReader(ColumnReader):
         self.expect_end()
         return AlterTable(table=table, change=AlterColumn(column=(column,), comment=comment))
 
-    def _create(self, *, or_replace: bool, must_exist: bool = False) -> CreateTable | CloneTable:
+    def _create(self, *, or_replace: bool, must_exist: bool = False) -> CreateTableStatement | CloneTable:
         if_not_exists = self.takes("IF", "NOT", "EXISTS")
         if or_replace and if_not_exists:
             self.refuse("OR REPLACE and IF NOT EXISTS exclude each other")
@@ -92,7 +92,9 @@ class DefinitionReader(ColumnReader):
             self.refuse(
                 "A table AS a query has the query's columns", hint="Leave the columns out, or cast in the query"
             )
-        return CreateTable(**how, **found, must_exist=must_exist, columns=columns, constraints=constraints, query=query)
+        return CreateTableStatement(
+            **how, **found, must_exist=must_exist, columns=columns, constraints=constraints, query=query
+        )
 
     def _elements(self) -> tuple[tuple[ColumnDefinition, ...], dict[str, str]]:
         """Columns and constraints, in parentheses."""
@@ -246,7 +248,7 @@ class DefinitionReader(ColumnReader):
             self.expect("TO")
             return RenameColumn(column=path, new_name=self.simple_name())
         if self.takes("RENAME", "TO"):
-            return RenameTable(new_name=self.table())
+            return RenameTableStatement(new_name=self.table())
         if (
             self.takes("ALTER", "COLUMN")
             or self.takes("CHANGE", "COLUMN")

@@ -8,7 +8,7 @@ statements that Lakeseal does itself is a `Query`: rows that somebody else plans
 from __future__ import annotations
 
 from lakeseal.errors import InvalidExpression
-from lakeseal.statements.changes import ChangeReader
+from lakeseal.statements.changes import ChangeCutter
 from lakeseal.statements.definitions import DefinitionReader
 from lakeseal.statements.statement import PATH_SCHEMAS, Query, Statement
 from lakeseal.statements.upkeep import UpkeepReader
@@ -27,7 +27,7 @@ def parse(text: str, *, double_quoted_names: bool = False, lenient: bool = False
         raise
 
 
-class _Reader(DefinitionReader, ChangeReader, UpkeepReader):
+class _Reader(DefinitionReader, ChangeCutter, UpkeepReader):
     def statement(self) -> Statement:
         if self.token.kind == "end":
             self.refuse("There is no statement here")

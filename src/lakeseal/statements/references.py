@@ -14,7 +14,7 @@ from msgspec import Struct
 from lakeseal.errors import InvalidExpression
 from lakeseal.expr.render import quote_name
 from lakeseal.statements.cutting import Cutter
-from lakeseal.statements.statement import Changes, TableName
+from lakeseal.statements.statement import StatedName, TableChanges
 
 _QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"))
 _SETS = frozenset(("UNION", "EXCEPT", "MINUS", "INTERSECT"))
@@ -47,7 +47,7 @@ class Reference(Struct, frozen=True, kw_only=True):
     start: int
     end: int
     """From where to where the table is named, with its version."""
-    named: TableName | Changes
+    named: StatedName | TableChanges
     alias_at: int | None = None
     """Where another name for it must be put, for columns to be called by it; None where there is one."""
 
@@ -103,8 +103,8 @@ def replaced(
     return "".join([*parts, kept(len(text))])
 
 
-def _alias(named: TableName | Changes) -> str:
-    return named.parts[-1] if isinstance(named, TableName) else _CHANGES[0]
+def _alias(named: StatedName | TableChanges) -> str:
+    return named.parts[-1] if isinstance(named, StatedName) else _CHANGES[0]
 
 
 class _Finder(Cutter):
@@ -224,7 +224,7 @@ class _Finder(Cutter):
         self._add(first, table, is_bare=frame.is_bare)
         frame.is_bare = False
 
-    def _add(self, first: int, named: TableName | Changes, *, is_bare: bool = False) -> None:
+    def _add(self, first: int, named: StatedName | TableChanges, *, is_bare: bool = False) -> None:
         start, end = self.tokens[first].start, self.tokens[self.at - 1].end
         if self.takes("TABLESAMPLE"):
             self._parentheses()
@@ -237,12 +237,12 @@ class _Finder(Cutter):
     def _changes(self, first: int, *, by_path: bool) -> None:
         self.expect_op("(")
         text = self.string()
-        table = TableName.at_path(text) if by_path else _name_in(text, self.double_quoted_names)
+        table = StatedName.at_path(text) if by_path else _name_in(text, self.double_quoted_names)
         self.expect_op(",")
         start = self._bound()
         end = self._bound() if self.takes_op(",") else None
         self.expect_op(")")
-        self._add(first, Changes(table=table, start=start, end=end))
+        self._add(first, TableChanges(table=table, start=start, end=end))
 
     def _bound(self) -> int | str:
         text = self.cut_before(commas=True)
@@ -252,7 +252,7 @@ class _Finder(Cutter):
         return name if self._case_sensitive else name.lower()
 
 
-def _name_in(text: str, double_quoted_names: bool) -> TableName:
+def _name_in(text: str, double_quoted_names: bool) -> StatedName:
     """A table that a text names."""
     reader = Cutter(text, double_quoted_names)
     try:

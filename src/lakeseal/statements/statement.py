@@ -21,7 +21,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     timestamp: str | None = None
 
 
-class TableName(Struct, frozen=True, kw_only=True):
+class StatedName(Struct, frozen=True, kw_only=True):
     """A table as a statement names it: by its path (``delta.`path` ``), or by one to three names."""
 
     parts: tuple[str, ...]
@@ -33,14 +33,14 @@ class TableName(Struct, frozen=True, kw_only=True):
         return self.path if self.path is not None else ".".join(self.parts)
 
     @classmethod
-    def at_path(cls, path: str, at: Moment | None = None) -> TableName:
+    def at_path(cls, path: str, at: Moment | None = None) -> StatedName:
         return cls(parts=("delta", path), path=path, at=at)
 
 
-class Changes(Struct, frozen=True, kw_only=True):
+class TableChanges(Struct, frozen=True, kw_only=True):
     """`table_changes('table', start[, end])`: its bounds are versions, or texts of expressions that are timestamps."""
 
-    table: TableName
+    table: StatedName
     start: int | str
     end: int | str | None = None
 
@@ -62,21 +62,21 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 class Delete(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     where: str | None = None
     alias: str | None = None
 
 
-class Update(Struct, frozen=True, kw_only=True):
-    table: TableName
+class UpdateStatement(Struct, frozen=True, kw_only=True):
+    table: StatedName
     values: dict[str, str]
     where: str | None = None
     alias: str | None = None
 
 
 class Merge(Struct, frozen=True, kw_only=True):
-    table: TableName
-    source: TableName | Query
+    table: StatedName
+    source: StatedName | Query
     on: str
     clauses: tuple[Clause, ...]
     source_alias: str | None = None
@@ -88,7 +88,7 @@ class Merge(Struct, frozen=True, kw_only=True):
 class Insert(Struct, frozen=True, kw_only=True):
     """Rows come from `query`, or from `rows`, whose cells are expressions or DEFAULT."""
 
-    table: TableName
+    table: StatedName
     query: str | None = None
     rows: tuple[tuple[str, ...], ...] = ()
     columns: tuple[str, ...] | None = None
@@ -100,7 +100,7 @@ class Insert(Struct, frozen=True, kw_only=True):
     merge_schema: bool = False
 
 
-class Identity(Struct, frozen=True, kw_only=True):
+class IdentityDefinition(Struct, frozen=True, kw_only=True):
     """GENERATED … AS IDENTITY."""
 
     start: int = 1
@@ -114,13 +114,13 @@ class ColumnDefinition(Struct, frozen=True, kw_only=True):
     parents: tuple[str, ...] = ()
     default: str | None = None
     generated: str | None = None
-    identity: Identity | None = None
+    identity: IdentityDefinition | None = None
     first: bool = False
     after: str | None = None
 
 
-class CreateTable(Struct, frozen=True, kw_only=True):
-    table: TableName
+class CreateTableStatement(Struct, frozen=True, kw_only=True):
+    table: StatedName
     columns: tuple[ColumnDefinition, ...] = ()
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
@@ -138,8 +138,8 @@ class CreateTable(Struct, frozen=True, kw_only=True):
 
 
 class CloneTable(Struct, frozen=True, kw_only=True):
-    table: TableName
-    source: TableName
+    table: StatedName
+    source: StatedName
     deep: bool = False
     or_replace: bool = False
     if_not_exists: bool = False
@@ -152,8 +152,8 @@ class Convert(Struct, frozen=True, kw_only=True):
     partition_by: tuple[StructField, ...] = ()
 
 
-class DropTable(Struct, frozen=True, kw_only=True):
-    table: TableName
+class DropTableStatement(Struct, frozen=True, kw_only=True):
+    table: StatedName
     if_exists: bool = False
     purge: bool = False
 
@@ -215,8 +215,8 @@ class DropFeature(Struct, frozen=True, kw_only=True):
     truncate_history: bool = False
 
 
-class RenameTable(Struct, frozen=True, kw_only=True):
-    new_name: TableName
+class RenameTableStatement(Struct, frozen=True, kw_only=True):
+    new_name: StatedName
 
 
 class SetComment(Struct, frozen=True, kw_only=True):
@@ -236,46 +236,46 @@ Alteration = (
     | DropConstraint
     | ClusterBy
     | DropFeature
-    | RenameTable
+    | RenameTableStatement
     | SetComment
 )
 
 
 class AlterTable(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     change: Alteration
 
 
 class Optimize(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     where: str | None = None
     zorder_by: tuple[str, ...] = ()
     full: bool = False
 
 
 class Vacuum(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     hours: float | None = None
     dry_run: bool = False
     lite: bool = False
 
 
 class Restore(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     to: Moment
 
 
 class History(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     limit: int | None = None
 
 
 class Detail(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
 
 
 class Describe(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     extended: bool = False
 
 
@@ -285,26 +285,26 @@ class ShowTables(Struct, frozen=True, kw_only=True):
 
 
 class ShowColumns(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
 
 
 class ShowProperties(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
     key: str | None = None
 
 
 class ShowCreate(Struct, frozen=True, kw_only=True):
-    table: TableName
+    table: StatedName
 
 
 OnTable = (
     Delete
-    | Update
+    | UpdateStatement
     | Merge
     | Insert
-    | CreateTable
+    | CreateTableStatement
     | CloneTable
-    | DropTable
+    | DropTableStatement
     | AlterTable
     | Optimize
     | Vacuum
@@ -319,7 +319,7 @@ OnTable = (
 Statement = Query | View | OnTable | Convert | ShowTables
 
 
-def table_of(statement: Any) -> TableName | None:
+def table_of(statement: Any) -> StatedName | None:
     """The table that a statement is about, if it is about one."""
     found = getattr(statement, "table", None)
-    return found if isinstance(found, TableName) else None
+    return found if isinstance(found, StatedName) else None

@@ -13,8 +13,8 @@ from lakeseal.statements.statement import (
     ShowCreate,
     ShowProperties,
     ShowTables,
+    StatedName,
     Statement,
-    TableName,
     Vacuum,
 )
 
@@ -108,7 +108,7 @@ class UpkeepReader(Cutter):
                 self.expect("FROM")
             table = self.table()
             if self.takes("IN") or self.takes("FROM"):
-                table = TableName(parts=(*self.names("A schema"), *table.parts))
+                table = StatedName(parts=(*self.names("A schema"), *table.parts))
             self.expect_end()
             return ShowColumns(table=table)
         if self.takes("TBLPROPERTIES"):

@@ -17,7 +17,7 @@ from lakeseal.files.store_assignment import assign, check_assignable
 from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.schema import StructField, StructType
 from lakeseal.statements.qualifiers import unqualified
-from lakeseal.statements.statement import Delete, Insert, Merge, TableName, Update
+from lakeseal.statements.statement import Delete, Insert, Merge, StatedName, UpdateStatement
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import done
 from lakeseal.table_sql.context import SqlContext
@@ -30,7 +30,7 @@ def delete(context: SqlContext, table: Table, statement: Delete) -> Any:
         return done(context, table.delete(where, spark=context.spark))
 
 
-def update(context: SqlContext, table: Table, statement: Update) -> Any:
+def update(context: SqlContext, table: Table, statement: UpdateStatement) -> Any:
     own = _Alias(statement.alias or _own_name(statement.table), table, context)
     names = [own.cut(name) for name in statement.values]
     texts = [own.cut(value) for value in statement.values.values()]
@@ -62,7 +62,7 @@ def merge(context: SqlContext, table: Table, statement: Merge) -> Any:
 
 
 def _source(context: SqlContext, source: Any) -> Any:
-    if not isinstance(source, TableName):
+    if not isinstance(source, StatedName):
         return rows_of(context, source.text)
     found = context.read(source)
     if found is not None:
@@ -236,7 +236,7 @@ def _is_default(cell: str) -> bool:
     return cell.upper() == "DEFAULT"
 
 
-def _own_name(table: TableName) -> str | None:
+def _own_name(table: StatedName) -> str | None:
     return None if table.path is not None else table.parts[-1]
 
 

@@ -17,7 +17,7 @@ from lakeseal.errors import InvalidArgument, InvalidExpression, NotFound, TableN
 from lakeseal.expr.render import quote_name
 from lakeseal.log.timestamps import Timestamp
 from lakeseal.statements.cutting import Cutter, at_sign
-from lakeseal.statements.statement import Moment, TableName
+from lakeseal.statements.statement import Moment, StatedName
 from lakeseal.table import Owner, Table
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SqlContext:
         # What is said to be a path is no name, whatever it looks like.
         return Table(Place(uri=path), owner=self.owner, storage_options=self.storage_options)
 
-    def resolve(self, name: TableName) -> FoundTable | None:
+    def resolve(self, name: StatedName) -> FoundTable | None:
         """The table that is meant; None if it is none of ours."""
         if name.path is None:
             named = self.named(name)
@@ -84,12 +84,12 @@ class SqlContext:
             return FoundTable(table=self.at_path(path), at=at)
         return FoundTable(table=self.at_path(name.path), at=name.at)
 
-    def named(self, name: TableName) -> Table | None:
+    def named(self, name: StatedName) -> Table | None:
         """What the catalog has under a name, or else Spark's own; None if neither has a table of ours there."""
         found = self.in_catalog(name)
         return self._in_sparks_catalog(name) if found is None else found
 
-    def in_catalog(self, name: TableName) -> Table | None:
+    def in_catalog(self, name: StatedName) -> Table | None:
         """None if it has nothing, or the session has a view that is called so."""
         catalog = self.catalog
         if catalog is None or len(name.parts) < 2 or self._is_view(name):
@@ -99,7 +99,7 @@ class SqlContext:
         except (NotFound, InvalidArgument):
             return None
 
-    def _in_sparks_catalog(self, name: TableName) -> Table | None:
+    def _in_sparks_catalog(self, name: StatedName) -> Table | None:
         if self.spark is None or not name.parts:
             return None
         from lakeseal.spark.read_options import ReadOptions  # pyspark is an extra
@@ -111,7 +111,7 @@ class SqlContext:
         table = ReadOptions.from_options(place).table
         return Table(Place(uri=table.uri), owner=table.owner or self.owner, storage_options=self.storage_options)
 
-    def keep_in_spark(self, name: TableName, uri: str | None = None) -> None:
+    def keep_in_spark(self, name: StatedName, uri: str | None = None) -> None:
         """Spark's catalog keeps the columns of a table as they were when it got its name: it gets it anew where they
         are others now. With a URI, a table gets a name there in the first place."""
         if self.spark is None or not name.parts or (uri is None and self.in_catalog(name) is not None):
@@ -126,16 +126,16 @@ class SqlContext:
             make_name(self.spark, spark_name(name), place, anew=True)
 
     @staticmethod
-    def name_in_catalog(name: TableName) -> str:
+    def name_in_catalog(name: StatedName) -> str:
         if len(name.parts) < 2:
             raise InvalidArgument("A table of a catalog is in a schema", hint=f"Write default.{name.shown}")
         return ".".join(f"`{part}`" for part in name.parts)
 
-    def _is_view(self, name: TableName) -> bool:
+    def _is_view(self, name: StatedName) -> bool:
         """Global ones are called `global_temp.name`; others have one name, and no table of a catalog has that."""
         return self.spark is not None and name.parts[0].lower() == "global_temp"
 
-    def existing(self, name: TableName) -> Table | None:
+    def existing(self, name: StatedName) -> Table | None:
         """A table that is to be changed; None if it is none of ours."""
         found = self.resolve(name)
         if found is None:
@@ -176,7 +176,7 @@ class SqlContext:
             raise InvalidExpression(f"{sql[:100]!r} is no moment: it is NULL")
         return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
 
-    def read(self, name: TableName) -> FoundTable | None:
+    def read(self, name: StatedName) -> FoundTable | None:
         """A table that is to be read, of which there must be one."""
         found = self.resolve(name)
         if found is not None and not found.table.exists():
@@ -184,7 +184,7 @@ class SqlContext:
         return found
 
 
-def spark_name(name: TableName) -> str:
+def spark_name(name: StatedName) -> str:
     return ".".join(quote_name(part) for part in name.parts)
 
 

@@ -27,13 +27,13 @@ from lakeseal.statements.statement import (
     ClusterBy,
     ColumnDefinition,
     Convert,
-    CreateTable,
+    CreateTableStatement,
     DropColumns,
     DropConstraint,
     DropFeature,
-    DropTable,
+    DropTableStatement,
     RenameColumn,
-    RenameTable,
+    RenameTableStatement,
     SetComment,
     SetProperties,
     UnsetProperties,
@@ -46,7 +46,7 @@ from lakeseal.table_sql.queries import rows_of
 _PROVIDERS = ("delta", "lakeseal")
 
 
-def create_named(context: SqlContext, statement: CreateTable | CloneTable) -> Any:
+def create_named(context: SqlContext, statement: CreateTableStatement | CloneTable) -> Any:
     """A table by its path, or one that gets a name; None if it is to be none of ours."""
     name = statement.table
     if name.path is not None:
@@ -70,7 +70,7 @@ def create_named(context: SqlContext, statement: CreateTable | CloneTable) -> An
         return _made(context, context.at_path(uri), statement, rows)
 
 
-def _made_for_spark(context: SqlContext, statement: CreateTable | CloneTable) -> Any:
+def _made_for_spark(context: SqlContext, statement: CreateTableStatement | CloneTable) -> Any:
     """A table of ours that gets a name in Spark's catalog; None if Spark can do all of it, or it is not ours."""
     if isinstance(statement, CloneTable) or (statement.provider or "").lower() != "lakeseal":
         return None
@@ -82,20 +82,20 @@ def _made_for_spark(context: SqlContext, statement: CreateTable | CloneTable) ->
     return made
 
 
-def _made(context: SqlContext, table: Table, statement: CreateTable | CloneTable, rows: Any) -> Any:
+def _made(context: SqlContext, table: Table, statement: CreateTableStatement | CloneTable, rows: Any) -> Any:
     if isinstance(statement, CloneTable):
         return clone(context, table, statement)
     return create(context, table, statement, rows)
 
 
-def _rows(context: SqlContext, statement: CreateTable | CloneTable) -> Any:
+def _rows(context: SqlContext, statement: CreateTableStatement | CloneTable) -> Any:
     """What a query gives, before there is a table to put it into."""
     if isinstance(statement, CloneTable) or statement.query is None:
         return None
     return rows_of(context, statement.query)
 
 
-def create(context: SqlContext, table: Table, statement: CreateTable, rows: Any) -> Any:
+def create(context: SqlContext, table: Table, statement: CreateTableStatement, rows: Any) -> Any:
     if statement.provider is not None and statement.provider.lower() not in _PROVIDERS:
         raise UnsupportedFeature(f"A table of ours cannot be USING {statement.provider}", hint="USING delta")
     exists = table.exists()
@@ -133,11 +133,11 @@ def create(context: SqlContext, table: Table, statement: CreateTable, rows: Any)
     return _told(context, table, committed=True)
 
 
-def _identity(asked: statement_values.Identity) -> Identity:
+def _identity(asked: statement_values.IdentityDefinition) -> Identity:
     return Identity(start=asked.start, step=asked.step, always=not asked.by_default)
 
 
-def drop(context: SqlContext, statement: DropTable) -> Any:
+def drop(context: SqlContext, statement: DropTableStatement) -> Any:
     """None if it is none of ours."""
     name = statement.table
     if name.path is not None:
@@ -218,7 +218,7 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
             return table.rename_column(_sql(path), new_name)
         case AlterColumn():
             return _altered_column(context, table, change)
-        case RenameTable(new_name=new_name):
+        case RenameTableStatement(new_name=new_name):
             if table.name is None or context.catalog is None:
                 raise UnsupportedFeature("A table by its path has no name that could be changed", table=table.uri)
             context.catalog.rename(table.name, context.name_in_catalog(new_name))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakeseal.errors import EvaluationError, InvalidExpression, LakesealError, UnsupportedExpression
 from lakeseal.expr.render import quote_name
 from lakeseal.statements.references import Reference, references, replaced
-from lakeseal.statements.statement import Changes, TableName, View
+from lakeseal.statements.statement import StatedName, TableChanges, View
 from lakeseal.table import Table
 from lakeseal.table_sql.context import SqlContext
 from lakeseal.table_sql.duckdb_kinds import MACROS
@@ -106,17 +106,17 @@ def _references(context: SqlContext, text: str) -> list[Reference]:
         return []  # no table by its path is in it, and Spark says better what is wrong
 
 
-def _frame(context: SqlContext, named: TableName | Changes) -> DataFrame | None:
+def _frame(context: SqlContext, named: StatedName | TableChanges) -> DataFrame | None:
     assert context.spark is not None
-    found = context.read(named.table if isinstance(named, Changes) else named)
+    found = context.read(named.table if isinstance(named, TableChanges) else named)
     if found is None:
         return None
-    if isinstance(named, Changes):
+    if isinstance(named, TableChanges):
         return found.table.changes_spark(context.spark, *_bounds(context, named))
     return found.table.to_spark(context.spark, **context.moment(found.at))
 
 
-def _bounds(context: SqlContext, named: Changes) -> list[Any]:
+def _bounds(context: SqlContext, named: TableChanges) -> list[Any]:
     bounds = [named.start] if named.end is None else [named.start, named.end]
     return [bound if isinstance(bound, int) else context.timestamp(bound) for bound in bounds]
 
@@ -126,7 +126,7 @@ def arrow_of(context: SqlContext, text: str) -> pa.Table:
     return arrow_over(text, lambda named: _arrow(context, named))
 
 
-def arrow_over(text: str, rows_of_table: Callable[[TableName | Changes], pa.Table | None]) -> pa.Table:
+def arrow_over(text: str, rows_of_table: Callable[[StatedName | TableChanges], pa.Table | None]) -> pa.Table:
     """As `arrow_of`, over tables whose rows are given by their names."""
     try:
         import duckdb  # an extra
@@ -198,11 +198,11 @@ def _with_longs(rows: pa.Table, types: list[str]) -> pa.Table:
     return rows
 
 
-def _arrow(context: SqlContext, named: TableName | Changes) -> pa.Table | None:
-    found = context.read(named.table if isinstance(named, Changes) else named)
+def _arrow(context: SqlContext, named: StatedName | TableChanges) -> pa.Table | None:
+    found = context.read(named.table if isinstance(named, TableChanges) else named)
     if found is None:
         return None
     table: Table = found.table
-    if isinstance(named, Changes):
+    if isinstance(named, TableChanges):
         return table.changes(*_bounds(context, named))
     return table.to_arrow(**context.moment(found.at))

@@ -16,11 +16,11 @@ from lakeseal.statements.statement import (
     AlterTable,
     CloneTable,
     Convert,
-    CreateTable,
+    CreateTableStatement,
     Delete,
     Describe,
     Detail,
-    DropTable,
+    DropTableStatement,
     History,
     Insert,
     Merge,
@@ -33,7 +33,7 @@ from lakeseal.statements.statement import (
     ShowProperties,
     ShowTables,
     Statement,
-    Update,
+    UpdateStatement,
     Vacuum,
     View,
 )
@@ -88,10 +88,10 @@ class _Execution:
                 return definitions.convert(self._context, statement)
             case ShowTables():
                 return self._show_tables(statement)
-            case CreateTable() | CloneTable():
+            case CreateTableStatement() | CloneTable():
                 made = definitions.create_named(self._context, statement)
                 return self._elsewhere(statement.table.shown) if made is None else made
-            case DropTable():
+            case DropTableStatement():
                 gone = definitions.drop(self._context, statement)
                 return self._elsewhere(statement.table.shown) if gone is None else gone
             case _:
@@ -132,7 +132,7 @@ class _Execution:
         match statement:
             case Delete():
                 return changes.delete(context, table, statement)
-            case Update():
+            case UpdateStatement():
                 return changes.update(context, table, statement)
             case Merge():
                 return changes.merge(context, table, statement)
@@ -159,7 +159,7 @@ class _Execution:
                 return descriptions.show_properties(context, table, statement)
             case ShowCreate():
                 return descriptions.show_create(context, table, _quoted(statement.table.parts))
-            case CreateTable() | CloneTable() | DropTable():
+            case CreateTableStatement() | CloneTable() | DropTableStatement():
                 raise AssertionError("these are about names")
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
-from lakeseal.catalog.names import Kind
+from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.clock import now_ms
 from lakeseal.errors import StorageUnavailable
@@ -246,7 +246,10 @@ def test_a_place_and_a_name_are_those_that_were_staged(made: Any, tmp_path: Path
     write_version(elsewhere, version_0(staged))
     assert error(create(made, elsewhere)) == INVALID
     made.service.names.stage(
-        TableName(schema="sales", table="plain"), elsewhere["location"], Kind.FILESYSTEM, table_id=str(uuid.uuid4())
+        TableName(schema="sales", table="plain"),
+        elsewhere["location"],
+        CommitKind.FILESYSTEM,
+        table_id=str(uuid.uuid4()),
     )
     assert error(create(made, elsewhere, "plain")) == INVALID
     assert create(made, staged).status_code == 200

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
-from lakeseal.catalog.names import Kind
+from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import TableName
 from lakeseal.owner.publisher import Publisher
 from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
@@ -251,7 +251,7 @@ def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: 
 
 def test_a_table_that_was_taken_over_by_its_place_is_found_by_what_its_log_calls_it(catalog: Any) -> None:
     table = lakeseal.create(catalog.folder / "old", pa.schema([("id", pa.int64())]))
-    named = catalog.service.names.register(TableName(schema="sales", table="old"), table.uri, Kind.FILESYSTEM)
+    named = catalog.service.names.register(TableName(schema="sales", table="old"), table.uri, CommitKind.FILESYSTEM)
     table.take_over(catalog.owner, kind="catalog")
     known = table.snapshot().properties.catalog_table_id
     assert known != named.table_id

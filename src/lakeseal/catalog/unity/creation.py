@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 
-from lakeseal.catalog.names import Kind, NameBook, NamedTable, StagedTable
+from lakeseal.catalog.names import CommitKind, NameBook, NamedTable, StagedTable
 from lakeseal.catalog.table_name import TableName
 from lakeseal.errors import AlreadyExists, InvalidCommit, LakesealError, ObjectNotFound, TableNotFound, located
 from lakeseal.owner import enablement
@@ -63,7 +63,7 @@ class Creation:
     def stage(self, name: TableName, table_id: str) -> StagedTable:
         """`SchemaNotFound`, or `AlreadyExists` where the name is taken."""
         self._names.schema(name.in_schema)
-        return self._names.stage(name, None, Kind.CATALOG, table_id=table_id)
+        return self._names.stage(name, None, CommitKind.CATALOG, table_id=table_id)
 
     def required(self, table_id: str) -> tuple[Protocol, dict[str, str]]:
         """What version 0 of the table has to say: at least this protocol, and these properties."""
@@ -84,7 +84,7 @@ class Creation:
         except TableNotFound:
             pass
         else:
-            if found.uri == uri and found.kind is Kind.CATALOG:
+            if found.uri == uri and found.kind is CommitKind.CATALOG:
                 return found
             raise AlreadyExists(f"There is a table named {name} already", hint="Choose another name")
         store = self._owner.store(uri)
@@ -97,7 +97,7 @@ class Creation:
                 told = self._owned(store, data, content, principal)
             if not told.is_in_office or told.kind is not OwnedKind.CATALOG:
                 raise InvalidCommit("Version 0 is no longer what was looked at", hint="Stage another table")
-        return self._names.register(name, uri, Kind.CATALOG, table_id=staged.table_id, make_schema=False)
+        return self._names.register(name, uri, CommitKind.CATALOG, table_id=staged.table_id, make_schema=False)
 
     def _staged(self, content: Content, name: TableName, uri: str) -> StagedTable:
         """What was begun, which version 0 must be of."""
@@ -106,7 +106,7 @@ class Creation:
             raise InvalidCommit("Version 0 of a table has a protocol and metadata")
         table_id = metadata.configuration.get(_TABLE_ID) or ""
         begun = [one for one in self._names.staged(table_id) if one.uri == uri and one.name.folded == name.folded]
-        if not begun or begun[0].kind is not Kind.CATALOG:
+        if not begun or begun[0].kind is not CommitKind.CATALOG:
             raise InvalidCommit(
                 f"No table of this id is being made here under the name {name}",
                 hint=f"Write {_TABLE_ID} as the staging table was told, at its location",

@@ -57,7 +57,7 @@ class Requirement(Struct, frozen=True, kw_only=True, rename="kebab"):
     etag: Text | None = None
 
 
-class Update(Struct, frozen=True, kw_only=True, rename="kebab"):
+class TableUpdate(Struct, frozen=True, kw_only=True, rename="kebab"):
     """One thing that is to change. Metadata is derived from the staged file: the log is the authority."""
 
     action: Text
@@ -67,7 +67,7 @@ class Update(Struct, frozen=True, kw_only=True, rename="kebab"):
 
 class UpdateTable(Struct, frozen=True, kw_only=True, rename="kebab"):
     requirements: Annotated[tuple[Requirement, ...], Meta(max_length=10)] = ()
-    updates: Annotated[tuple[Update, ...], Meta(max_length=20)] = ()
+    updates: Annotated[tuple[TableUpdate, ...], Meta(max_length=20)] = ()
 
 
 class ApiConfig(Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -82,11 +82,11 @@ class Credential(Struct, frozen=True, kw_only=True, rename="kebab"):
     config: dict[str, str]
 
 
-class Credentials(Struct, frozen=True, kw_only=True, rename="kebab"):
+class StorageCredentials(Struct, frozen=True, kw_only=True, rename="kebab"):
     storage_credentials: tuple[Credential, ...]
 
 
-class StageTable(Struct, frozen=True, kw_only=True, rename="kebab"):
+class StagingRequest(Struct, frozen=True, kw_only=True, rename="kebab"):
     name: Text
 
 
@@ -113,7 +113,7 @@ class StagingTable(Struct, frozen=True, kw_only=True, rename="kebab"):
     suggested_properties: dict[str, str] = {}
 
 
-class NewTable(Struct, frozen=True, kw_only=True, rename="kebab"):
+class TableCreation(Struct, frozen=True, kw_only=True, rename="kebab"):
     """Columns, protocol and properties are let through: version 0, which is at the location, is the authority."""
 
     name: Text

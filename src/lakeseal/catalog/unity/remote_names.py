@@ -15,7 +15,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from lakeseal.catalog.names import MOST_OF_A_PAGE, Kind, NamedSchema, NamedTable, SchemaPage, StagedTable, TablePage
+from lakeseal.catalog.names import (
+    MOST_OF_A_PAGE,
+    CommitKind,
+    NamedSchema,
+    NamedTable,
+    SchemaPage,
+    StagedTable,
+    TablePage,
+)
 from lakeseal.catalog.table_name import SchemaName, TableName, fold
 from lakeseal.catalog.unity.answers import (
     CATALOG_MANAGED,
@@ -114,8 +122,8 @@ class RemoteNames:
         assert made is not None, "it has the name that was asked for"
         return made
 
-    def stage(self, name: TableName, uri: str | None, kind: Kind) -> StagedTable:
-        if kind is not Kind.CATALOG:
+    def stage(self, name: TableName, uri: str | None, kind: CommitKind) -> StagedTable:
+        if kind is not CommitKind.CATALOG:
             raise UnsupportedFeature(
                 f"This catalog makes no tables of the kind {kind.value}", hint="Use kind='catalog'"
             )
@@ -132,11 +140,11 @@ class RemoteNames:
         )
 
     def register(
-        self, name: TableName, uri: str, kind: Kind, *, table_id: str | None = None, make_schema: bool = True
+        self, name: TableName, uri: str, kind: CommitKind, *, table_id: str | None = None, make_schema: bool = True
     ) -> NamedTable:
         """Of a table that was staged here."""
         staging = self._staged.get(table_id or "")
-        if staging is None or kind is not Kind.CATALOG:
+        if staging is None or kind is not CommitKind.CATALOG:
             raise UnsupportedFeature(
                 "A table that is there gets no name here", hint="Use the catalog's own way of registering tables"
             )
@@ -207,8 +215,8 @@ class RemoteNames:
             return False
 
 
-def _kind(properties: Mapping[str, str | None] | None) -> Kind:
-    return Kind.CATALOG if (properties or {}).get(CATALOG_MANAGED) == "supported" else Kind.FILESYSTEM
+def _kind(properties: Mapping[str, str | None] | None) -> CommitKind:
+    return CommitKind.CATALOG if (properties or {}).get(CATALOG_MANAGED) == "supported" else CommitKind.FILESYSTEM
 
 
 def _place(location: str) -> str:

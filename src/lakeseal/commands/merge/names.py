@@ -23,7 +23,7 @@ TARGET, SOURCE = "t.", "s."
 BOTH = (TARGET, SOURCE)
 
 
-class Names:
+class MergeNames:
     def __init__(
         self, target: StructType, source: StructType, *, target_names: Collection[str], source_names: Collection[str]
     ) -> None:

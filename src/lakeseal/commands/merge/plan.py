@@ -16,7 +16,7 @@ from lakeseal import expr
 from lakeseal.commands.merge.clauses import Clause, MergeCommand
 from lakeseal.commands.merge.evolution import own_path
 from lakeseal.commands.merge.join import Condition, Key, Matcher, Rows, is_plain_column
-from lakeseal.commands.merge.names import BOTH, SOURCE, TARGET, Names, columns_of, own_names
+from lakeseal.commands.merge.names import BOTH, SOURCE, TARGET, MergeNames, columns_of, own_names
 from lakeseal.errors import InvalidArgument, SchemaMismatch, UnsupportedExpression, located
 from lakeseal.expr.expression import BoundExpression, Expression
 from lakeseal.expr.render import quote_name
@@ -43,7 +43,7 @@ class MergePlan:
         """`table` is the table's schema as it will be after the merge."""
         self.command = command
         self.table = table
-        self.names = Names(table, source, target_names=command.target_names, source_names=command.source_names)
+        self.names = MergeNames(table, source, target_names=command.target_names, source_names=command.source_names)
         self.condition = Condition.of(self.names.resolve(command.on), self.names.schema)
         self._source = source
         self.clauses = tuple(self._planned(clause) for clause in command.clauses)

@@ -38,7 +38,7 @@ class RowChange(Struct, frozen=True, kw_only=True):
     """Of the transaction; its last 32 bits."""
 
 
-class Snapshot(Struct, frozen=True):
+class SeenTransactions(Struct, frozen=True):
     """Which transactions a reader has seen."""
 
     first_open: int
@@ -48,7 +48,7 @@ class Snapshot(Struct, frozen=True):
     still_open: frozenset[int]
 
     @classmethod
-    def parse(cls, text: str) -> Snapshot:
+    def parse(cls, text: str) -> SeenTransactions:
         """As the server writes it: `10:20:10,14`."""
         first, end, still = text.split(":")
         return cls(int(first), int(end), frozenset(int(one) for one in still.split(",") if one))

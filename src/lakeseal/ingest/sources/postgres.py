@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from lakeseal import clock
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, SourceUnavailable, Unsupported
-from lakeseal.ingest.sources.pgoutput import UNCHANGED, Decoder, RowChange, Snapshot
+from lakeseal.ingest.sources.pgoutput import UNCHANGED, Decoder, RowChange, SeenTransactions
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
 from lakeseal.ingest.sources.sql_values import SqlRows
 from lakeseal.ingest.unchanged import told
@@ -128,7 +128,7 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         if begun := unit.payload.get("whole"):
             yield from self._whole(rows, begun)
             return
-        seen = None if unit.payload["seen"] is None else Snapshot.parse(unit.payload["seen"])
+        seen = None if unit.payload["seen"] is None else SeenTransactions.parse(unit.payload["seen"])
         with self._connected(autocommit=False) as connection, connection.cursor(name="lakeseal", binary=True) as cursor:
             cursor.itersize = _CHUNK
             cursor.execute(*self._peek(unit.payload["upto"]))

@@ -35,7 +35,7 @@ _POLITE_S = 60.0
 """The longest pause that a server may ask for."""
 
 
-class Pages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RestPages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     by: Literal["page", "offset", "cursor", "link"]
     """page, offset: counted, until a page is empty. cursor: the answer has what to ask for next. link: it has the whole
     address, or the header Link has."""
@@ -49,7 +49,7 @@ class Pages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where in the answer the cursor or the address is, such as `meta.next`."""
 
 
-class Cursor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RestCursor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     column: str
     """Of which the largest value is remembered."""
     param: str
@@ -67,8 +67,8 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
     params: dict[str, str] = msgspec.field(default_factory=dict)
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Secrets come from the environment: {Authorization: "Bearer ${TOKEN}"}."""
-    pages: Pages | None = None
-    cursor: Cursor | None = None
+    pages: RestPages | None = None
+    cursor: RestCursor | None = None
     max_per_second: float | None = None
     retries: int = 5
     timeout_seconds: float = 30.0
@@ -179,7 +179,9 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
                 return
             address = following
 
-    def _next(self, pages: Pages, address: str, body: bytes, link: str | None, asked: int, count: int) -> str | None:
+    def _next(
+        self, pages: RestPages, address: str, body: bytes, link: str | None, asked: int, count: int
+    ) -> str | None:
         match pages.by:
             case "page":
                 return _with(address, pages.param, pages.first + asked)

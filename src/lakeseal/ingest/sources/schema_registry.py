@@ -23,7 +23,7 @@ _LARGEST = 10 * 2**20
 _MOST_REFERENCES = 100
 
 
-class Reference(Struct, frozen=True):
+class SchemaReference(Struct, frozen=True):
     name: str
     subject: str
     version: int
@@ -32,7 +32,7 @@ class Reference(Struct, frozen=True):
 class RegisteredSchema(Struct, frozen=True):
     schema: str
     schemaType: str = "AVRO"  # noqa: N815  as the registry says it
-    references: tuple[Reference, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
 
 
 class Registry(Struct, frozen=True):
