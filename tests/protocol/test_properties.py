@@ -37,6 +37,7 @@ def test_a_table_that_sets_nothing_has_deltas_defaults() -> None:
         "checkpoint_protection_before_version": 0,
         "log_retention_ms": 30 * DAY,
         "deleted_file_retention_ms": 7 * DAY,
+        "drop_feature_retention_ms": DAY,
         "expired_log_cleanup": True,
         "column_mapping_mode": "none",
         "column_mapping_max_id": 0,
