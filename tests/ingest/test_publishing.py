@@ -81,7 +81,7 @@ def test_a_table_that_gets_columns_is_published_by_tasks_too(
     lake: Any, monkeypatch: pytest.MonkeyPatch, mapping: str
 ) -> None:
     def nothing_left(self: Publishing, decisions: Any, derivations: Any) -> list[Any]:
-        assert not (decisions or derivations), "the driver has nothing to publish"
+        assert not [*decisions, *derivations], "the driver has nothing to publish"
         return []
 
     monkeypatch.setattr(delegation, "FROM", 1)
