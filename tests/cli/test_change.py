@@ -36,13 +36,35 @@ def test_create_write_and_read(lakeseal: Run, tmp_path: Path) -> None:
 
 def test_what_json_and_csv_have_no_value_for_is_not_taken_for_another(lakeseal: Run, tmp_path: Path) -> None:
     uri, file = str(tmp_path / "t"), tmp_path / "rows.csv"
-    file.write_text('name,code,size\n,NA,nan\n"",null,-inf\nx,1,1.5\n')
+    file.write_text('name,code,size\n,NA,NaN\n"",null,-Inf\nx,1,1.5\n')
     assert lakeseal("write", uri, str(file)).code == 0
     assert lakeseal("read", uri, "--json").rows == [
         {"name": None, "code": "NA", "size": "NaN"},
         {"name": "", "code": "null", "size": "-Infinity"},
         {"name": "x", "code": "1", "size": 1.5},
     ]
+
+
+def test_values_of_files_are_read_in_the_types_of_the_table(lakeseal: Run, tmp_path: Path) -> None:
+    uri, csv, lines = str(tmp_path / "t"), tmp_path / "rows.csv", tmp_path / "rows.json"
+    lakeseal("create", uri, "-c", "code string", "-c", "price decimal(10,2)", "-c", "s struct<a: string, b: int>")
+    lines.write_text('{"CODE": 7.10, "price": 1.5, "s": {"a": 1.0}}\n')
+    assert lakeseal("write", uri, str(lines)).code == 0
+    csv.write_text("code,price\n007,2.5\n2026-01-01,\n")
+    assert lakeseal("write", uri, str(csv)).code == 0
+    assert lakeseal("read", uri, "--json").rows == [
+        {"code": "7.10", "price": "1.50", "s": {"a": "1.0", "b": None}},
+        {"code": "007", "price": "2.50", "s": None},
+        {"code": "2026-01-01", "price": None, "s": None},
+    ]
+    csv.write_text("code,price\n008,1\n009,a\n")
+    ended = lakeseal("merge", uri, str(csv), "--key", "code")
+    assert ended.code == 1
+    assert "row 2" in ended.err
+    assert "rows.csv" in ended.err
+    csv.write_text("code,price\n007,3\n")
+    merged = lakeseal("merge", uri, str(csv), "--key", "code", "--set", "price=s.price", "--no-insert", "--json")
+    assert merged.rows[0]["numTargetRowsUpdated"] == 1
 
 
 def test_files_of_several_kinds_are_refused(lakeseal: Run, tmp_path: Path) -> None:

@@ -201,29 +201,38 @@ def test_an_envelope_with_what_it_can_not_have_is_refused() -> None:
         KafkaSource(brokers="b", topic="t", envelope="debezium", value="avro", schema=SCHEMA)
 
 
-def test_a_tables_own_feed_makes_the_same_table_elsewhere(lake: Any) -> None:
-    rng = random.Random(3)
-    schema = pa.schema([("id", pa.int64()), ("a", pa.string())])
+@pytest.mark.parametrize("sequence_by", [None, "n"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tables_own_feed_makes_the_same_table_elsewhere(lake: Any, seed: int, sequence_by: str | None) -> None:
+    """Also by a column of its own, which a delete can't raise, and which other changes raise or leave."""
+    rng = random.Random(seed)
+    schema = pa.schema([("id", pa.int64()), ("a", pa.string()), ("n", pa.int64())])
     source = lakeseal.create(f"{lake.place}/source", schema, properties={"delta.enableChangeDataFeed": "true"})
-    source.write(pa.table({"id": [1, 2, 3], "a": ["x", "y", "z"]}, schema=schema))
-    dataset = Dataset(
-        name="t", source=TableSource(uri=f"{lake.place}/source"), target=lake.to_table(mode="cdc", keys=("id",))
-    )
-    pipeline = lake.pipeline(dataset)
-    for _ in range(4):
+    source.write(pa.table({"id": [1, 2, 3], "a": ["x", "y", "z"], "n": [1, 1, 1]}, schema=schema))
+    target = lake.to_table(mode="cdc", keys=("id",), sequence_by=sequence_by)
+    pipeline = lake.pipeline(Dataset(name="t", source=TableSource(uri=f"{lake.place}/source"), target=target))
+    for _ in range(5):
         pipeline.run()
         assert _sorted(lake.table()) == _sorted(source)
         for _ in range(rng.randrange(1, 4)):
-            match rng.randrange(4):
+            raised = rng.choice(["n", "n + 1"])
+            match rng.randrange(6):
                 case 0:
                     source.delete(f"id % 3 = {rng.randrange(3)}")
                 case 1:
-                    source.update({"id": "id + 100"}, f"id < 100 AND id % 2 = {rng.randrange(2)}")
+                    source.update({"id": "id + 100", "n": raised}, f"id < 100 AND id % 2 = {rng.randrange(2)}")
                 case 2:
+                    source.update({"a": f"'{rng.random()}'", "n": raised}, f"id % 2 = {rng.randrange(2)}")
+                case 3:
                     ids = [row["id"] + 1000 for row in _sorted(source)]
-                    source.write(pa.table({"id": ids, "a": [None] * len(ids)}, schema=schema), mode="overwrite")
+                    rows = {"id": ids, "a": [None] * len(ids), "n": [1] * len(ids)}
+                    source.write(pa.table(rows, schema=schema), mode="overwrite")
+                case 4:
+                    before = source.version()
+                    source.delete(f"id % 2 = {rng.randrange(2)}")
+                    source.restore(before)
                 case _:
-                    new = pa.table({"id": [rng.randrange(10_000, 10**6)], "a": ["new"]}, schema=schema)
+                    new = pa.table({"id": [rng.randrange(10_000, 10**6)], "a": ["new"], "n": [1]}, schema=schema)
                     source.merge(new, "t.id = s.id").when_not_matched_insert().execute()
     pipeline.run()
     assert _sorted(lake.table()) == _sorted(source)

@@ -161,6 +161,23 @@ def test_replacing_part_of_a_file_says_exactly_which_rows_changed(tmp_path: Path
     assert changes == [("delete", 2, "d2"), ("insert", 2, "new")]
 
 
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_changes_over_a_column_that_became_another_one_are_refused(tmp_path: Path, mapping: str) -> None:
+    """Delta Spark refuses them, too: a wall clock's time would come as a moment, or a text as null."""
+    wall = pa.table({"id": [1], "at": pa.array([datetime(2026, 1, 1)], pa.timestamp("us"))})
+    properties = {"delta.enableChangeDataFeed": True, "delta.columnMapping.mode": mapping}
+    table = create(tmp_path / "table", wall.schema, properties=properties)
+    table.write(wall)
+    other = wall.set_column(1, "at", wall["at"].cast(pa.timestamp("us", "UTC")))
+    table.write(other, mode="overwrite", overwrite_schema=True)
+    table.write(other)
+    for first, last in ((1, 2), (1, 3), (2, 3)):
+        with pytest.raises(errors.InvalidArgument, match="was ") as raised:
+            table.changes(first, last)
+        assert raised.value.column == ("at" if mapping == "none" else "id")  # in the other, all are new
+    assert table.changes(1, 1).num_rows == table.changes(3, 3).num_rows == 1
+
+
 def test_changes_from_before_the_feed_was_on_are_refused(table: Table) -> None:
     table.set_properties({"delta.enableChangeDataFeed": "true"})
     table.write(numbers(7))

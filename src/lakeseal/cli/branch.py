@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from lakeseal.branches.store import Commit, Entry, Job, Ref, Strategy
+from lakeseal.cli.input_files import input_files
 from lakeseal.cli.options import (
     AsJson,
     DryRun,
@@ -21,7 +22,7 @@ from lakeseal.cli.options import (
 )
 from lakeseal.cli.output import Output
 from lakeseal.cli.read import show_rows
-from lakeseal.cli.write import column_names, input_files
+from lakeseal.cli.write import column_names
 from lakeseal.commands.branch_job import hint
 from lakeseal.errors import InvalidArgument
 from lakeseal.repository import Repository

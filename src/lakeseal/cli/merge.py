@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from lakeseal.cli.change import set_values, show
+from lakeseal.cli.input_files import input_files
 from lakeseal.cli.options import AsJson, CatalogName, Files, OwnerName, StoreOptions, Uri, open_table
-from lakeseal.cli.write import column_names, input_files
+from lakeseal.cli.write import column_names
 from lakeseal.expr.render import quote_name
 
 commands = typer.Typer()
@@ -64,7 +65,8 @@ def merge(
     if no_update and (values or update_when):
         raise typer.BadParameter("--no-update leaves nothing to set")
     condition = on if on is not None else _same(column_names(key))
-    merging = open_table(uri, option, owner, catalog).merge(input_files(files), condition, merge_schema=merge_schema)
+    table = open_table(uri, option, owner, catalog)
+    merging = table.merge(input_files(files, table), condition, merge_schema=merge_schema)
     if delete_when is not None:
         merging = merging.when_matched_delete(delete_when)
     if not no_update:

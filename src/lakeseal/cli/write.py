@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated
 
-import pyarrow as pa
 import typer
 
 from lakeseal import catalogs, table
 from lakeseal.cli.change import show
+from lakeseal.cli.input_files import input_files
 from lakeseal.cli.options import (
     AsJson,
     CatalogName,
@@ -36,16 +35,6 @@ Properties = Annotated[
     list[str] | None,
     typer.Option("--property", metavar="NAME=VALUE", help="A table property.", show_default=False),
 ]
-_FORMATS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".arrow": "ipc",
-    ".feather": "feather",
-    ".orc": "orc",
-}
 
 
 @commands.command()
@@ -93,10 +82,11 @@ def write(
     json: AsJson = False,
 ) -> None:
     """Write the rows of files into a table, which is made if there is none."""
+    written = open_table(uri, option, owner, catalog)
     show(
         ctx.obj,
-        open_table(uri, option, owner, catalog).write(
-            input_files(files),
+        written.write(
+            input_files(files, written),
             mode=mode,
             partition_by=column_names(partition_by) or None,
             replace_where=replace_where,
@@ -130,25 +120,6 @@ def convert(
         storage_options=parse_store_options(option),
     )
     out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})
-
-
-def input_files(files: list[str]) -> Any:
-    """A dataset of Arrow's. In CSV an empty cell is null and `""` an empty text, as for Spark; no word
-    is null."""
-    import pyarrow.csv
-    import pyarrow.dataset as ds  # loads pandas, if that is installed
-
-    kinds = {_FORMATS.get(PurePosixPath(file).suffix.lower()) for file in files}
-    if len(kinds) != 1 or None in kinds:
-        raise InvalidArgument(
-            "Files to write must be of one kind, told by their names", hint=f"Known are {', '.join(_FORMATS)}"
-        )
-    kind = kinds.pop()
-    cells = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
-    try:
-        return ds.dataset(files, format=ds.CsvFileFormat(convert_options=cells) if kind == "csv" else kind)
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidArgument(f"The files cannot be read: {error}", hint="Check their names and contents") from error
 
 
 def columns_of(texts: list[str]) -> StructType:

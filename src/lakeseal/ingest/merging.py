@@ -145,7 +145,7 @@ def rule_for(target: TableTarget, rows: StructType, order_by: str | None) -> Cha
         delete_when=target.delete_when,
         partial=target.partial,
         is_feed=target.mode == "cdc",
-        order_by=order_by if target.mode == "cdc" and sequence is None else None,
+        order_by=order_by if target.mode == "cdc" else None,
     )
 
 
@@ -250,7 +250,7 @@ def _merge(merging: TargetMerging, source: pa.Table) -> ArrowMerge:
     newer = None
     if rule.sequence_by is not None:
         ours = quote_name(rule.sequence_by)
-        newer = f"(t.{ours} IS NULL OR s.{ours} > t.{ours})"
+        newer = f"(t.{ours} IS NULL OR s.{ours} {'>=' if rule.is_feed else '>'} t.{ours})"
     given = {quote_name(name): f"s.{quote_name(name)}" for name in merging.columns}
     clauses = [Clause(kind="matched", action="delete", condition=_both(f"s.{DELETED}", newer))]
     if rule.partial:

@@ -5,6 +5,8 @@ which they arrived:
 
 - A row counts if its sequence is greater than the last one known of its key: of this run, of the table, or of a delete
   that is remembered. An equal one is a repeat, a smaller one is late; neither changes anything.
+- A row of a change feed counts if its sequence is equal, too: a delete has that of the row that it deletes, and a feed
+  tells its changes in order.
 - Without a sequence every row counts, and the last to arrive wins.
 - A row that says that its key is gone is a delete. Rows of a change feed say what they are in `_change_type`.
 - Partial: a null leaves what the row before had, as far back as the key was last deleted.
@@ -55,7 +57,7 @@ class ChangeRule(Struct, frozen=True, kw_only=True):
     """Rows say in `_change_type` what they are."""
     order_by: str | None = None
     """What rows of a feed are ordered by, where they do not arrive in order: at the same place, what goes before what
-    comes."""
+    comes. With a sequence, those of the same one."""
 
 
 class Latest(Struct, frozen=True, kw_only=True):
@@ -78,8 +80,8 @@ def latest(rows: pa.Table, rule: ChangeRule, known: pa.Table | None = None) -> L
     else:
         order = _order(rows, deleted, rule)
         last = _ends(rows, order, rule.keys)
-        if rule.sequence_by is None and rule.order_by is None and ARRIVAL not in rows.column_names:
-            _refuse_several(rows, order, last, rule.keys)
+        if rule.order_by is None and ARRIVAL not in rows.column_names:
+            _refuse_several(rows, order, deleted, rule)
         chosen = rows.take(pa.array(order[last]))
         chosen = _with_flags(chosen, deleted[order[last]], np.ones(int(last.sum()), bool))
     return Latest(
@@ -183,7 +185,8 @@ def _is_newer(rows: pa.Table, rule: ChangeRule, known: pa.Table) -> np.ndarray:
     largest = largest.cast(pa.schema(list(zip(largest.column_names, kinds, strict=True))))
     asked = rows.select([*rule.keys, sequence]).append_column("at", pa.array(np.arange(rows.num_rows)))
     joined = asked.join(largest, keys=list(rule.keys), join_type="left outer")
-    newer = pc.fill_null(pc.greater(joined[sequence], joined["known"]), True).combine_chunks()
+    is_newer = pc.greater_equal if rule.is_feed else pc.greater
+    newer = pc.fill_null(is_newer(joined[sequence], joined["known"]), True).combine_chunks()
     found = np.empty(rows.num_rows, bool)
     found[joined["at"].to_numpy()] = newer.to_numpy(zero_copy_only=False)
     return found
@@ -191,19 +194,26 @@ def _is_newer(rows: pa.Table, rule: ChangeRule, known: pa.Table) -> np.ndarray:
 
 def _order(rows: pa.Table, deleted: np.ndarray, rule: ChangeRule) -> np.ndarray:
     """Rows of a key next to each other, the one that counts last."""
-    table = rows.select(list(rule.keys))
-    by = list(rule.keys)
-    descending: tuple[str, ...] = ()
-    if rule.sequence_by is not None:
-        table, by = _added(table, by, rows[rule.sequence_by])
-        # Of equal ones the first to arrive counts, so it is last here.
-        descending = (ARRIVAL,)
-    elif rule.order_by is not None:
+    if rule.sequence_by is None or rule.is_feed:
+        return _told(rows, deleted, rule, rule.sequence_by)
+    # Of equal ones the first to arrive counts, so it is last here.
+    table, by = _added(rows.select(list(rule.keys)), list(rule.keys), rows[rule.sequence_by])
+    if ARRIVAL in rows.column_names:
+        table, by = table.append_column(ARRIVAL, rows[ARRIVAL]), [*by, ARRIVAL]
+    return _sorted(table, by, (ARRIVAL,))
+
+
+def _told(rows: pa.Table, deleted: np.ndarray, rule: ChangeRule, sequence: str | None = None) -> np.ndarray:
+    """Rows of a key next to each other, as the source told of them one after the other; by `sequence` before that."""
+    table, by = rows.select(list(rule.keys)), list(rule.keys)
+    if sequence is not None:
+        table, by = _added(table, by, rows[sequence])
+    if rule.order_by is not None:
         table, by = _added(table, by, rows[rule.order_by])
         table, by = _added(table, by, pa.array((~deleted).astype(np.int8)))
     if ARRIVAL in rows.column_names:
         table, by = table.append_column(ARRIVAL, rows[ARRIVAL]), [*by, ARRIVAL]
-    return _sorted(table, by, descending)
+    return _sorted(table, by)
 
 
 def _added(table: pa.Table, by: list[str], column: Any) -> tuple[pa.Table, list[str]]:
@@ -235,11 +245,16 @@ def _differs(rows: pa.Table, order: np.ndarray, keys: Sequence[str]) -> np.ndarr
     return found
 
 
-def _refuse_several(rows: pa.Table, order: np.ndarray, last: np.ndarray, keys: Sequence[str]) -> None:
-    if last.all():
+def _refuse_several(rows: pa.Table, order: np.ndarray, deleted: np.ndarray, rule: ChangeRule) -> None:
+    """Rows of one key of which nothing says which is the last. Of equal ones with a sequence any will do, unless they
+    say different things about whether the key is there."""
+    same = ~_differs(rows, order, rule.keys)
+    if rule.sequence_by is not None:
+        same &= ~_differs(rows, order, [rule.sequence_by]) & (deleted[order][1:] != deleted[order][:-1])
+    if not same.any():
         return
-    at = order[int(np.flatnonzero(~last)[0])]
-    key: Mapping[str, Any] = {name: rows[name][at].as_py() for name in keys}
+    at = order[int(np.flatnonzero(same)[0])]
+    key: Mapping[str, Any] = {name: rows[name][at].as_py() for name in rule.keys}
     raise AmbiguousMerge(
         f"Several rows have the key {key}, and nothing says which of them is the last",
         hint="Name a column that tells: sequence_by. Behind a transform the order in which rows came is not known",
@@ -248,11 +263,11 @@ def _refuse_several(rows: pa.Table, order: np.ndarray, last: np.ndarray, keys: S
 
 def _folded(rows: pa.Table, deleted: np.ndarray, rule: ChangeRule) -> pa.Table:
     """Partial rows: of each key those that counted when they came, laid over each other."""
-    by = [*rule.keys, *([ARRIVAL] if ARRIVAL in rows.column_names else [])]
-    order = _sorted(rows.select(by), by)
+    order = _told(rows, deleted, rule)
     starts = _starts(rows, order, rule.keys)
     if rule.sequence_by is not None:
-        kept = _running_maxima(rows[rule.sequence_by].combine_chunks().take(pa.array(order)), starts)
+        sequences = rows[rule.sequence_by].combine_chunks().take(pa.array(order))
+        kept = _running_maxima(sequences, starts, or_equal=rule.is_feed)
         order = order[kept]
         starts = _starts(rows, order, rule.keys)
     rows, deleted = rows.take(pa.array(order)), deleted[order]
@@ -277,14 +292,14 @@ def _folded(rows: pa.Table, deleted: np.ndarray, rule: ChangeRule) -> pa.Table:
     return _with_flags(folded, deleted[ends], any_deleted)
 
 
-def _running_maxima(values: pa.Array, starts: np.ndarray) -> np.ndarray:
-    """Whether each value is greater than all before it in its group."""
+def _running_maxima(values: pa.Array, starts: np.ndarray, *, or_equal: bool) -> np.ndarray:
+    """Whether each value is greater than all before it in its group, or equal to the greatest."""
     if not len(values):
         return np.zeros(0, bool)
     ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     raised = ranks + (np.cumsum(starts) - 1) * (int(ranks.max()) + 1)
     before = np.insert(np.maximum.accumulate(raised)[:-1], 0, -1)
-    return np.asarray(raised > before)
+    return np.asarray(raised >= before if or_equal else raised > before)
 
 
 def _arrivals(rows: pa.Table) -> np.ndarray:

@@ -5,7 +5,8 @@ inserts, rows of files that it removed are deletes, and where both name one file
 the rows that the vectors do not share. Files that say `dataChange=false` change no rows.
 
 Rows come in the schema of the last version of the range, with `_change_type`, `_commit_version` and
-`_commit_timestamp` behind them. The feed must have been on in every version of the range.
+`_commit_timestamp` behind them. The feed must have been on in every version of the range, and no column may have had a
+type that is not the last one's or a narrower one of the same kind: its values would be told as others than they were.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, CommitInfo, M
 from lakeseal.protocol.data_paths import canonical_path
 from lakeseal.protocol.feed_columns import CHANGE_FIELDS, CHANGE_TYPE, check_no_feed_columns
 from lakeseal.protocol.properties import TableProperties
-from lakeseal.protocol.schema import STRING, StructField, StructType
+from lakeseal.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType, dotted
+from lakeseal.protocol.type_widening import is_widening
 from lakeseal.storage.base import Store
 
 _POSITION = "lakeseal.position"
@@ -100,15 +102,19 @@ def first_version_from(log: DeltaLog, moment: Timestamp) -> int:
         return min(log.listing().commits)
 
 
-def changes(log: DeltaLog, first: int, last: int) -> Iterator[VersionChanges]:
-    """What each version changed, ascending; refused where the feed was off."""
+def changes(log: DeltaLog, first: int, last: int, schema: StructType | None = None) -> Iterator[VersionChanges]:
+    """What each version changed, ascending; refused where the feed was off, or a column another one. Rows will be read
+    by `schema`, which is that of the last version if it is not given."""
     times = CommitTimes(log)
     enabled = log.snapshot(first).properties.change_data_feed
+    wanted = log.snapshot(last).schema if schema is None else schema
+    _check_readable(log, _schema_before(log, first), wanted, first - 1, last)
     for version in range(first, last + 1):
         actions = log.commit_actions(version)
         for action in actions:
             if isinstance(action, Metadata):
                 enabled = TableProperties.of(action).change_data_feed
+                _check_readable(log, action.schema, wanted, version, last)
         if not enabled:
             raise InvalidArgument(
                 "The change feed was not on in this version",
@@ -117,6 +123,55 @@ def changes(log: DeltaLog, first: int, last: int) -> Iterator[VersionChanges]:
                 hint="Set delta.enableChangeDataFeed=true, and ask for versions since then",
             )
         yield VersionChanges(version=version, timestamp_ms=times.of(version, actions), changes=file_changes(actions))
+
+
+def _schema_before(log: DeltaLog, version: int) -> StructType:
+    """What rows had that this version took away; its own schema, if the one before is no longer there."""
+    try:
+        return log.snapshot(max(version - 1, 0)).schema
+    except VersionNotFound:
+        return log.snapshot(version).schema
+
+
+def _check_readable(log: DeltaLog, found: StructType, wanted: StructType, version: int, last: int) -> None:
+    other = _other_column(found, wanted)
+    if other is not None:
+        column, was, is_now = other
+        raise InvalidArgument(
+            f"The column {column} was {was} in version {version}, and is {is_now} in the last version of the range",
+            table=log.table,
+            version=version,
+            column=column,
+            hint="Ask for versions up to the one that overwrote the schema, or for those behind it",
+        )
+
+
+def _other_column(old: StructType, new: StructType, path: tuple[str, ...] = ()) -> tuple[str | None, str, str] | None:
+    """The first column of `old` that is another in `new`, with what it was and what it is; one that is gone is none."""
+    stored = {field.physical_name: field for field in new.fields}
+    named = {field.name.lower(): field for field in new.fields}
+    for field in old.fields:
+        at = (*path, field.name)
+        now = stored.get(field.physical_name)
+        if now is None:
+            if field.name.lower() in named and field.name.lower() != field.physical_name.lower():
+                return dotted(at), "another column", "a new one"
+            continue
+        if other := _other_type(field.type, now.type, at):
+            return other
+    return None
+
+
+def _other_type(old: DataType, new: DataType, path: tuple[str, ...]) -> tuple[str | None, str, str] | None:
+    match old, new:
+        case StructType(), StructType():
+            return _other_column(old, new, path)
+        case ArrayType(), ArrayType():
+            return _other_type(old.element, new.element, (*path, "element"))
+        case MapType(), MapType():
+            return _other_type(old.key, new.key, (*path, "key")) or _other_type(old.value, new.value, (*path, "value"))
+        case _:
+            return None if old in (new, VOID) or is_widening(old, new) else (dotted(path), str(old), str(new))
 
 
 class ChangeReader:

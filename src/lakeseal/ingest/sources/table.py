@@ -100,7 +100,7 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
         if first > newest_wanted:
             return Plan()
         last = newest_wanted if self.max_versions is None else min(newest_wanted, first + self.max_versions - 1)
-        splits = self._tasks.change_splits(change_feed.changes(self._table._log, first, last))
+        splits = self._tasks.change_splits(change_feed.changes(self._table._log, first, last, newest.schema))
         return self._plan(table_id, last, splits, mark)
 
     def _plan(
