@@ -107,10 +107,7 @@ trust: setup
 peers: setup
 	@$(RUN) scripts/peers.py && $(PYTEST) -m "peers and not stress" $(ARGS) || [ $$? -eq 5 ]
 
-bench-trust: setup
-	@$(RUN) trust/run.py $(ONLY) $(ARGS)
-
-peers: setup
+bench-peers: setup
 	@$(RUN) scripts/peers.py && export LAKESEAL_BENCH_PEERS=1 && $(RUN) bench/run.py $(ONLY) $(ARGS)
 
 clean:
