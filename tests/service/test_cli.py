@@ -60,7 +60,7 @@ def test_a_table_goes_to_the_owner_and_back(lakeseal: Run, url: str, tmp_path: P
     package.Table(uri, owner=url).write(pa.table({"id": [2]}))
     status = lakeseal("owner", "status", uri, "--owner", url, "--json").rows[0]
     assert (status["state"], status["latest"], status["owner"]) == ("active", 2, "lakeseal")
-    assert (status["backfilled"], len(status["waiting"])) in ((1, 1), (2, 0)), "what follows behind the answer may be quick"
+    assert (status["backfilled"], len(status["waiting"])) in ((1, 1), (2, 0)), "copied behind the answer"
     assert [one["unbackfilled"] for one in lakeseal("owner", "tables", "--owner", url, "--json").rows] in ([0], [1])
     assert lakeseal("owner", "tables", "--owner", url, "--prefix", "/elsewhere", "--json").rows == []
     filled = lakeseal("owner", "backfill", uri, "--owner", url, "--version", "2", "--json").rows[0]
