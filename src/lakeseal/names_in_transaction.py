@@ -15,8 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from lakeseal import table as tables
-from lakeseal.catalog.endpoint import OpenCatalog
-from lakeseal.catalog.names import CommitKind, NameBook, NamedTable, StagedTable
+from lakeseal.catalog.endpoint import KeepsNamesWithCommits, Names
+from lakeseal.catalog.name_records import record_of_drop, record_of_name
+from lakeseal.catalog.names import CommitKind, NamedTable, StagedTable
 from lakeseal.catalog.place import Place
 from lakeseal.catalog.table_name import TableName
 from lakeseal.catalogs import delete_table
@@ -45,8 +46,8 @@ class _Dropped(Struct, frozen=True, kw_only=True):
 
 
 class NamesInTransaction:
-    def __init__(self, opened: Callable[[], OpenCatalog], endpoint: OwnerEndpoint) -> None:
-        self._opened, self._endpoint = opened, endpoint
+    def __init__(self, names: Callable[[], Names], endpoint: OwnerEndpoint) -> None:
+        self._names, self._endpoint = names, endpoint
         self._changes: list[_Created | _Dropped] = []
 
     @property
@@ -107,7 +108,9 @@ class NamesInTransaction:
             return []
         book = self._book()
         return [
-            book.record_of_name(one.staged) if isinstance(one, _Created) else book.record_of_drop(one.table)
+            record_of_name(one.staged, book.make_schema(one.staged.name.in_schema))
+            if isinstance(one, _Created)
+            else record_of_drop(one.table, book.schema(one.table.name.in_schema))
             for one in self._changes
         ]
 
@@ -132,20 +135,23 @@ class NamesInTransaction:
         return next((c for c in self._changes if isinstance(c, _Created) and _name(c) == name.folded), None)
 
     def _undo(self, created: _Created) -> None:
+        """What cannot be undone is among the catalog's unfinished."""
         table = Table(Place(uri=created.spec.uri), owner=self._endpoint, storage_options=created.spec.storage_options)
-        if table.exists():
-            delete_table(table, self._endpoint)
-        self._book().unstage(created.staged.table_id)
+        try:
+            if table.exists():
+                delete_table(table, self._endpoint)
+            self._book().unstage(created.staged.table_id)
+        except LakesealError as error:
+            _log.warning("The table %s was made for nothing, and is still there: %s", created.staged.uri, error)
 
-    def _book(self) -> NameBook:
-        names = self._opened().names
-        ledger = getattr(self._endpoint, "ledger", None)
-        if not isinstance(names, NameBook) or ledger is None:
+    def _book(self) -> KeepsNamesWithCommits:
+        names = self._names()
+        if not isinstance(names, KeepsNamesWithCommits):
             raise UnsupportedFeature(
-                "In a transaction, names come and go only in the ledger itself",
-                hint="Create or drop the table before or behind the transaction, or open the ledger by its URL",
+                "In this catalog, names do not come and go with commits",
+                hint="Create or drop the table before or behind the transaction",
             )
-        if not names.is_in(ledger):
+        if not names.is_kept_by(self._endpoint):
             raise InvalidArgument(
                 "The catalog's names are in another ledger than the transaction's commits",
                 hint="Leave the owner out: the catalog's own decides",

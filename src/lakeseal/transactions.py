@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 from msgspec.structs import replace
 
-from lakeseal.catalog.connect import CatalogLike, open_catalog
-from lakeseal.catalog.endpoint import OpenCatalog
+from lakeseal.catalog.connect import CatalogLike, HasNames, open_catalog
+from lakeseal.catalog.endpoint import Names
 from lakeseal.catalog.place import locate
 from lakeseal.catalog.table_name import TableName, may_be_name
 from lakeseal.commands.command import Command, NothingToDo
@@ -192,7 +192,7 @@ class TablesTransaction:
         self._catalog = catalog
         endpoint = _endpoint(owner, catalog)
         self._transaction = Transaction(endpoint, isolation_level=level, hooks=HOOKS)
-        self._names = NamesInTransaction(lambda: _opened(catalog, endpoint), endpoint)
+        self._names = NamesInTransaction(lambda: _names(catalog, endpoint), endpoint)
         self._parts: dict[str, TablePart] = {}
         self._records: list[LedgerRecord] = []
         self.result: TransactionResult | None = None
@@ -310,12 +310,14 @@ def _endpoint(owner: Owner | None, catalog: CatalogLike | None) -> OwnerEndpoint
     return found
 
 
-def _opened(catalog: CatalogLike | None, endpoint: OwnerEndpoint) -> OpenCatalog:
-    """The catalog of the ledger that decides, unless another is named."""
+def _names(catalog: CatalogLike | None, endpoint: OwnerEndpoint) -> Names:
+    """Those where it is decided, unless a catalog is named."""
     ledger = getattr(endpoint, "ledger", None)
     if catalog is None and isinstance(ledger, Ledger) and ledger.url.kind != "memory":
-        return open_catalog(ledger.url.connect)
-    return open_catalog(catalog)
+        return open_catalog(ledger.url.connect).names
+    if catalog is None and isinstance(endpoint, HasNames):
+        return endpoint.names()
+    return open_catalog(catalog).names
 
 
 def _spec(table: Location, storage_options: Mapping[str, str] | None, catalog: CatalogLike | None = None) -> StoreSpec:

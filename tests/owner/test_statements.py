@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lakeseal.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
+from lakeseal.testing.service import service_inside
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
@@ -40,6 +42,15 @@ def made(folder: Path, name: str, *pairs: tuple[int, int], **properties: str) ->
 
 def owner(folder: Path) -> str:
     return f"sqlite:///{folder}/ledger.db"
+
+
+@pytest.fixture(params=["ledger", "service"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[lakeseal.Catalog]:
+    if request.param == "ledger":
+        yield lakeseal.Catalog(owner(tmp_path))
+        return
+    with service_inside(ledger=owner(tmp_path), rate=0, roots=(f"file://{tmp_path}",), insecure=True) as (url, _):
+        yield lakeseal.Catalog(url)
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS, {"delta.enableRowTracking": "true"}])
@@ -229,10 +240,9 @@ class Statement:
 @pytest.mark.parametrize("properties", [{}, VECTORS])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_transactions_over_three_tables_keep_a_serial_order(
-    tmp_path: Path, seed: int, properties: dict[str, str]
+    catalog: lakeseal.Catalog, seed: int, properties: dict[str, str]
 ) -> None:
     source = random.Random(seed)
-    catalog = lakeseal.Catalog(owner(tmp_path))
     names = [f"shop.t{n}" for n in range(3)]
     for n, name in enumerate(names):
         table = catalog.create(name, rows().schema, kind="managed", properties=properties)
@@ -274,8 +284,7 @@ def test_random_transactions_over_three_tables_keep_a_serial_order(
     assert catalog.unfinished() == []
 
 
-def test_tables_are_created_and_dropped_with_the_commit_or_not_at_all(tmp_path: Path) -> None:
-    catalog = lakeseal.Catalog(owner(tmp_path))
+def test_tables_are_created_and_dropped_with_the_commit_or_not_at_all(catalog: lakeseal.Catalog) -> None:
     old = catalog.create("shop.old", rows().schema, kind="managed")
     old.write(rows((1, 1)))
     with lakeseal.transaction(catalog=catalog) as txn:
@@ -305,8 +314,9 @@ def test_tables_are_created_and_dropped_with_the_commit_or_not_at_all(tmp_path: 
     assert catalog.unfinished() == []
 
 
-def test_a_name_that_somebody_else_took_and_a_table_that_was_dropped_refuse_the_whole(tmp_path: Path) -> None:
-    catalog = lakeseal.Catalog(owner(tmp_path))
+def test_a_name_that_somebody_else_took_and_a_table_that_was_dropped_refuse_the_whole(
+    catalog: lakeseal.Catalog,
+) -> None:
     for name in ("shop.a", "shop.b"):
         catalog.create(name, rows().schema, kind="managed").write(rows((1, 1)))
 

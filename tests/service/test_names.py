@@ -7,21 +7,41 @@ import uuid
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+import lakeseal
+from lakeseal.catalog.name_records import record_of_drop, record_of_name
 from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import SchemaName, TableName
-from lakeseal.errors import AlreadyExists, NotAllowed, TableNotFound
-from lakeseal.owner.messages import Batch, LedgerRecord
+from lakeseal.errors import AlreadyExists, ConcurrentWriteException, LakesealError, NotAllowed, TableNotFound
 from lakeseal.service.call import ServiceCall
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.name_calls import NAME_CALLS
 from lakeseal.service.name_client import HttpNames
+from lakeseal.testing.proxy import ProxyFault, Request, faulty_proxy
 from support.examples import examples
 
 ID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+ROWS = pa.table({"id": [1, 2]})
+BAD_NAMES: tuple[dict[str, Any], ...] = (
+    {"name": "Other"},
+    {"name": "a.b", "name_folded": "a.b"},
+    {"name": "", "name_folded": ""},
+    {"name": 5},
+    {"name_folded": "NEW"},
+    {"kind": "mine"},
+    {"uri": "file:///"},
+    {"uri": "file:///tmp/../etc"},
+    {"uri": 5},
+    {"created": "now"},
+    {"updated": -1},
+    {"schema_id": str(uuid.UUID(int=0))},
+    {"table_uuid": "x"},
+)
 SCHEMA = {"catalog": "main", "schema": "fuzz"}
 TABLE = {**SCHEMA, "table": "t"}
 ASKED: dict[str, dict[str, Any]] = {
@@ -89,6 +109,9 @@ class Twice:
     def __init__(self, owner: HttpOwner) -> None:
         self._owner = owner
 
+    def identity(self) -> str | None:
+        return self._owner.identity()
+
     def repeat(self, call: ServiceCall[Any]) -> Any:
         self._owner.repeat(call)
         return self._owner.repeat(call)
@@ -120,15 +143,82 @@ def test_a_request_whose_reply_was_lost_is_the_same_when_it_is_made_again(open_s
     assert HttpNames(owner).drop_schema(again.name) is True
 
 
-def test_a_name_does_not_ride_along_with_commits_past_the_rights_of_names(open_service) -> None:
-    owner, names = open_service.owner(), HttpNames(open_service.owner())
-    name = TableName.parse(f"s.t{uuid.uuid4().hex[:8]}")
-    table = names.register(name, f"file:///nowhere/{uuid.uuid4()}", CommitKind.FILESYSTEM)
-    dropping = LedgerRecord(
-        table="table_names", key={"table_uuid": table.table_id}, values={}, expected={}, delete=True
-    )
+def test_a_name_rides_along_with_commits_only_by_the_rights_of_names(closed_service, data, tmp_path) -> None:
+    """A writer of one place creates and drops tables there in a transaction, and touches no other name."""
+    mine, others = f"file://{data}/mine-{uuid.uuid4().hex}", f"file://{data}/others"
+    schema = f"s{uuid.uuid4().hex}"
+    kept = HttpNames(closed_service.owner(closed_service.token("admin")))
+    other = kept.register(TableName(schema=schema, table="other"), others, CommitKind.MANAGED)
+    catalog = lakeseal.Catalog(closed_service.url, token=closed_service.token(f"writer:{mine}"), root=mine)
+    with lakeseal.transaction(catalog=catalog) as txn:
+        txn.create(f"{schema}.new", ROWS.schema).write(ROWS)
+    assert catalog.table(f"{schema}.new").to_arrow().equals(ROWS)
+    with pytest.raises(TableNotFound), lakeseal.transaction(catalog=catalog) as txn:
+        txn.drop(f"{schema}.other")
+    with pytest.raises(NotAllowed), lakeseal.transaction(catalog=catalog) as txn:
+        txn.table(f"{schema}.new").write(ROWS)
+        txn.record(record_of_drop(other, kept.schema(other.name.in_schema)))
+    staged = kept.stage(TableName(schema=schema, table="fake"), f"{others}/fake", CommitKind.MANAGED)
+    with pytest.raises(NotAllowed), lakeseal.transaction(catalog=catalog) as txn:
+        txn.table(f"{schema}.new").write(ROWS)
+        txn.record(record_of_name(staged, kept.schema(other.name.in_schema)))
+    with lakeseal.transaction(catalog=catalog) as txn:
+        txn.drop(f"{schema}.new")
+    assert [one.name for one in kept.tables(other.name.in_schema).tables] == [other.name]
 
-    with pytest.raises(NotAllowed, match="Names"):
-        owner.ratify(Batch(commits=(), records=(dropping,)))
 
-    assert names.resolve(name) == table
+def test_what_rides_along_as_a_name_is_looked_at(open_service, tmp_path) -> None:
+    catalog = lakeseal.Catalog(open_service.url, root=f"file://{tmp_path}")
+    schema = f"s{uuid.uuid4().hex}"
+    table = catalog.create(f"{schema}.there", ROWS.schema, kind="managed")
+    names = HttpNames(open_service.owner())
+    staged = names.stage(TableName(schema=schema, table="new"), f"file://{tmp_path}/new", CommitKind.MANAGED)
+    known = names.schema(SchemaName(schema=schema))
+    giving, dropping = record_of_name(staged, known), record_of_drop(catalog.show(f"{schema}.there"), known)
+    wrong = [
+        *(replace(giving, values={**giving.values, **bad}) for bad in BAD_NAMES),
+        *(replace(giving, key=key) for key in ({}, {"table_uuid": "x"}, {"table_uuid": 5}, {"name": "new"})),
+        replace(giving, values={k: v for k, v in giving.values.items() if k != "uri"}),
+        replace(giving, insert=False),
+        replace(giving, delete=True),
+        replace(giving, expected={}),
+        replace(dropping, expected={}),
+        replace(dropping, expected=None),
+        replace(dropping, expected={**dropping.expected, "kind": "managed"}),
+        replace(dropping, values={"name": "x"}),
+        replace(dropping, insert=True),
+    ]
+    for record in wrong:
+        with pytest.raises(LakesealError), lakeseal.transaction(catalog=catalog) as txn:
+            txn.table(table).write(ROWS)
+            txn.record(record)
+    elsewhere = replace(giving, values={**giving.values, "uri": f"file://{tmp_path}/elsewhere"})
+    with pytest.raises(ConcurrentWriteException), lakeseal.transaction(catalog=catalog) as txn:
+        txn.table(table).write(ROWS)
+        txn.record(elsewhere)
+    assert names.unstage(staged.table_id)
+    with pytest.raises(ConcurrentWriteException, match="abandoned"), lakeseal.transaction(catalog=catalog) as txn:
+        txn.table(table).write(ROWS)
+        txn.record(giving)
+    assert table.version() == 0
+    assert [str(one.name.table) for one in catalog.tables(schema)] == ["there"]
+
+
+@pytest.mark.parametrize("lost", [ProxyFault.LOSE_REPLY, ProxyFault.LOSE_REQUEST])
+def test_names_come_and_go_once_though_the_reply_is_lost(open_service, tmp_path, lost) -> None:
+    schema = f"s{uuid.uuid4().hex}"
+    losses = [lost, lost]
+
+    def loses(request: Request) -> ProxyFault | None:
+        return losses.pop() if request.path == "/v1/ratify" and losses else None
+
+    with faulty_proxy(open_service.url, loses) as proxy:
+        catalog = lakeseal.Catalog(proxy.endpoint, root=f"file://{tmp_path}")
+        catalog.create(f"{schema}.old", ROWS.schema, kind="managed")
+        with lakeseal.transaction(catalog=catalog) as txn:
+            txn.create(f"{schema}.new", ROWS.schema).write(ROWS)
+            txn.drop(f"{schema}.old", delete_files=True)
+        assert losses == []
+        assert [str(one.name.table) for one in catalog.tables(schema)] == ["new"]
+        assert catalog.table(f"{schema}.new").to_arrow().equals(ROWS)
+        assert [one for one in catalog.unfinished() if one.name.schema == schema] == []

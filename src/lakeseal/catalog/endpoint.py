@@ -56,6 +56,21 @@ class KeepsNames(Names, Protocol):
     def unstage(self, table_id: str) -> bool: ...
 
 
+@runtime_checkable
+class KeepsNamesWithCommits(KeepsNames, Protocol):
+    """In a ledger that decides on commits too, so that names come and go together with them (`name_records`)."""
+
+    def is_kept_by(self, owner: OwnerEndpoint) -> bool: ...
+
+    def make_schema(self, name: SchemaName) -> NamedSchema: ...
+
+    def schema(self, name: SchemaName) -> NamedSchema: ...
+
+    def stage(
+        self, name: TableName, uri: str | None, kind: CommitKind, *, may_be_taken: bool = False
+    ) -> StagedTable: ...
+
+
 class DecidesByTable(Protocol):
     """A catalog of others, that decides on commits to its own tables, each by itself."""
 

@@ -30,7 +30,7 @@ from lakeseal.clock import now_ms
 from lakeseal.errors import AlreadyExists, BrokenLedger, InvalidArgument, Refused, SchemaNotFound, TableNotFound
 from lakeseal.ledger import Ledger, Row, Tx
 from lakeseal.ledger.schema import schemas, staged_tables, table_names
-from lakeseal.owner.messages import LedgerRecord
+from lakeseal.owner.endpoint import OwnerEndpoint
 
 T = TypeVar("T")
 
@@ -130,6 +130,10 @@ class NameBook:
             return found
 
         return self._write(do)
+
+    def make_schema(self, name: SchemaName) -> NamedSchema:
+        """The one that is there, or a new one."""
+        return self._write(lambda tx: _make_schema(tx, name, str(uuid.uuid4())))
 
     def schema(self, name: SchemaName) -> NamedSchema:
         return self._ledger.read(lambda tx: _schema(tx, name))
@@ -295,29 +299,9 @@ class NameBook:
         """Whether there was such a table."""
         return self._write(lambda tx: tx.delete(staged_tables, table_uuid=table_id) > 0)
 
-    def record_of_name(self, staged: StagedTable) -> LedgerRecord:
-        """What gives a staged table its name together with commits; its schema is made now, if it is not there."""
-        schema = self._write(lambda tx: _make_schema(tx, staged.name.in_schema, str(uuid.uuid4())))
-        values = {"schema_id": schema.schema_id, "name": staged.name.table, "name_folded": fold(staged.name.table)}
-        values |= {"uri": staged.uri, "kind": staged.kind.value}
-        now = now_ms()
-        return LedgerRecord(
-            table=table_names.name,
-            key={"table_uuid": staged.table_id},
-            values={**values, "created": now, "updated": now},
-            insert=True,
-        )
-
-    def record_of_drop(self, table: NamedTable) -> LedgerRecord:
-        """What takes a table's name away together with commits, if it still has it."""
-        schema = self.schema(table.name.in_schema)
-        expected = {"schema_id": schema.schema_id, "name_folded": fold(table.name.table)}
-        return LedgerRecord(
-            table=table_names.name, key={"table_uuid": table.table_id}, values={}, expected=expected, delete=True
-        )
-
-    def is_in(self, ledger: Ledger) -> bool:
-        return self._ledger is ledger
+    def is_kept_by(self, owner: OwnerEndpoint) -> bool:
+        """Whether they are in the ledger that this owner decides in."""
+        return getattr(owner, "ledger", None) is self._ledger
 
     def place_for(self, table_id: str) -> str:
         """Where a table goes that is created without a location."""

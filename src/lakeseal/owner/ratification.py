@@ -283,6 +283,12 @@ def _write_name(tx: Tx, record: LedgerRecord) -> None:
     if record.insert == record.delete or tx.get(schemas, schema_id=says.get("schema_id")) is None:
         raise InvalidArgument("A name is given or taken in a schema that is there", hint="Create the schema first")
     if record.insert:
+        staged = tx.get(staged_tables, **record.key)
+        if staged is None or staged.uri != says.get("uri"):
+            raise ConcurrentWriteException(
+                f"The table {says.get('name')} was abandoned before it got its name",
+                hint="Nothing was committed. Begin again",
+            )
         done = tx.insert(table_names, **record.key, **record.values)
         tx.delete(staged_tables, **record.key)
     else:

@@ -183,11 +183,12 @@ class StageTable(NameCall[StagedTable], frozen=True, kw_only=True):
     kind: CommitKind
     uri: TableUri | None = None
     table_id: Uuid
+    may_be_taken: bool = False
 
     def perform(self, service: Service, caller: Caller) -> StagedTable:
         place = service.names.place_for(self.table_id) if self.uri is None else self.uri
         _check_place(service, caller, place)
-        return service.names.stage(self.table, place, self.kind, table_id=self.table_id)
+        return service.names.stage(self.table, place, self.kind, table_id=self.table_id, may_be_taken=self.may_be_taken)
 
 
 class ListStaged(NameQuestion[tuple[StagedTable, ...]], frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
 
 from lakeseal.catalog.names import (
     MOST_OF_A_PAGE,
@@ -18,16 +20,22 @@ from lakeseal.catalog.names import (
     TablePage,
 )
 from lakeseal.catalog.table_name import SchemaName, TableName
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import AlreadyExists, InvalidArgument, SchemaNotFound
+from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.service import name_calls as calls
 from lakeseal.service.access import Role
 from lakeseal.service.book_client import Asks
 
 
-class HttpNames:
-    """A `KeepsNames`."""
+class AsksForNames(Asks, Protocol):
+    def identity(self) -> str | None:
+        """Of the service's ledger."""
 
-    def __init__(self, service: Asks, *, root: str | None = None) -> None:
+
+class HttpNames:
+    """A `KeepsNamesWithCommits`."""
+
+    def __init__(self, service: AsksForNames, *, root: str | None = None) -> None:
         """`root` is where tables go that are staged without a place, instead of where the service says."""
         self._service = service
         self._ask = service.repeat
@@ -35,6 +43,11 @@ class HttpNames:
 
     def __repr__(self) -> str:
         return f"HttpNames({self._service!r})"
+
+    def is_kept_by(self, owner: OwnerEndpoint) -> bool:
+        """Whether they are in the ledger that this owner decides in."""
+        known = owner.identity()
+        return known is not None and known == self._service.identity()
 
     def catalogs(self) -> list[str]:
         return list(self._ask(calls.ListCatalogs()))
@@ -47,6 +60,15 @@ class HttpNames:
 
     def create_schema(self, name: SchemaName, *, schema_id: str | None = None) -> NamedSchema:
         return self._ask(calls.CreateSchema(schema=name, schema_id=_given(schema_id)))
+
+    def make_schema(self, name: SchemaName) -> NamedSchema:
+        """The one that is there, or a new one."""
+        with suppress(SchemaNotFound):
+            return self.schema(name)
+        try:
+            return self.create_schema(name)
+        except AlreadyExists:
+            return self.schema(name)
 
     def drop_schema(self, name: SchemaName, *, schema_id: str | None = None) -> bool:
         meant = self.schema(name).schema_id if schema_id is None else schema_id
@@ -77,10 +99,19 @@ class HttpNames:
         meant = self.resolve(name).table_id if table_id is None else table_id
         return self._ask(calls.DropName(table=name, table_id=meant)).yes
 
-    def stage(self, name: TableName, uri: str | None, kind: CommitKind, *, table_id: str | None = None) -> StagedTable:
+    def stage(
+        self,
+        name: TableName,
+        uri: str | None,
+        kind: CommitKind,
+        *,
+        table_id: str | None = None,
+        may_be_taken: bool = False,
+    ) -> StagedTable:
         given = _given(table_id)
         place = f"{self._root.rstrip('/')}/{given}" if uri is None and self._root is not None else uri
-        return self._ask(calls.StageTable(table=name, uri=place, kind=kind, table_id=given))
+        call = calls.StageTable(table=name, uri=place, kind=kind, table_id=given, may_be_taken=may_be_taken)
+        return self._ask(call)
 
     def staged(self, table_id: str | None = None) -> list[StagedTable]:
         return list(self._ask(calls.ListStaged(table_id=table_id)))

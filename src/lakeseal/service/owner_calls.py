@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
+from lakeseal.catalog.name_records import place_of_record
 from lakeseal.errors import InvalidArgument, NotAllowed, VersionNotFound
-from lakeseal.ledger.schema import table_names
 from lakeseal.owner.backfill import look
 from lakeseal.owner.messages import MAX_INT, Batch, BatchAnswer, CommitRequest, TableCommits, TableName
 from lakeseal.service.access import Caller, Role
@@ -39,29 +39,30 @@ class Ratify(Batch, OwnerCall[BatchAnswer], frozen=True, kw_only=True):
 
     def check(self, service: Service, caller: Caller) -> None:
         super().check(service, caller)
-        self._check_content(caller)
+        for record in self.records:
+            place = place_of_record(record)
+            if place is not None:
+                service.places.check_name(place)
+                caller.check(Role.WRITER, [place])
+                service.places.check(place)
+            elif not caller.may_everywhere(Role.WRITER):
+                raise NotAllowed(
+                    "Rows of the ledger belong to no table, so that they need the role writer for all tables",
+                    hint="Ask for a token whose role has no prefix",
+                )
+        self._check_content()
 
-    def _check_content(self, caller: Caller) -> None:
-        if self.records and not caller.may_everywhere(Role.WRITER):
-            raise NotAllowed(
-                "Rows of the ledger belong to no table, so that they need the role writer for all tables",
-                hint="Ask for a token whose role has no prefix",
-            )
-        if any(record.table == table_names.name for record in self.records):
-            raise NotAllowed(
-                "Names are not given or taken by way of commits through the service, where each has its own rights",
-                hint="Create or drop the table before or behind the transaction, or open the ledger itself",
-            )
+    def _check_content(self) -> None:
         for request in self.commits:
             _check_numbers(request.version, request.size, request.in_commit_timestamp, request.epoch)
         for guard in self.guards:
             _check_numbers(guard.version, guard.epoch)
 
     async def at_once(self, service: Service, caller: Caller) -> BatchAnswer | None:
-        if not all(map(service.places.was_checked, self.about())):
+        if self.records or not all(map(service.places.was_checked, self.about())):
             return None
         caller.check(self.needed(), self.about())
-        self._check_content(caller)
+        self._check_content()
         return await service.owner.ratify_at_once(self, principal=caller.principal)
 
     def perform(self, service: Service, caller: Caller) -> BatchAnswer:
