@@ -120,7 +120,7 @@ class Catalog:
                 error.hint = f"Give it the name: Catalog.register({name!r}, {staged.uri!r})"
             raise
         try:
-            self.opened.names.register(parsed, staged.uri, wanted, table_id=staged.table_id)
+            named = self.opened.names.register(parsed, staged.uri, wanted, table_id=staged.table_id)
         except AlreadyExists:
             if location is None:
                 # Nobody else knows of it. What can't be deleted stays among the unfinished.
@@ -128,7 +128,7 @@ class Catalog:
                     delete_table(made, owner)
                     unstage(self.opened, staged)
             raise
-        return self.table(name, storage_options)
+        return self._named(named, storage_options)
 
     @contextmanager
     def making(
@@ -163,8 +163,7 @@ class Catalog:
         snapshot = Table(place, owner=self.opened.owner, storage_options=storage_options).snapshot()
         kind = kind_of(snapshot.protocol, snapshot.metadata)
         table_id = table_id_of(snapshot.protocol, snapshot.metadata) or self._begun_at(parsed, place)
-        self.opened.names.register(parsed, place, kind, table_id=table_id)
-        return self.table(name, storage_options)
+        return self._named(self.opened.names.register(parsed, place, kind, table_id=table_id), storage_options)
 
     def table(self, name: str, storage_options: Mapping[str, str] | None = None) -> Table:
         """The table with this name; `TableNotFound` if there is none.
@@ -242,8 +241,8 @@ class Catalog:
         """
         parsed = TableName.parse(name)
         found = self.opened.names.resolve(parsed)
-        self._keeper("rename tables").rename(parsed, TableName.parse(new_name), table_id=found.table_id)
-        return self.table(new_name)
+        renamed = self._keeper("rename tables").rename(parsed, TableName.parse(new_name), table_id=found.table_id)
+        return self._named(renamed)
 
     def drop(
         self, name: str, delete_files: bool = False, storage_options: Mapping[str, str] | None = None
@@ -258,7 +257,7 @@ class Catalog:
         found = self.opened.names.resolve(parsed)
         if delete_files:
             owner = None if found.kind is CommitKind.FILESYSTEM else self.opened.owner
-            delete_table(self.table(name, storage_options), owner)
+            delete_table(self._named(found, storage_options), owner)
         self.opened.names.drop(parsed, table_id=found.table_id)
         return found
 
@@ -303,6 +302,10 @@ class Catalog:
             table = Table(staged[0].uri, owner=owner, storage_options=storage_options)
             delete_table(table, owner)
         return keeper.unstage(table_id)
+
+    def _named(self, table: NamedTable, storage_options: Mapping[str, str] | None = None) -> Table:
+        """That very table, whatever its name means by now."""
+        return Table(Place(uri=table.uri, table=table, catalog=self.opened), storage_options=storage_options)
 
     def _all_schemas(self) -> Iterator[SchemaName]:
         for catalog in self.catalogs():

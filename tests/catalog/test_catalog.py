@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakeseal
-from lakeseal.catalog.names import CommitKind
+from lakeseal.catalog.names import CommitKind, NameBook
 from lakeseal.catalog.table_name import TableName
 from lakeseal.clock import now_ms
 from lakeseal.errors import (
@@ -386,3 +386,50 @@ def test_a_place_that_a_service_does_not_serve_gets_no_name(guarded: Running, tm
     catalog = lakeseal.Catalog(guarded.url, _token(guarded, "admin")[0])
     with pytest.raises(NotAllowed, match="does not work on tables in this place"):
         catalog.register("sales.orders", tmp_path / "t")
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, call: str, others: Callable[[], Any]) -> None:
+    """Others do something just after the book has answered the next such call."""
+    answered = getattr(NameBook, call)
+
+    def answer(*args: Any, **more: Any) -> Any:
+        found = answered(*args, **more)
+        monkeypatch.setattr(NameBook, call, answered)
+        others()
+        return found
+
+    monkeypatch.setattr(NameBook, call, answer)
+
+
+def test_what_is_made_and_renamed_is_what_comes_back_whatever_others_do_to_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    catalog = lakeseal.Catalog(f"sqlite:///{tmp_path}/catalog.db")
+
+    def others() -> None:
+        catalog.rename("s.a", "s.b")
+        catalog.create("s.a", SCHEMA).write(ROWS)
+
+    meanwhile(monkeypatch, "register", others)
+    made = catalog.create("s.a", SCHEMA)
+    assert made.to_arrow().num_rows == 0
+    meanwhile(monkeypatch, "rename", lambda: catalog.drop("s.c"))
+    assert catalog.rename("s.b", "s.c").uri == made.uri
+    meanwhile(monkeypatch, "register", lambda: catalog.drop("s.d"))
+    assert catalog.register("s.d", made.uri).uri == made.uri
+
+
+def test_a_drop_deletes_the_files_of_no_other_table_that_has_the_name_by_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    catalog = lakeseal.Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    catalog.create("s.a", SCHEMA)
+
+    def others() -> None:
+        catalog.rename("s.a", "s.b")
+        catalog.create("s.a", SCHEMA).write(ROWS)
+
+    meanwhile(monkeypatch, "resolve", others)
+    with pytest.raises(TableNotFound):
+        catalog.drop("s.a", delete_files=True)
+    assert catalog.table("s.a").to_arrow() == ROWS

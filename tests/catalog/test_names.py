@@ -9,12 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from lakeseal import ledger
 from lakeseal.catalog.names import CommitKind, NameBook
 from lakeseal.catalog.table_name import SchemaName, TableName
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Refused, SchemaNotFound, TableNotFound
+from lakeseal.ledger import Tx
+from lakeseal.ledger.schema import table_names
 from lakeseal.service.name_client import HttpNames
 
 Book = NameBook | HttpNames
@@ -316,3 +319,32 @@ def test_several_may_be_on_their_way_to_one_name_and_the_first_to_be_registered_
 def test_without_a_root_a_table_needs_a_place(book: Book) -> None:
     with pytest.raises(InvalidArgument, match="root"):
         book.stage(ORDERS, None, FILES)
+
+
+def test_a_drop_that_waits_for_a_rename_is_told_that_the_name_went(postgres_url: str) -> None:
+    """On PostgreSQL, which looks at a row again when the lock on it is had; not at those that it belonged to."""
+    name = TableName(schema="s", table="t")
+    with (
+        ledger.open(postgres_url) as one,
+        ledger.open(postgres_url) as other,
+        psycopg.connect(postgres_url) as watching,
+    ):
+        book = NameBook(one)
+        table = book.register(name, "file:///t", CommitKind.FILESYSTEM)
+        elsewhere = book.create_schema(SchemaName(schema="u"))
+        is_moved = threading.Event()
+
+        def rename(tx: Tx) -> None:
+            tx.update(table_names, {"table_uuid": table.table_id}, {"schema_id": elsewhere.schema_id})
+            is_moved.set()
+            waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            while watching.execute(waits).fetchall() == [(0,)]:
+                watching.rollback()  # what it sees is of one transaction
+
+        with ThreadPoolExecutor() as pool:
+            renaming = pool.submit(one.write, rename)
+            is_moved.wait()
+            with pytest.raises(TableNotFound):
+                NameBook(other).drop(name, table_id=table.table_id)
+            renaming.result()
+        assert str(book.by_id(table.table_id).name) == "main.u.t"

@@ -252,10 +252,10 @@ class NameBook:
         meant = self.resolve(name).table_id if table_id is None else table_id
 
         def do(tx: Tx) -> bool:
-            rows = tx.rows(_BY_ID, {"table_id": meant})
-            if not rows:
+            found = _find(tx, meant)
+            if found is None:
                 return False
-            if _from_row(rows[0]).name.folded != name.folded:
+            if found.name.folded != name.folded:
                 raise _no_table(name)
             return tx.delete(table_names, table_uuid=meant) > 0
 
@@ -353,13 +353,22 @@ def _resolve(tx: Tx, name: TableName) -> NamedTable:
     return _from_row(rows[0])
 
 
+def _find(tx: Tx, table_id: str) -> NamedTable | None:
+    """The table's row is locked alone: whoever waits for a lock on two rows that belong together, while a rename makes
+    the one belong to a third, is told by PostgreSQL that neither is there."""
+    if tx.get(table_names, table_uuid=table_id) is None:
+        return None
+    rows = tx.rows(_BY_ID, {"table_id": table_id}, lock=False)
+    return _from_row(rows[0]) if rows else None
+
+
 def _by_id(tx: Tx, table_id: str) -> NamedTable:
-    rows = tx.rows(_BY_ID, {"table_id": table_id})
-    if not rows:
+    found = _find(tx, table_id)
+    if found is None:
         raise TableNotFound(
             f"There is no table with the id {table_id}", hint="lakeseal catalog list shows what there is"
         )
-    return _from_row(rows[0])
+    return found
 
 
 def _same(tx: Tx, name: TableName, uri: str, table_id: str) -> NamedTable:
