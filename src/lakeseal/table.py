@@ -294,13 +294,13 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> Any:
-        """The rows as a pandas DataFrame. Needs `lakeseal[pandas]`.
+        """The rows as a pandas DataFrame. Needs `lakeseal[pandas]`. A column of longs with nulls is an `Int64`, as no
+        float holds all longs; shorter integers with nulls are floats, as ever in pandas.
 
         >>> len(orders.to_pandas(where="id < 3"))
         2
         """
-        needed("pandas")
-        return self.to_arrow(version, timestamp, columns, where).to_pandas()
+        return _in_pandas(self.to_arrow(version, timestamp, columns, where), needed("pandas"))
 
     def to_polars(
         self,
@@ -1044,6 +1044,17 @@ def merge_with(source: Any, command: MergeCommand) -> Command:
     from lakeseal.spark.merge import SparkMerge  # pyspark is an extra
 
     return SparkMerge(asked=command, source=source)
+
+
+def _in_pandas(rows: pa.Table, pandas: Any) -> Any:
+    """No long becomes a float, which does not hold all of them."""
+    frame = rows.to_pandas()
+    for field in rows.schema:
+        if field.type == pa.int64() and rows[field.name].null_count:
+            frame[field.name] = rows[field.name].to_pandas(types_mapper={pa.int64(): pandas.Int64Dtype()}.get)
+        elif pa.types.is_nested(field.type):
+            frame[field.name] = rows[field.name].to_pandas(integer_object_nulls=True)
+    return frame
 
 
 def _can_be_read_again(data: Any) -> bool:

@@ -73,6 +73,12 @@ def test_optimize_lays_out_what_is_not_clustered_and_leaves_the_rest(tmp_path: P
     assert len({dict(tag)["ZCUBE_ID"] for tag in table.files()["tags"].to_pylist()}) == 1
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_of_a_table_without_rows_nothing_is_laid_out(tmp_path: Path, full: bool) -> None:
+    table = lakeseal.create(tmp_path / "t", SCHEMA, cluster_by=["a"])
+    assert isinstance(table.optimize(full=full), lakeseal.commands.command.NothingToDo)  # type: ignore[attr-defined]
+
+
 def test_a_cube_that_doubles_is_laid_out_again(tmp_path: Path) -> None:
     table = lakeseal.create(tmp_path / "t", SCHEMA, cluster_by="a")
     table.write(rows(500, 1))

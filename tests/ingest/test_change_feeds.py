@@ -140,14 +140,17 @@ def test_numbers_are_what_the_connector_says_that_they_mean(lake: Any, broker: A
         {"field": "ms", "name": "io.debezium.time.Timestamp"},
         {"field": "price", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
         {"field": "zoned", "name": "io.debezium.time.ZonedTimestamp"},
+        {"field": "ns", "name": "io.debezium.time.NanoTimestamp"},
+        {"field": "old", "name": "io.debezium.time.NanoTimestamp"},
     ]
     price = base64.b64encode((12345).to_bytes(3, "big", signed=True)).decode()
     micros = 1_772_359_200_123_456
     row = {"id": 1, "day": 20513, "at": micros, "ms": micros // 1000, "price": price, "zoned": "2026-03-01T10:00:00Z"}
+    row |= {"ns": 1_700_000_000_123_457_000, "old": -1}
     value = {"schema": {"fields": [{"field": "after", "fields": named}]}, "payload": envelope("c", None, row)}
     broker.produce("meanings", [json.dumps(value).encode()])
     schema = "id long, day date, at timestamp_ntz, ms timestamp, price decimal(10,2), zoned timestamp"
-    lake.pipeline(captured(lake, broker, "meanings", schema)).run()
+    lake.pipeline(captured(lake, broker, "meanings", f"{schema}, ns timestamp, old timestamp")).run()
     assert lake.table().to_arrow().to_pylist() == [
         {
             "id": 1,
@@ -156,6 +159,8 @@ def test_numbers_are_what_the_connector_says_that_they_mean(lake: Any, broker: A
             "ms": dt.datetime(2026, 3, 1, 10, 0, 0, 123000, tzinfo=dt.UTC),
             "price": Decimal("123.45"),
             "zoned": dt.datetime(2026, 3, 1, 10, tzinfo=dt.UTC),
+            "ns": dt.datetime(2023, 11, 14, 22, 13, 20, 123457, tzinfo=dt.UTC),
+            "old": dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
         }
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import random
 from decimal import Decimal
 from typing import Any
@@ -121,6 +122,27 @@ def test_a_schema_that_is_given_is_what_is_known_first(lake: Any) -> None:
     _pipeline(lake, _files(lake, schema="id int, at timestamp")).run()
     assert _types(lake) == {"id": "int", "at": "timestamp", "n": "bigint", "_rescued": "string"}
     assert [row["_rescued"] for row in _rows(lake)] == [None, '{"at":"later"}']
+
+
+def test_numbers_that_json_does_not_have_are_rescued_as_texts(lake: Any) -> None:
+    pipeline = _pipeline(lake, _files(lake, "parquet"))
+    for name, values in (("1", [1]), ("2", [math.nan, -math.inf, 0.5])):
+        _parquet(lake, f"{name}.parquet", id=pa.array(range(int(name), int(name) + len(values))), x=pa.array(values))
+        pipeline.run()
+    assert [row["_rescued"] for row in _rows(lake)] == [None, '{"x":"NaN"}', '{"x":"-Infinity"}', '{"x":0.5}']
+
+
+def test_names_that_differ_in_case_and_keys_that_are_there_twice_are_not_lost(lake: Any) -> None:
+    pipeline = _pipeline(lake, _files(lake))
+    lake.land("1.json", [{"id": 1, "s": {"a": 1}}])
+    pipeline.run()
+    lake.land("2.json", [{"id": 2, "s": {"A": 2}}, '{"new":{"c":1,"c":2}}'])
+    pipeline.run()
+    assert _rows(lake) == [
+        {"id": 1, "s": {"a": 1}, "_rescued": None},
+        {"id": 2, "s": {"a": None}, "_rescued": '{"s":{"A": 2}}'},
+    ]
+    assert lake.table("t_errors").to_arrow()["record"].to_pylist() == ['{"new":{"c":1,"c":2}}']
 
 
 def test_what_is_known_moves_with_the_rows_only(lake: Any) -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import lakeseal
 from lakeseal.errors import InvalidArgument, RunFailed
 from lakeseal.ingest import Dataset, Pipeline, TableTarget
 from lakeseal.table import Table
@@ -197,3 +199,48 @@ def test_names_are_found_in_any_case_and_new_columns_come_with_merge_schema(lake
         {"id": 1, "n": 2, "a": "y", "b": 1, "c": 0.5},
         {"id": 2, "n": 1, "a": None, "b": None, "c": 1.5},
     ]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "partial", "scd2"])
+def test_a_table_that_spells_its_columns_otherwise_is_the_same_table(lake: Any, mode: str) -> None:
+    """One that was there before: its names are in another case, in another order, and wider."""
+    ends = [pa.field("VALID_FROM", pa.int64()), pa.field("VALID_TO", pa.int64())] if mode == "scd2" else []
+    names = [("GONE", pa.bool_()), ("B", pa.int64()), ("N", pa.int64()), ("A", pa.string()), ("ID", pa.int64())]
+    lakeseal.create(lake.table().uri, pa.schema([*(pa.field(*one) for one in names), *ends]), owner=lake.ledger)
+    how = {"mode": "upsert", "partial": True} if mode == "partial" else {"mode": mode}
+    schema = "id int, n int, a string, b long, gone boolean"
+    target = lake.to_table(keys=("id",), sequence_by="n", delete_when="gone", **how)
+    pipeline = lake.pipeline(Dataset(name="d", source=lake.files(schema=schema), target=target))
+    rng = random.Random(5)
+    rows = random_rows(rng, 60, partial=mode == "partial")
+    for n, start in enumerate(range(0, 60, 20)):
+        lake.land(f"{n}.json", rows[start : start + 20])
+        pipeline.run()
+    wanted = historized(rows) if mode == "scd2" else upserted(rows, partial=mode == "partial")
+    found = [{name.lower(): value for name, value in row.items()} for row in lake.table().to_arrow().to_pylist()]
+    assert in_order(found) == wanted
+
+
+def test_deletes_are_remembered_of_keys_that_grew(lake: Any) -> None:
+    how = {**BY_N, "merge_schema": True, "properties": {"delta.enableTypeWidening": "true"}}
+    for n, (schema, rows) in enumerate(
+        [
+            ("id int, n int, gone boolean", [{"id": 1, "n": 5, "gone": True}]),
+            ("id long, n long, gone boolean", [{"id": 1, "n": 3}, {"id": 2**40, "n": 2**41, "gone": True}]),
+            ("id long, n long, gone boolean", [{"id": 2**40, "n": 2**40}, {"id": 2, "n": 1}]),
+        ]
+    ):
+        lake.land(f"{n}.json", rows)
+        lake.pipeline(Dataset(name="d", source=lake.files(schema=schema), target=lake.to_table(**how))).run()
+    assert lake.table().to_arrow()["id"].to_pylist() == [2]
+
+
+def test_a_key_may_be_the_sequence_and_names_of_ours_are_refused(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}, {"id": 2, "name": "c"}])
+    lake.pipeline(
+        Dataset(name="d", source=lake.files(), target=lake.to_table(mode="scd2", keys=("id",), sequence_by="id"))
+    ).run()
+    assert sorted(lake.table().to_arrow()["name"].to_pylist()) == ["a", "c"]
+    taken = lake.files(schema="id long, __lakeseal_deleted long")
+    with pytest.raises(RunFailed, match="can't have a column __lakeseal_deleted"):
+        lake.pipeline(Dataset(name="e", source=taken, target=lake.to_table("u", mode="upsert", keys=("id",)))).run()

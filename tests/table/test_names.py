@@ -32,6 +32,28 @@ def test_whether_there_is_a_table(tmp_path: Path) -> None:
     assert lakeseal.is_delta_table(tmp_path / "t")
 
 
+def test_no_long_is_a_float_in_pandas(tmp_path: Path) -> None:
+    table, long = lakeseal.Table(tmp_path / "t"), 2**63 - 1
+    nested = pa.struct([("n", pa.int64()), ("l", pa.list_(pa.int64()))])
+    rows = pa.table(
+        {
+            "id": pa.array([long, None]),
+            "short": pa.array([7, None], pa.int32()),
+            "list": pa.array([[None, long], None], pa.list_(pa.int64())),
+            "struct": pa.array([{"n": long, "l": [None, long]}, {"n": None, "l": None}], nested),
+        }
+    )
+    table.write(rows)
+    frame = table.to_pandas()
+    assert frame["id"].dtype == "Int64"
+    assert frame["id"].tolist()[0] == long
+    assert frame["short"].dtype == "float64"
+    assert frame["list"][0].tolist() == [None, long]
+    assert frame["struct"][0]["n"] == long
+    assert list(frame["struct"][0]["l"]) == [None, long]
+    assert pa.Table.from_pandas(frame, schema=rows.schema).equals(rows)
+
+
 def test_rows_go_to_pandas(tmp_path: Path) -> None:
     table = lakeseal.Table(tmp_path / "t")
     table.write(ROWS)

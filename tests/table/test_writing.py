@@ -73,6 +73,11 @@ def test_a_frame_that_arrow_cannot_hold_is_refused(tmp_path: Path, frame: Any) -
         Table(tmp_path / "frame").write(frame)
 
 
+def test_a_period_of_pandas_is_no_number(tmp_path: Path) -> None:
+    with pytest.raises(errors.LakesealError, match="period"):
+        Table(tmp_path / "frame").write(pd.DataFrame({"a": pd.period_range("2024", periods=2, freq="D")}))
+
+
 def test_error_and_ignore_leave_a_table_alone(table: Table) -> None:
     with pytest.raises(errors.AlreadyExists):
         table.write(numbers(9), mode="error")

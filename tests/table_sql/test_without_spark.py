@@ -63,10 +63,34 @@ def asked(query: str, table: str) -> list[Any]:
         ("SELECT id + 1 AS g, count(*) AS n FROM @t GROUP BY g ORDER BY g LIMIT 1", [(2, 1)]),
         ("SELECT DISTINCT i IS NULL AS v FROM @t ORDER BY v", [(False,), (True,)]),
         ("SELECT NULL AS v UNION ALL SELECT s FROM @t WHERE id = 1", [(None,), ("a",)]),
+        ("SELECT col1 FROM (VALUES (1, 2))", [(1,)]),
+        ("WITH w AS (VALUES (1, 'a')) SELECT col2, col1 FROM w", [("a", 1)]),
+        ("SELECT n FROM (VALUES (1, 2)) AS v(m, n)", [(2,)]),
+        ("SELECT id % 2 AS g, count(*) AS n FROM @t GROUP BY g ORDER BY -g", [(1, 2), (0, 2)]),
     ],
 )  # fmt: skip
 def test_a_query_answers_as_spark_does(table: str, query: str, rows: list[Any]) -> None:
     assert asked(query, table) == rows
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT * FROM @a JOIN @b USING (k)", [("p", 1, 5)]),
+        ("SELECT * FROM @a AS a FULL JOIN @b AS b USING (k) ORDER BY k", [("p", 1, 5), ("q", 2, None), ("s", None, 6)]),
+        ("SELECT * FROM @a AS a RIGHT JOIN @b AS b USING (k) ORDER BY k", [("p", 1, 5), ("s", None, 6)]),
+        ("SELECT *, a.x AS z FROM @a AS a JOIN @b AS b USING (k)", [("p", 1, 5, 1)]),
+    ],
+)
+def test_a_join_by_columns_of_one_name_begins_with_them(tmp_path: Path, query: str, rows: list[Any]) -> None:
+    lakeseal.Table(tmp_path / "a").write(pa.table({"x": [1, 2], "k": ["p", "q"]}))
+    lakeseal.Table(tmp_path / "b").write(pa.table({"y": [5, 6], "k": ["p", "s"]}))
+    text = query.replace("@a", f"delta.`{tmp_path / 'a'}`").replace("@b", f"delta.`{tmp_path / 'b'}`")
+    assert asked(text, "") == rows
+    lakeseal.sql(f"CREATE TABLE delta.`{tmp_path / 'c'}` (k STRING, x BIGINT, y BIGINT)")
+    if len(rows[0]) == 3:
+        lakeseal.sql(f"INSERT INTO delta.`{tmp_path / 'c'}` {text}")
+        assert {tuple(row.values()) for row in lakeseal.Table(tmp_path / "c").to_arrow().to_pylist()} == set(rows)
 
 
 def test_sums_of_integers_are_longs_and_times_have_a_zone(table: str) -> None:
@@ -122,6 +146,15 @@ def test_sums_of_integers_are_longs_and_times_have_a_zone(table: str) -> None:
         "SELECT s LIKE s FROM @t",
         "SELECT s ILIKE 'A' FROM @t",
         "SELECT * FROM @t PIVOT (count(i) FOR s IN ('a'))",
+        "SELECT * FROM @t AS a NATURAL JOIN @t AS b",
+        "SELECT a.* FROM @t AS a JOIN @t AS b USING (id)",
+        "SELECT * FROM @t AS a JOIN @t AS b USING (id) JOIN @t AS c USING (i)",
+        "SELECT CAST(s AS DECIMAL) FROM @t",
+        "SELECT s::numeric FROM @t",
+        "SELECT X'41'",
+        "SELECT count(a.*) FROM @t AS a",
+        "SELECT -id AS id FROM @t ORDER BY id + 0",
+        "SELECT i AS id FROM @t ORDER BY abs(id) LIMIT 1",
     ],
 )
 def test_what_duckdb_would_answer_otherwise_is_refused(table: str, query: str) -> None:

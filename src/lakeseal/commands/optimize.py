@@ -128,7 +128,8 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         refuse_layout(snapshot, snapshot.files)
         adds = to_cluster(list(add_actions(snapshot.files)), columns, full=self.full)
         paths = {add.path for add in adds}
-        files = snapshot.files.filter(pa.array([path in paths for path in snapshot.files["path"].to_pylist()]))
+        is_chosen = [path in paths for path in snapshot.files["path"].to_pylist()]
+        files = snapshot.files.filter(pa.array(is_chosen, pa.bool_()))
         target = self._target(snapshot)
 
         def finish(written: Written) -> tuple[list[Action], Operation]:

@@ -93,13 +93,15 @@ class ChangingTable(Struct, frozen=True, kw_only=True):
     is_done: bool = False
     """It has changed before; only the other has not."""
 
-    def rows(self, columns: Sequence[str] | None, where: str | None) -> pa.Table:
-        """As the transaction sees them, and they count as read."""
+    def rows(self, columns: Sequence[str], where: str | None) -> pa.Table:
+        """As the transaction sees them, and they count as read. Columns are called as they are asked for: the table may
+        spell them in another case."""
         snapshot = self.txn.snapshot
         assert snapshot is not None
         files = self.txn.filter_files(where)
         store = self.store.open()
-        return Scan(snapshot, store, columns=columns, files=files, outside=outside_of(self.store)).to_arrow()
+        scan = Scan(snapshot, store, columns=columns, files=files, outside=outside_of(self.store))
+        return scan.to_arrow().rename_columns(list(columns))
 
     def run(self, command: Command) -> bool:
         """Whether there was anything to commit."""
@@ -122,6 +124,9 @@ def rule_for(target: TableTarget, rows: StructType, order_by: str | None) -> Cha
             )
         return names[name.lower()]
 
+    own = (ARRIVAL, DELETED, WHOLE, unchanged.UNCHANGED)
+    for taken in (name for name in own if name in names):
+        raise InvalidArgument(f"Rows can't have a column {taken}", table=target.uri, column=names[taken].name)
     keys = tuple(named(name, "keys") for name in target.keys)
     for field in keys:
         _must_be_ordered(field, "a key", target.uri)
@@ -224,7 +229,8 @@ def _upserted(merging: TargetMerging, rows: pa.Table, target: ChangingTable, del
         found = [] if deletes is None else [deletes.rows(names, where)]
         if rule.partial and not target.is_done:
             found.append(target.rows(names, where))
-        known = pa.concat_tables(found) if found else None
+        # One of them may have got wider types than the other.
+        known = pa.concat_tables(found, promote_options="permissive") if found else None
     if not target.is_done:
         rows = unchanged.filled(rows, rule, lambda columns, keys: _of_keys_in(target, columns, keys))
     counted = latest(rows, rule, known)
@@ -241,8 +247,7 @@ def _upserted(merging: TargetMerging, rows: pa.Table, target: ChangingTable, del
 
 def _of_keys_in(target: ChangingTable, columns: Sequence[str], keys: pa.Table) -> pa.Table:
     names = keys.column_names
-    rows = target.rows(columns, _in_range(keys, names[0])).rename_columns(list(columns))
-    return of_keys(rows, names, keys)
+    return of_keys(target.rows(columns, _in_range(keys, names[0])), names, keys)
 
 
 def _merge(merging: TargetMerging, source: pa.Table) -> ArrowMerge:
@@ -280,14 +285,12 @@ def _command(
     keys: Sequence[str],
     clauses: Sequence[Clause],
     source: pa.Table,
-    *,
-    merge_schema: bool | None = None,
 ) -> ArrowMerge:
     on = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in keys)
     asked = MergeCommand(
         on=on,
         clauses=tuple(clauses),
-        merge_schema=merging.merge_schema if merge_schema is None else merge_schema,
+        merge_schema=merging.merge_schema,
         user_metadata=merging.note,
     )
     return ArrowMerge(asked=asked, source=read_source(source))
@@ -304,7 +307,7 @@ def _remembered(merging: TargetMerging, source: pa.Table, deletes: ChangingTable
         Clause(kind="matched", action="delete"),
         Clause(kind="not_matched", action="insert", condition=f"s.{DELETED}", values=given),
     ]
-    return deletes.run(_command(merging, rule.keys, [*clauses, *_forgotten(merging, now)], rows, merge_schema=False))
+    return deletes.run(_command(merging, rule.keys, [*clauses, *_forgotten(merging, now)], rows))
 
 
 def _forgotten(merging: TargetMerging, now: dt.datetime) -> list[Clause]:
@@ -318,7 +321,8 @@ def _historized(merging: TargetMerging, rows: pa.Table, target: ChangingTable, d
     rule = merging.rule
     names = list(dict.fromkeys((*rule.keys, str(rule.sequence_by))))
     where = _in_range(rows, rule.keys[0])
-    before = of_keys(target.rows([*merging.columns, VALID_TO], where), rule.keys, rows)
+    # Of versions that are there only the end may change.
+    before = of_keys(target.rows([*names, VALID_TO], where), rule.keys, rows)
     none = rows.select(names).slice(0, 0)
     known = none if deletes is None else of_keys(deletes.rows(names, where), rule.keys, rows)
     versions, gone = history(rows.select([*merging.columns, *_arrival(rows)]), rule, before, known)
@@ -334,7 +338,7 @@ def _historized(merging: TargetMerging, rows: pa.Table, target: ChangingTable, d
         gone = gone.append_column(DELETED_AT, _moments(now, gone.num_rows))
         values = {quote_name(name): f"s.{quote_name(name)}" for name in (*names, DELETED_AT)}
         insert = Clause(kind="not_matched", action="insert", values=values)
-        changes |= deletes.run(_command(merging, names, [insert, *_forgotten(merging, now)], gone, merge_schema=False))
+        changes |= deletes.run(_command(merging, names, [insert, *_forgotten(merging, now)], gone))
     return changes
 
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal import expr
-from lakeseal.errors import AmbiguousMerge, InvalidInput
+from lakeseal.errors import AmbiguousMerge, InvalidInput, SchemaMismatch
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.feed_columns import CHANGE_TYPE
 
@@ -91,21 +91,23 @@ def latest(rows: pa.Table, rule: ChangeRule, known: pa.Table | None = None) -> L
 
 def history(rows: pa.Table, rule: ChangeRule, before: pa.Table, deletes: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Versions that are new or have another end than in `before`, which has all of the keys that rows touch; and
-    deletes (keys and sequence) that are new. `deletes` has those that are remembered of these keys."""
+    deletes (keys and sequence) that are new. `deletes` has those that are remembered of these keys. Of what is known
+    only keys, sequence and end are looked at: other columns of a version that gets another end are null."""
     sequence = rule.sequence_by
     assert sequence is not None
     rows = rows.combine_chunks()
     gone = _deleted(rows, rule)
     columns = [name for name in rows.column_names if name not in (ARRIVAL, *((CHANGE_TYPE,) if rule.is_feed else ()))]
     fresh = rows.select(columns)
-    old = before.select([*columns, VALID_TO]).combine_chunks()
-    remembered = deletes.select([*rule.keys, sequence]).combine_chunks()
-    parts = [old.select(columns), _padded(remembered, fresh.schema), fresh]
-    every = pa.concat_tables([part.cast(fresh.schema) for part in parts])
+    names = list(dict.fromkeys((*rule.keys, sequence)))
+    old = before.select([*names, VALID_TO]).combine_chunks()
+    remembered = deletes.select(names).combine_chunks()
+    schema = _wide_enough(fresh.schema, names, old, remembered)
+    every = pa.concat_tables([_padded(part, schema) for part in (old, remembered, fresh)])
     is_delete = np.concatenate([np.zeros(old.num_rows, bool), np.ones(remembered.num_rows, bool), gone])
     place = np.concatenate([np.full(old.num_rows + remembered.num_rows, -1), _arrivals(rows)])
-    ordered = every.select([*rule.keys, sequence]).append_column(ARRIVAL, pa.array(place))
-    order = _sorted(ordered, [*rule.keys, sequence, ARRIVAL])
+    ordered = every.select(names).append_column(ARRIVAL, pa.array(place))
+    order = _sorted(ordered, [*names, ARRIVAL])
     # Of one key at one moment the first counts: what is known, then the first to arrive.
     order = order[_starts(every, order, (*rule.keys, sequence))]
     every, is_delete = every.take(pa.array(order)), is_delete[order]
@@ -124,14 +126,15 @@ def history(rows: pa.Table, rule: ChangeRule, before: pa.Table, deletes: pa.Tabl
     changed = ~is_delete & ~(was_there & same_end)
     was_remembered = (order >= old.num_rows) & (order < old.num_rows + remembered.num_rows)
     new_deletes = is_delete & ~was_remembered
-    return versions.filter(pa.array(changed)), every.select([*rule.keys, sequence]).filter(pa.array(new_deletes))
+    return versions.filter(pa.array(changed)), every.select(names).filter(pa.array(new_deletes))
 
 
 def of_keys(rows: pa.Table, keys: Sequence[str], wanted: pa.Table) -> pa.Table:
     """Those of `rows` whose keys are among `wanted`'s."""
     asked = wanted.select(list(keys)).group_by(list(keys)).aggregate([])
-    asked = asked.cast(pa.schema([rows.schema.field(name) for name in keys]))
-    at = rows.select(list(keys)).append_column("at", pa.array(np.arange(rows.num_rows)))
+    schema = _wide_enough(asked.schema, keys, rows)
+    at = _padded(rows, schema).append_column("at", pa.array(np.arange(rows.num_rows)))
+    asked = asked.cast(schema)
     found = at.join(asked, keys=list(keys), join_type="left semi")["at"]
     return rows.take(pa.array(np.sort(found.to_numpy())))
 
@@ -181,9 +184,12 @@ def _is_newer(rows: pa.Table, rule: ChangeRule, known: pa.Table) -> np.ndarray:
         return np.ones(rows.num_rows, bool)
     largest = known.group_by(list(rule.keys)).aggregate([(sequence, "max")])
     largest = largest.rename_columns([*rule.keys, "known"])
-    kinds = [rows.schema.field(name).type for name in (*rule.keys, sequence)]
+    asked = rows.select(list(dict.fromkeys((*rule.keys, sequence))))
+    schema = _wide_enough(asked.schema, rule.keys, largest)
+    schema = _wide_enough(schema, [sequence], largest.select(["known"]).rename_columns([sequence]))
+    kinds = [schema.field(name).type for name in (*rule.keys, sequence)]
     largest = largest.cast(pa.schema(list(zip(largest.column_names, kinds, strict=True))))
-    asked = rows.select([*rule.keys, sequence]).append_column("at", pa.array(np.arange(rows.num_rows)))
+    asked = asked.cast(schema).append_column("at", pa.array(np.arange(rows.num_rows)))
     joined = asked.join(largest, keys=list(rule.keys), join_type="left outer")
     is_newer = pc.greater_equal if rule.is_feed else pc.greater
     newer = pc.fill_null(is_newer(joined[sequence], joined["known"]), True).combine_chunks()
@@ -310,6 +316,21 @@ def _arrivals(rows: pa.Table) -> np.ndarray:
 
 def _with_flags(rows: pa.Table, deleted: np.ndarray, whole: np.ndarray) -> pa.Table:
     return rows.append_column(DELETED, pa.array(deleted)).append_column(WHOLE, pa.array(whole))
+
+
+def _wide_enough(schema: pa.Schema, names: Sequence[str], *others: pa.Table) -> pa.Schema:
+    """The schema, with types for these columns that hold what the other tables have there, too."""
+    for name in dict.fromkeys(names):
+        at = schema.get_field_index(name)
+        parts = [pa.schema([schema.field(at)]), *(pa.schema([other.schema.field(name)]) for other in others)]
+        try:
+            field = pa.unify_schemas(parts, promote_options="permissive").field(0)
+        except pa.ArrowException as error:
+            raise SchemaMismatch(
+                f"{name} has another type in the table than in the rows: {error}", column=name
+            ) from error
+        schema = schema.set(at, field.with_nullable(True))
+    return schema
 
 
 def _padded(rows: pa.Table, schema: pa.Schema) -> pa.Table:

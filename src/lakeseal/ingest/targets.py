@@ -534,7 +534,11 @@ def _errors(dataset: Dataset) -> TableTarget:
 def _deletes(target: TableTarget) -> TableTarget | None:
     if not target.remembers_deletes:
         return None
-    return TableTarget(uri=target.deletes_uri, owner=target.owner, storage_options=target.storage_options)
+    # Keys and sequences may grow with the target's.
+    properties = {"delta.enableTypeWidening": "true"} if target.merge_schema else {}
+    return TableTarget(
+        uri=target.deletes_uri, owner=target.owner, storage_options=target.storage_options, properties=properties
+    )
 
 
 def store_of(target: Target) -> StoreSpec:

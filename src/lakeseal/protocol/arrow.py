@@ -189,7 +189,7 @@ def _from_type(arrow: pa.DataType, path: tuple[str, ...], depth: int) -> DataTyp
         return ArrayType(_from_type(arrow.value_type, (*path, "element"), depth + 1), arrow.value_field.nullable)
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return _from_type(arrow.value_type, path, depth + 1)
-    if isinstance(arrow, pa.BaseExtensionType):
+    if isinstance(arrow, pa.BaseExtensionType) and arrow.extension_name != "pandas.period":  # a number of days, or so
         return _from_type(arrow.storage_type, path, depth + 1)
     raise UnsupportedType(f"Delta has no type for Arrow's {arrow}", hint=_hint(arrow), column=delta.dotted(path))
 

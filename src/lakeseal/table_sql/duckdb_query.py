@@ -76,7 +76,14 @@ class _Meaning:
             return self._ordered(value, frozenset())
         if "query_location" in value and kind not in _TABLES:
             _refuse(kind.replace("_", " "))
-        return {name: self.of(one) for name, one in value.items()}
+        changed = {name: self.of(one) for name, one in value.items()}
+        if kind == "EXPRESSION_LIST":
+            # Spark counts columns without a name from 1, DuckDB from 0.
+            given = changed.get("column_name_alias", [])
+            count = len(changed["values"][0])
+            names = [*given, *(f"col{n + 1}" for n in range(len(given), count))]
+            changed |= {"column_name_alias": names, "expected_names": names}
+        return changed
 
     # Queries
 
@@ -92,14 +99,46 @@ class _Meaning:
         changed = {name: self.of(one) for name, one in node.items() if name not in ("cte_map", "modifiers")}
         changed["cte_map"] = {"map": ctes}
         if node["type"] == "SELECT_NODE":
+            self._check_aliases(node, changed)
             for before, after in zip(node["select_list"], changed["select_list"], strict=True):
                 if not before.get("alias") and after is not before and before["class"] not in ("COLUMN_REF", "STAR"):
                     after["alias"] = self._shown(before)
         elif node["type"] == "SET_OPERATION_NODE":
             self._check_sides(changed["left"], changed["right"])
         changed["modifiers"] = self._modifiers(node, changed)
+        if node["type"] == "SELECT_NODE":
+            changed["select_list"] = _stars_of_joins(changed["select_list"], changed["from_table"])
         del self._ctes[outer:]
         return changed
+
+    def _check_aliases(self, node: Node, changed: Node) -> None:
+        """An alias that is a column's name, too, is to Spark the alias in an expression of ORDER BY, and to DuckDB the
+        column."""
+        aliases = {item["alias"].lower(): item for item in node["select_list"] if item["alias"]}
+        orders = [order["expression"] for one in node["modifiers"] for order in one.get("orders", [])]
+        used: set[str] = set()
+        for expression in (one for one in orders if not _is_column(one)):
+            used |= _bare_names(expression)
+        for name in sorted(used & aliases.keys()):
+            item = aliases[name]
+            if _is_column(item) and item["column_names"][-1].lower() == name:
+                continue
+            if self._is_of_table(name, changed):
+                _refuse(f"an order by {name}, which is a column and an alias", "the number of the column")
+
+    def _is_of_table(self, name: str, changed: Node) -> bool:
+        tree = self._template("SELECT a LIMIT 0")
+        own = tree["statements"][0]["node"]
+        own["select_list"][0]["column_names"] = [name]
+        own["from_table"] = changed["from_table"]
+        own["cte_map"] = {"map": list(self._ctes)}
+        text = _one(self._connection, "SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
+        try:
+            self._connection.execute(f"DESCRIBE {text}")
+        except Exception as error:
+            # One that is in two of the tables is a column, too.
+            return "ambiguous" in str(error).lower()
+        return True
 
     def _ordered(self, order: Node, names: frozenset[str]) -> Node:
         """By what is not nested. `names` are those of results, about which no question can be put in here."""
@@ -353,6 +392,45 @@ class _Meaning:
         if id(value) in self._bare:
             return self._bare[id(value)][1]
         return {name: self._stripped(one) for name, one in value.items()}
+
+
+def _stars_of_joins(items: list[Node], table: Node) -> list[Node]:
+    """Behind JOIN … USING, Spark begins `*` with these columns; in DuckDB they stay where the left side has them."""
+    if not any(item["class"] == "STAR" for item in items) or not _has_using(table):
+        return items
+    names = table.get("using_columns", [])
+    is_one = table["type"] == "JOIN" and names and not _has_using(table["left"]) and not _has_using(table["right"])
+    found = []
+    for item in items:
+        if item["class"] != "STAR":
+            found.append(item)
+            continue
+        if not is_one or any(item.get(part) for part in ("relation_name", "exclude_list", "replace_list", "expr")):
+            _refuse("* behind a join by columns of one name", "the names of the columns")
+        keys = [
+            {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "query_location": 0, "column_names": [name]}
+            for name in names
+        ]
+        found += [*keys, {**item, "exclude_list": list(names)}]
+    return found
+
+
+def _has_using(table: Node) -> bool:
+    if table["type"] != "JOIN":
+        return False
+    is_own = bool(table.get("using_columns")) or table.get("ref_type") == "NATURAL"
+    return is_own or _has_using(table["left"]) or _has_using(table["right"])
+
+
+def _bare_names(value: Any) -> set[str]:
+    """Of columns that no table's name stands before."""
+    if isinstance(value, list):
+        return set().union(*map(_bare_names, value))
+    if not isinstance(value, dict) or value.get("class") == "SUBQUERY":
+        return set()
+    if value.get("class") == "COLUMN_REF":
+        return {value["column_names"][0].lower()} if len(value["column_names"]) == 1 else set()
+    return set().union(*map(_bare_names, value.values()))
 
 
 def _is_column(node: Node) -> bool:

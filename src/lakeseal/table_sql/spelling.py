@@ -13,6 +13,8 @@ _LOOSE = frozenset(("||", "&", "|"))
 _SUMS = frozenset(("+", "-"))
 _COMPARES = frozenset(("=", "==", "<", ">", "<=", ">=", "<>", "!="))
 _TESTS = frozenset(("IN", "LIKE", "BETWEEN"))
+_DECIMALS = frozenset(("DECIMAL", "NUMERIC", "DEC"))
+_PREFIXES = frozenset(("X", "B", "E", "U"))
 _OPENS, _CLOSES = frozenset("([{"), frozenset(")]}")
 _SUFFIXED = re.compile(r"[0-9.]+(?:[eE][+-]?[0-9]+)?[A-Za-z]+\Z")
 # Words that are no part of an operand: what stands on their two sides is two expressions.
@@ -29,6 +31,9 @@ def spelled(text: str) -> str:
         _refuse("A backslash at the end of a line", text, text.index("\\"), "Leave it out")
     for token in tokens:
         _check(token, text)
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        _check_between(before, token, after, text)
+    _check_counted(tokens, text)
     _check_order(tokens, text)
     return text
 
@@ -60,6 +65,27 @@ def _check(token: Token, text: str) -> None:
         _refuse(f"{token.text} is one name to Spark and two words to DuckDB", text, token.start, "Write `name`")
     if token.kind == "op" and token.text == "$":
         _refuse("$ begins a text or a parameter in DuckDB only", text, token.start, "Write '…'")
+
+
+def _check_between(before: Token, token: Token, after: Token, text: str) -> None:
+    """What depends on its neighbours."""
+    is_type = before.keyword == "AS" or before.text == "::"
+    if is_type and token.keyword in _DECIMALS and after.text != "(":
+        _refuse("A decimal without digits is another one in Spark", text, token.start, "Write DECIMAL(10, 0)")
+    for one, other in ((before, token), (token, after)):
+        if one.keyword in _PREFIXES and other.kind == "string" and other.start == one.end:
+            _refuse(f"{one.text}'…' are bytes to Spark only", text, one.start, "Leave it out")
+
+
+def _check_counted(tokens: list[Token], text: str) -> None:
+    for at, token in enumerate(tokens):
+        if token.keyword != "COUNT" or tokens[at + 1].text != "(":
+            continue
+        for one, other in zip(tokens[at:], tokens[at + 1 :], strict=False):
+            if one.text == ")":
+                break
+            if one.text == "." and other.text == "*":
+                _refuse("Spark does not know count(t.*)", text, token.start, "Name one column, or *")
 
 
 def _check_order(tokens: list[Token], text: str) -> None:

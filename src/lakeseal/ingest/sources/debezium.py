@@ -40,12 +40,13 @@ from lakeseal.protocol.schema import StructType
 
 _KINDS = {"c": "insert", "r": "insert", "u": "update_postimage", "d": "delete", "t": TRUNCATE}
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  Debezium's times without a zone have none
-_TIMES = {
-    "io.debezium.time.Timestamp": 1000,
-    "org.apache.kafka.connect.data.Timestamp": 1000,
-    "io.debezium.time.MicroTimestamp": 1,
-    "io.debezium.time.NanoTimestamp": 0.001,
+_NANOS = {
+    "io.debezium.time.Timestamp": 1_000_000,
+    "org.apache.kafka.connect.data.Timestamp": 1_000_000,
+    "io.debezium.time.MicroTimestamp": 1000,
+    "io.debezium.time.NanoTimestamp": 1,
 }
+"""How many are in one of the numbers."""
 _DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _NULL = b"null"
@@ -215,8 +216,9 @@ def _value(value: Any, meaning: _Meaning | None) -> Any:
         return value
     if meaning.name in _DATES and isinstance(value, int):
         return (_EPOCH + dt.timedelta(days=value)).date()
-    if meaning.name in _TIMES and isinstance(value, int):
-        return _EPOCH + dt.timedelta(microseconds=int(value * _TIMES[meaning.name]))
+    if meaning.name in _NANOS and isinstance(value, int):
+        # A double does not hold so many digits; what is left of a microsecond is cut downwards, as everywhere.
+        return _EPOCH + dt.timedelta(microseconds=value * _NANOS[meaning.name] // 1000)
     if meaning.name == _DECIMAL and isinstance(value, str):
         unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
         return format(Decimal(unscaled).scaleb(-meaning.scale), "f")

@@ -6,6 +6,7 @@ so is a column that is not known. The rest of the row is as it would be. What is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -28,7 +29,7 @@ from lakeseal.ingest.sources.source import Chunk, RejectedRecord
 from lakeseal.log.decoded_size import fitting_batches
 from lakeseal.log.physical import Projection
 from lakeseal.protocol.arrow import to_arrow
-from lakeseal.protocol.schema import STRING, ArrayType, DataType, StructField, StructType
+from lakeseal.protocol.schema import STRING, ArrayType, DataType, MapType, StructField, StructType
 from lakeseal.trust import Trust
 
 Rescued = dict[str, Any]
@@ -44,9 +45,18 @@ class _Rows:
     def chunk(
         self, rows: pa.RecordBatch, rescued: Sequence[Rescued | None], bad: Sequence[RejectedRecord], size: int
     ) -> Chunk:
-        texts = [msgspec.json.encode(one, enc_hook=str).decode() if one else None for one in rescued]
+        texts = [msgspec.json.encode(_said(one), enc_hook=str).decode() if one else None for one in rescued]
         together = [*rows.columns, pa.array(texts, pa.string())]
         return Chunk(rows=pa.RecordBatch.from_arrays(together, schema=self._schema), bad=tuple(bad), bytes=size)
+
+
+def _said(value: Any) -> Any:
+    """JSON has no number for NaN and the infinities: they are texts, which no null is."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _said(one) for name, one in value.items()}
+    return [_said(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 class JsonRescue(_Rows):
@@ -55,8 +65,13 @@ class JsonRescue(_Rows):
         for block in lines(stream, Trust().max_decoded_bytes):
             texts = list(block.texts)
             rescued: dict[int, Rescued] = {}
-            if self.how.new_columns == "rescue":  # else all of them are known
-                rescued = {at: found for at, text in enumerate(texts) if (found := self._unknown(text))}
+            torn: dict[int, str] = {}
+            for at, text in enumerate(texts):
+                try:
+                    # Also where new columns are added: one that differs from another in case only is not.
+                    rescued[at] = self._unknown(text)
+                except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+                    torn[at] = str(error)
             parsed = records.parse(texts)
             for misfit in parsed.misfits:
                 mended = self._mended(texts[misfit.at])
@@ -66,23 +81,24 @@ class JsonRescue(_Rows):
             if parsed.misfits:
                 parsed = records.parse(texts)
             kept = range(len(texts)) if parsed.kept is None else parsed.kept
+            torn |= {one.at: one.reason for one in parsed.misfits}
+            # Of a record that is none, a column that is known may be all right.
+            rows = parsed.rows.filter(pa.array([at not in torn for at in kept], pa.bool_()))
+            kept = [at for at in kept if at not in torn]
             bad = [
-                RejectedRecord.of(one.reason, block.texts[one.at], f"line {block.numbers[one.at]}")
-                for one in parsed.misfits
+                RejectedRecord.of(reason, block.texts[at], f"line {block.numbers[at]}")
+                for at, reason in sorted(torn.items())
             ]
-            yield self.chunk(parsed.rows, [rescued.get(at) for at in kept], bad, block.size)
+            yield self.chunk(rows, [rescued.get(at) for at in kept], bad, block.size)
 
     @cached_property
     def _alone(self) -> dict[str, JsonRecords]:
         return {field.name: JsonRecords(StructType((field,))) for field in self.known.fields}
 
     def _unknown(self, text: bytes) -> Rescued:
-        """Fields that are not known, and those that have such in them."""
-        try:
-            kinds = kind_of(text)
-            fields = msgspec.json.decode(text, type=dict[str, Raw])
-        except (ValueError, RecursionError, msgspec.MsgspecError):
-            return {}
+        """Fields that are not known, and those that have such in them; raises where the record is none."""
+        kinds = kind_of(text)
+        fields = msgspec.json.decode(text, type=dict[str, Raw])
         assert isinstance(kinds, dict)
         known = {field.name: field.type for field in self.known.fields}
         return {
@@ -111,8 +127,13 @@ def _has_more(kind: Kind, known: DataType) -> bool:
     """Whether an object in it has fields that are not known."""
     match kind, known:
         case dict(), StructType():
-            fields = ((one, known.field(name)) for name, one in kind.items())
-            return any(field is None or _has_more(one, field.type) for one, field in fields)
+            # A name is one in its own case only, as where records are read.
+            fields = {field.name: field.type for field in known.fields}
+            return any(
+                one is not None and (name not in fields or _has_more(one, fields[name])) for name, one in kind.items()
+            )
+        case dict(), MapType():
+            return any(_has_more(one, known.value) for one in kind.values())
         case list(), ArrayType():
             return any(_has_more(one, known.element) for one in kind)
     return False
