@@ -22,7 +22,7 @@ help:
 	@echo "make demo         the main job, on embedded defaults"
 	@echo "make test         the tests (needs PyPI only); ROOM=storage for those of one room"
 	@echo "make check        ruff, mypy and the order of the rooms"
-	@echo "make bench        time and memory, beside the peers from PyPI; ONLY=log-load for one"
+	@echo "make bench        time and memory, beside the peers from PyPI, in figures under docs/bench; ONLY=log-load for one"
 	@echo "make stress       the long tests"
 	@echo "make trust        what shows that it can be relied on, in figures under docs/trust; ONLY=mutants for one part"
 	@echo "make peers        the tests beside Delta Spark, Kafka and lakeFS; needs Maven Central and Go"
@@ -111,4 +111,4 @@ bench-peers: setup
 	@$(RUN) scripts/peers.py && export LAKESEAL_BENCH_PEERS=1 && $(RUN) bench/run.py $(ONLY) $(ARGS)
 
 clean:
-	@rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results build dist
+	@rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -56,6 +56,9 @@ def main(report: Report) -> None:
             Subject(name="FileOutputCommitter v1", function=job_on_s3a, arguments={"files": FILES, "version": 1}),
             Subject(name="FileOutputCommitter v2", function=job_on_s3a, arguments={"files": FILES, "version": 2}),
         ],
+        targets={"FileOutputCommitter v1": 3.0, "FileOutputCommitter v2": 2.0},
+        warm_up=False,
+        repeats=1,
     )
 
 

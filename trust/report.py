@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-KEPT = ROOT / "docs" / "trust"
-FIGURES = KEPT / "figures.json"
-PAGE = KEPT / "figures.md"
+from support.figures import ROOT, Figures, table, today
 
 
 class Report:
@@ -41,31 +36,26 @@ class Report:
             "counts": self._counts,
             "violations": self.violations,
             "seconds": round(time.monotonic() - self._began),
-            "when": time.strftime("%Y-%m-%d"),
+            "when": today(),
             "lakeseal": version("lakeseal"),
             "python": platform.python_version(),
         }
 
 
-def keep(part: str, found: dict[str, Any]) -> None:
-    """The figures of one part take the place of its former ones, and the page is written again."""
-    KEPT.mkdir(parents=True, exist_ok=True)
-    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    figures[part] = found
-    FIGURES.write_text(json.dumps(dict(sorted(figures.items())), indent=2, ensure_ascii=False) + "\n")
-    PAGE.write_text(page(figures))
-
-
-def page(figures: dict[str, Any]) -> str:
-    lines = [
+def head(figures: dict[str, Any]) -> list[str]:
+    return [
         "# Trust, in figures",
         "",
         "Written by `make trust`, which fails on a violation. `make trust ONLY=mutants` runs one part.",
     ]
-    for part, found in sorted(figures.items()):
-        lines += ["", f"## {part.replace('-', ' ').capitalize()}", found["about"], "", "| | |", "| --- | --- |"]
-        lines += [f"| {what} | {number:,} |" for what, number in found["counts"].items()]
-        lines += [f"| violations | {len(found['violations'])} |", f"| seconds | {found['seconds']:,} |"]
-        lines += [f"| run | {found['when']}, Lakeseal {found['lakeseal']}, Python {found['python']} |"]
-        lines += ["", *(f"- **Violation**: {one}" for one in found["violations"])] if found["violations"] else []
-    return "\n".join(lines) + "\n"
+
+
+def section(found: dict[str, Any]) -> list[str]:
+    rows: list[tuple[str, str]] = [(what, f"{number:,}") for what, number in found["counts"].items()]
+    rows += [("violations", f"{len(found['violations'])}"), ("seconds", f"{found['seconds']:,}")]
+    rows += [("run", f"{found['when']}, Lakeseal {found['lakeseal']}, Python {found['python']}")]
+    violations = [f"- **Violation**: {one}" for one in found["violations"]]
+    return [found["about"], "", *table(("", ""), rows), *([""] if violations else []), *violations]
+
+
+KEPT = Figures(folder=ROOT / "docs" / "trust", head=head, section=section)

@@ -82,6 +82,7 @@ from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import Owners, connect
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.kinds import Kind, NewTable, parse_kind
+from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.routing import CatalogRouter, Route, Router
 from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow
 from lakeseal.protocol.identity import Identity, differs_by_marks
@@ -147,6 +148,11 @@ class Table:
     @property
     def _log(self) -> DeltaLog:
         return self._router.route().log
+
+    def known_by(self, endpoint: OwnerEndpoint) -> DeltaLog | None:
+        """What this table knows of its log, if it has it from that owner; for transactions."""
+        route = self._router.route()
+        return route.log if isinstance(route.owner, ManagedOwner) and route.owner.endpoint is endpoint else None
 
     @property
     def uri(self) -> str:

@@ -46,6 +46,7 @@ from lakeseal.errors import CommitOutcomeUnknown, InvalidArgument, TableNotFound
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
 from lakeseal.ledger import Ledger
+from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import Scan
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.names_in_transaction import DROPPED, NamesInTransaction
@@ -190,7 +191,7 @@ class TablesTransaction:
     ) -> None:
         level = None if isolation_level is None else IsolationLevel.parse(isolation_level)
         self._catalog = catalog
-        endpoint = _endpoint(owner, catalog)
+        self._endpoint = endpoint = _endpoint(owner, catalog)
         self._transaction = Transaction(endpoint, isolation_level=level, hooks=HOOKS)
         self._names = NamesInTransaction(lambda: _names(catalog, endpoint), endpoint)
         self._parts: dict[str, TablePart] = {}
@@ -201,8 +202,10 @@ class TablesTransaction:
             self.table(table)
 
     def table(self, table: Location, storage_options: Mapping[str, str] | None = None) -> TablePart:
-        """One of the tables, which joins if it has not."""
-        return self._join(self._place(table, storage_options))
+        """One of the tables, which joins if it has not. What an open `Table` knows of its log is not read again, so who
+        has many transactions over the same tables gives those."""
+        known = table.known_by(self._endpoint) if isinstance(table, Table) else None
+        return self._join(self._place(table, storage_options), known)
 
     def create(
         self,
@@ -235,8 +238,8 @@ class TablesTransaction:
             raise TableNotFound("The transaction has dropped the table", table=spec.uri)
         return spec
 
-    def _join(self, spec: StoreSpec) -> TablePart:
-        part = TablePart(self._transaction.table(spec.open()), spec)
+    def _join(self, spec: StoreSpec, known: DeltaLog | None = None) -> TablePart:
+        part = TablePart(self._transaction.table(spec.open(), known), spec)
         self._parts[part.uri] = part
         return part
 

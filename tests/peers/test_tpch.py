@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import duckdb_extensions
 import pytest
 from pyspark.sql import DataFrame
 
 import lakeseal
 from lakeseal import Table
-from oracles.rows import plain
 from oracles.sessions import INTERPRETED, with_settings
+from oracles.tpch import compare, queries_of
 
 pytestmark = [pytest.mark.peers, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -83,10 +82,8 @@ DELETES = (
 def test_tpch_answers_as_duckdb_does_after_load_upserts_and_deletes(spark: Any, tmp_path: Path) -> None:
     lakeseal.register(spark)
     with duckdb.connect() as duck, with_settings(spark, INTERPRETED):
-        duckdb_extensions.import_extension("tpch")
-        duck.execute(f"LOAD tpch; CALL dbgen(sf = {SCALE})")
-        queries = dict(duck.execute("SELECT query_nr, rtrim(query, '; \n') FROM tpch_queries()").fetchall())
-        assert sorted(queries) == list(range(1, 23))
+        queries = queries_of(duck)
+        duck.execute(f"CALL dbgen(sf = {SCALE})")
         tables = load(spark, duck, tmp_path)
         loaded = {name: table.version() for name, table in tables.items()}
         first = check(spark, duck, queries, tables, "loaded")
@@ -158,18 +155,3 @@ def ways(spark: Any, tables: Mapping[str, Table]) -> Iterator[tuple[str, dict[st
 
 def answer(df: DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in df.collect()]
-
-
-def compare(got: list[tuple[Any, ...]], right: list[tuple[Any, ...]], about: str) -> None:
-    """Averages and quotients are doubles to DuckDB and decimals with six digits to Spark; all else is the same."""
-    assert len(got) == len(right), f"{about}: {len(got)} rows where {len(right)} are right"
-    loose = {place for row in right for place, value in enumerate(row) if isinstance(value, float)}
-
-    def tight(row: tuple[Any, ...]) -> list[Any]:
-        return [plain(value) for place, value in enumerate(row) if place not in loose]
-
-    for ours, theirs in zip(*(sorted(rows, key=lambda row: repr(tight(row))) for rows in (got, right)), strict=True):
-        assert tight(ours) == tight(theirs), f"{about}: {ours} where {theirs} is right"
-        for place in loose:
-            about_same = pytest.approx(theirs[place], rel=1e-9, abs=1e-6)
-            assert ours[place] is theirs[place] or float(ours[place]) == about_same, f"{about}: {ours}, not {theirs}"

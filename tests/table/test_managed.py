@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 
 import lakeseal
 from lakeseal import Table, errors
+from lakeseal.owner.connect import connect
 from lakeseal.owner.routing import StaleReadWarning
 
 
@@ -113,3 +115,52 @@ def test_snapshots_of_several_tables_are_of_one_moment(root: str, owner: str) ->
     assert [snapshot.version for snapshot in found] == [1, 1, 1]
     tables[0].write(numbers(2))
     assert [snapshot.version for snapshot in lakeseal.snapshots(owner, tables)] == [2, 1, 1]
+
+
+def test_what_an_open_table_knows_of_its_log_is_not_read_again_by_transactions(tmp_path: Path, owner: str) -> None:
+    tables = [lakeseal.create(f"{tmp_path}/{name}", numbers().schema, owner=owner) for name in ("one", "two")]
+    for table in tables:
+        table.write(numbers(0))
+        assert table.version() == 1
+    for number in range(1, 4):
+        with lakeseal.transaction(owner) as txn:
+            for table in tables:
+                part = txn.table(table)
+                assert sorted(part.to_arrow()["id"].to_pylist()) == list(range(number))
+                part.write(numbers(number))
+    for name, table in zip(("one", "two"), tables, strict=True):
+        connect(owner).backfill(table.uri, 4)
+        for version in range(3):
+            (tmp_path / name / f"_delta_log/{version:020d}.json").unlink()  # whoever reads from there fails now
+    with lakeseal.transaction(owner) as txn:
+        for table in tables:
+            txn.table(table).write(numbers(9))
+    assert [ids(table) for table in tables] == [[0, 1, 2, 3, 9]] * 2
+
+
+def test_a_transaction_over_an_open_table_sees_that_it_was_made_anew(tmp_path: Path, owner: str) -> None:
+    table = lakeseal.create(f"{tmp_path}/table", numbers().schema, owner=owner)
+    table.write(numbers(1))
+    assert table.version() == 1
+    with lakeseal.transaction(owner) as txn:
+        txn.table(table).write(numbers(2))
+    table.release()
+    shutil.rmtree(tmp_path / "table")
+    Table(f"{tmp_path}/table").write(numbers(7))
+    Table(f"{tmp_path}/table").take_over(owner)
+    with lakeseal.transaction(owner) as txn:
+        part = txn.table(table)
+        assert part.to_arrow()["id"].to_pylist() == [7]
+        part.write(numbers(8))
+    assert ids(Table(f"{tmp_path}/table", owner=owner)) == [7, 8]
+
+
+def test_a_table_that_was_opened_without_the_owner_joins_its_transaction(tmp_path: Path, owner: str) -> None:
+    lakeseal.create(f"{tmp_path}/table", numbers().schema, owner=owner).write(numbers(1))
+    by_path = Table(f"{tmp_path}/table")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StaleReadWarning)
+        assert by_path.version() <= 1
+        with lakeseal.transaction(owner) as txn:
+            txn.table(by_path).write(numbers(2))
+    assert ids(Table(f"{tmp_path}/table", owner=owner)) == [1, 2]

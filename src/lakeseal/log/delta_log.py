@@ -71,6 +71,8 @@ class DeltaLog:
         self._latest_commit: bytes | None = None
         self._newest_commits: dict[int, bytes] = {}
         """Those that the last refresh has read: whoever lost a race asks for them next."""
+        self._also: DeltaLog | None = None
+        """Is told of newer snapshots."""
 
     @property
     def is_by_path(self) -> bool:
@@ -87,6 +89,24 @@ class DeltaLog:
             return self.snapshot()
         except TableNotFound:
             return None
+
+    def asking(self, source: CommitSource) -> DeltaLog:
+        """Another log of this table that asks `source`, of the same owner as this one's. It begins with what is known
+        here, so that only what came since is read; what it finds is known here then, too."""
+        other = DeltaLog(self.store, commit_source=source, trust=self.trust)
+        with self._lock:
+            other._latest, other._latest_commit = self._latest, self._latest_commit
+            other._has_learned = self._has_learned
+        other._also = self
+        return other
+
+    def _keep(self, snapshot: Snapshot, beginning: bytes | None) -> None:
+        self._latest, self._latest_commit = snapshot, beginning
+        other = self._also
+        if other is not None:
+            with other._lock:
+                if other._latest is None or other._latest.version < snapshot.version:
+                    other._latest, other._latest_commit = snapshot, beginning
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         with self._lock, located(table=self.table):
@@ -106,7 +126,7 @@ class DeltaLog:
             state = replay(snapshot.state if snapshot is not None else None, [commit])
             after = Snapshot.of(self.table, state, self.trust)
             if self._latest is None or self._latest.version < version:
-                self._latest, self._latest_commit = after, data[:_IDENTITY_BYTES]
+                self._keep(after, data[:_IDENTITY_BYTES])
             return after
 
     def commit_bytes(self, version: int) -> bytes:
@@ -170,7 +190,7 @@ class DeltaLog:
         beginning = self._beginning(snapshot.version, NOTHING_TOLD)
         if beginning is None and self._source is not None:
             beginning = self._beginning(snapshot.version, self._told(snapshot.version))
-        self._latest, self._latest_commit = snapshot, beginning
+        self._keep(snapshot, beginning)
         return snapshot
 
     def _beginning(self, version: int, all_told: Told) -> bytes | None:
@@ -208,7 +228,7 @@ class DeltaLog:
             newer = hint is not None and latest.version < hint.version and told.goes_to(hint.version)
             return None if newer else latest
         snapshot = Snapshot.of(self.table, replay(latest.state, commits), self.trust)
-        self._latest, self._latest_commit = snapshot, commits[-1].data[:_IDENTITY_BYTES]
+        self._keep(snapshot, commits[-1].data[:_IDENTITY_BYTES])
         self._newest_commits = {c.version: c.data for c in commits if len(c.data) <= _KEPT_BYTES}
         return snapshot
 

@@ -263,11 +263,12 @@ class Transaction:
         self._is_done = False
         self.txn_id = str(uuid.uuid4())
 
-    def table(self, store: Store) -> JoinedTransaction:
+    def table(self, store: Store, known: DeltaLog | None = None) -> JoinedTransaction:
         """The part of a table; the same for the same table. Raises `ConcurrentModification` if it can't be seen
-        together with what was read of others before."""
+        together with what was read of others before. What is `known` of its log, by this owner, is not read again."""
         owner = ManagedOwner(self._endpoint, store)
-        return self.join(DeltaLog(store, commit_source=OwnedCommits(owner)), owner)
+        source = OwnedCommits(owner)
+        return self.join(DeltaLog(store, commit_source=source) if known is None else known.asking(source), owner)
 
     def join(self, log: DeltaLog, owner: ManagedOwner) -> JoinedTransaction:
         """As `table`, with a log that is open already."""
