@@ -424,3 +424,14 @@ def test_fields_of_our_own_column_come_back_nested_where_they_were(store: Store)
     assert metadata is not None
     assert metadata.unknown == {"top": [2]}
     assert (metadata.format.unknown, metadata.format.provider) == ({"deep": 1}, "parquet")
+
+
+def test_a_checkpoint_without_the_paths_of_its_files_is_broken(store: Store) -> None:
+    rows = [{"protocol": PROTOCOL}, {"metaData": METADATA}, {"add": file("a")}]
+    whole = columns(rows)
+    pathless = whole.set_column(2, "add", pa.array([None, None, {"x": 1}]))
+    content = io.BytesIO()
+    pq.write_table(pathless, content)
+    store.put(KEY, content.getvalue())
+    with pytest.raises(BrokenCheckpoint):
+        read(store)

@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeseal.errors import SchemaMismatch, UnsupportedType
+from lakeseal.errors import InvalidInput, SchemaMismatch, UnsupportedType
 from lakeseal.protocol.arrow import PARQUET_FIELD_ID, to_arrow_type
 from lakeseal.protocol.nested import children, list_like, map_like, struct_like
 from lakeseal.protocol.schema import (
@@ -122,7 +123,30 @@ def _id_metadata(field_id: Any) -> dict[bytes, bytes] | None:
 def _retyped(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     if array.type.equals(arrow, check_metadata=True):
         return array
-    return array.view(arrow) if _same_shape(array.type, arrow) else _without_void(array, arrow)
+    if _is_variant(arrow):
+        return _variant(array, arrow)
+    if _same_shape(array.type, arrow) and not _has_variant(arrow):
+        return array.view(arrow)
+    return _rebuilt(array, arrow)
+
+
+def _is_variant(arrow: pa.DataType) -> bool:
+    # Of all that is in files only a variant's binaries are never null.
+    return bool(pa.types.is_struct(arrow)) and not arrow.field(0).nullable
+
+
+def _has_variant(arrow: pa.DataType) -> bool:
+    return _is_variant(arrow) or any(_has_variant(arrow.field(n).type) for n in range(arrow.num_fields))
+
+
+def _variant(array: pa.StructArray, arrow: pa.DataType) -> pa.StructArray:
+    """Below a variant that is null its binaries are empty, since they may not be null."""
+    filled = []
+    for part in children(array):
+        if part.null_count > array.null_count:
+            raise InvalidInput("A variant lacks one of its two binaries")
+        filled.append(pc.fill_null(part, b""))
+    return struct_like(array, filled, arrow)
 
 
 def _same_shape(source: pa.DataType, target: pa.DataType) -> bool:
@@ -131,7 +155,7 @@ def _same_shape(source: pa.DataType, target: pa.DataType) -> bool:
     )
 
 
-def _without_void(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+def _rebuilt(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     if pa.types.is_struct(arrow):
         kept = [child for child in children(array) if not pa.types.is_null(child.type)]
         return struct_like(array, [_retyped(c, arrow.field(n).type) for n, c in enumerate(kept)], arrow)

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
-from lakeseal.errors import DataFileMissing, InvalidArgument, VersionNotFound, located
+from lakeseal.errors import BrokenCommit, DataFileMissing, InvalidArgument, VersionNotFound, located
 from lakeseal.log.data import DataFile, DataReader, ReadSpec
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.physical import plain_field
@@ -26,7 +27,7 @@ from lakeseal.log.scan import Outside, read_spec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.timestamps import Timestamp, first_in_commit_version, times_below, to_ms, version_at
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile
-from lakeseal.protocol.data_paths import canonical_path
+from lakeseal.protocol.data_paths import canonical_path, canonical_paths
 from lakeseal.protocol.feed_columns import CHANGE_FIELDS, CHANGE_TYPE, check_no_feed_columns
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType, dotted
@@ -82,6 +83,49 @@ def _data_file(action: AddFile | RemoveFile | AddCDCFile, like: AddFile | None =
     )
 
 
+def told_changes(log: DeltaLog, version: int, actions: list[Action]) -> tuple[FileChange, ...]:
+    """`file_changes` of a commit of the log. A remove may leave out what partition its file was of; the version before
+    knows it."""
+    derived = not any(isinstance(a, AddCDCFile) for a in actions)
+    bare = [a for a in actions if isinstance(a, RemoveFile) and a.data_change and a.partition_values is None]
+    if not derived or not bare:
+        return file_changes(actions)
+    try:
+        before = log.snapshot(max(version - 1, 0))
+    except VersionNotFound as error:
+        if not log.snapshot(version).partition_columns:
+            return file_changes(actions)
+        raise VersionNotFound(
+            "What this version removed cannot be told: it does not say of which partitions it was, and the version "
+            "before it is no longer there",
+            table=log.table,
+            version=version,
+            hint="Ask for later versions",
+        ) from error
+    if not before.partition_columns:
+        return file_changes(actions)
+    values = _partition_values(before.files, {canonical_path(a.path) for a in bare})
+    completed: list[Action] = []
+    for action in actions:
+        if isinstance(action, RemoveFile) and action.data_change and action.partition_values is None:
+            known = values.get(canonical_path(action.path))
+            if known is None:
+                raise BrokenCommit(
+                    "The commit removes a file that was not there", table=log.table, version=version, file=action.path
+                )
+            action = msgspec.structs.replace(action, partition_values=known)
+        completed.append(action)
+    return file_changes(completed)
+
+
+def _partition_values(files: pa.Table, paths: set[str]) -> dict[str, dict[str, str | None]]:
+    """By canonical path."""
+    spelled = canonical_paths(files["path"])
+    wanted = pc.is_in(spelled, value_set=pa.array(sorted(paths), pa.string()))
+    values = files["partitionValues"].filter(wanted).to_pylist(maps_as_pydicts="lossy")
+    return dict(zip(spelled.filter(wanted).to_pylist(), values, strict=True))
+
+
 def version_range(log: DeltaLog, start: int | Timestamp, end: int | Timestamp | None) -> tuple[int, int]:
     """First and last version: numbers are versions, everything else is a moment."""
     latest = log.snapshot().version
@@ -122,7 +166,9 @@ def changes(log: DeltaLog, first: int, last: int, schema: StructType | None = No
                 version=version,
                 hint="Set delta.enableChangeDataFeed=true, and ask for versions since then",
             )
-        yield VersionChanges(version=version, timestamp_ms=times.of(version, actions), changes=file_changes(actions))
+        yield VersionChanges(
+            version=version, timestamp_ms=times.of(version, actions), changes=told_changes(log, version, actions)
+        )
 
 
 def _schema_before(log: DeltaLog, version: int) -> StructType:

@@ -342,6 +342,6 @@ def _or_broken(key: str, read: Callable[[], T]) -> T:
     except CorruptTable as error:
         hint = error.hint if isinstance(error, DecodedTooLarge) else None
         raise BrokenCheckpoint(f"The checkpoint cannot be read: {error.message}", file=key, hint=hint) from error
-    except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+    except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError, LookupError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise BrokenCheckpoint(f"The checkpoint cannot be read: {reason}", file=key) from error

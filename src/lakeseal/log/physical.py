@@ -7,7 +7,7 @@ may hold after its schema changed or after another client wrote it: wider types,
 their annotation, lists and maps of any encoding.
 
 A column that cannot become the table's raises `BrokenDataFile` with its path, when the schemas are compared wherever
-that tells; a value that does not fit raises it when it is met. Shredded variants raise `UnsupportedType`.
+that tells; a value that does not fit raises it when it is met.
 
 All columns are nullable in the result, whatever the table says: a file may be older than a NOT NULL column.
 """
@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from lakeseal.errors import BrokenDataFile, UnsupportedType
+from lakeseal.errors import BrokenDataFile
+from lakeseal.log import shredded_variants
+from lakeseal.log.shredded_variants import TYPED_VALUE
 from lakeseal.protocol.arrow import PARQUET_FIELD_ID, to_arrow_type
 from lakeseal.protocol.decimal_text import recast
 from lakeseal.protocol.schema import (
@@ -41,7 +43,6 @@ Mapping = Literal["none", "name", "id"]
 Path = tuple[str, ...]
 Convert = Callable[[pa.Array], pa.Array]
 
-_SHREDDED = "typed_value"
 _HINT = "The file was not written for this schema: restore the file, or the table to an earlier version"
 
 
@@ -221,14 +222,10 @@ def _unsliced(offsets: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _plan_variant(source: pa.DataType, path: Path) -> Convert:
     names = {f.name for f in source} if pa.types.is_struct(source) else set()
-    if _SHREDDED in names:
-        raise UnsupportedType(
-            "The variant is shredded in this file, which is not supported",
-            hint="Read the table with Spark, or leave this column out",
-            column=dotted(path),
-        )
-    if not {"metadata", "value"} <= names:
+    if not {"metadata", "value"} <= names and not {"metadata", TYPED_VALUE} <= names:
         raise _mismatch(source, VariantType(), path)
+    if TYPED_VALUE in names:
+        return shredded_variants.plan(source, path)
     arrow = to_arrow_type(VariantType())
 
     def convert(array: pa.StructArray) -> pa.StructArray:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument, SourceChanged
-from lakeseal.log.changes import FileChange, VersionChanges, file_changes
+from lakeseal.log.changes import FileChange, VersionChanges
 from lakeseal.log.data import data_files
 from lakeseal.log.files import ADDS, adds_from_actions
 from lakeseal.log.snapshot import Snapshot
@@ -70,14 +70,16 @@ def added_page(actions: Sequence[Action], options: ReadOptions) -> Page:
     return _page_of_files(adds_from_actions(added) if added else ADDS.empty_table())
 
 
-def changes_page(version: int, timestamp_ms: int, actions: Sequence[Action], metadata: Metadata) -> Page:
+def changes_page(
+    version: int, timestamp_ms: int, changes: Callable[[], tuple[FileChange, ...]], metadata: Metadata
+) -> Page:
     """The changes that a commit made, where the feed is on."""
     if not TableProperties.of(metadata).change_data_feed:
         raise InvalidArgument(
             "The change feed was not on in this version",
             hint="Set delta.enableChangeDataFeed=true, and start the stream at a version since then",
         )
-    found = file_changes(list(actions))
+    found = changes()
 
     def take(first: int, last: int) -> Part:
         return [VersionChanges(version=version, timestamp_ms=timestamp_ms, changes=found[first:last])]

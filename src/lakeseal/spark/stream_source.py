@@ -24,7 +24,7 @@ read everything could not say so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeseal.errors import LakesealError, LogGap, SourceChanged, TableNotFound, VersionNotFound, located
-from lakeseal.log.changes import CommitTimes, first_version_from
+from lakeseal.log.changes import CommitTimes, first_version_from, told_changes
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.scan import read_spec
 from lakeseal.log.snapshot import Snapshot
@@ -297,7 +297,8 @@ class _Pages:
                     self._lost(version, error)
                     return None
                 if self._options.read_change_feed:
-                    page = changes_page(version, self._time(version, actions), actions, metadata)
+                    changes = partial(told_changes, self._log, version, actions)
+                    page = changes_page(version, self._time(version, actions), changes, metadata)
                 else:
                     page = added_page(actions, self._options)
             self._keep(key, page)
