@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("mutants",)
+PARTS = (
+    "mutants",
+    "simulation",
+)
 
 
 def main() -> None:

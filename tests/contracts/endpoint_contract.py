@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from lakeseal.clock import now_ms
-from lakeseal.commit.filesystem_owner import FilesystemOwner
+from lakeseal.commit.filesystem_owner import FilesystemOwner, txn_id_of
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, OwnedElsewhere, VersionNotFound
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.endpoint import OwnerEndpoint
@@ -202,6 +202,34 @@ class OwnerEndpointContract:
         store.put(commit_path(1), encode([CommitInfo(txn_id="three", in_commit_timestamp=5)]))
         assert endpoint.confirm_takeover(table, "one").state is State.PENDING
         assert endpoint.confirm_takeover(table, "three").state is State.ACTIVE
+
+    def test_a_take_over_that_comes_again_after_the_table_was_released_changes_nothing(
+        self, endpoint: OwnerEndpoint, stores: Sequence[Store]
+    ) -> None:
+        store = stores[0]
+        create(store)
+        table = endpoint.attach(store)
+        epoch = endpoint.get_commits(table).epoch
+        took = take_over(endpoint, store)
+        takeover_id = txn_id_of(store.get(commit_path(took))) or ""
+        freed = release(endpoint, store)
+        raised_by(lambda: endpoint.begin_takeover(table, takeover_id, took, epoch=epoch), OwnedElsewhere)
+        told = endpoint.confirm_takeover(table, takeover_id)
+        assert (told.state, told.latest) == (State.NONE, freed), "the owner believes no more that it has the table"
+        assert take_over(endpoint, store) == freed + 1
+
+    def test_a_release_that_comes_again_after_the_next_take_over_releases_nothing(
+        self, endpoint: OwnerEndpoint, stores: Sequence[Store]
+    ) -> None:
+        store = stores[0]
+        create(store, endpoint)
+        table = endpoint.attach(store)
+        epoch = endpoint.get_commits(table).epoch
+        freed = release(endpoint, store)
+        release_id = txn_id_of(store.get(commit_path(freed))) or ""
+        take_over(endpoint, store)
+        raised_by(lambda: endpoint.begin_release(table, release_id, epoch=epoch), OwnedElsewhere)
+        assert endpoint.get_commits(table).state is State.ACTIVE
 
     def test_a_table_that_was_deleted_is_forgotten(self, endpoint: OwnerEndpoint, stores: Sequence[Store]) -> None:
         store = stores[0]

@@ -56,11 +56,17 @@ class WiredOwner:
         return self._one("backfill", table, version)
 
     def begin_takeover(
-        self, table: str, takeover_id: str, version: int, commit: CommitRequest | None = None
+        self,
+        table: str,
+        takeover_id: str,
+        version: int,
+        commit: CommitRequest | None = None,
+        *,
+        epoch: int | None = None,
     ) -> TableCommits:
         def begin(sent: bytes | None) -> TableCommits:
             shown = None if sent is None else from_json(sent, CommitRequest)
-            return self._owner.begin_takeover(table, takeover_id, version, shown)
+            return self._owner.begin_takeover(table, takeover_id, version, shown, epoch=epoch)
 
         return self._ask(begin, (None if commit is None else to_json(commit),), TableCommits)
 
@@ -70,8 +76,8 @@ class WiredOwner:
     def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits:
         return self._one("withdraw_takeover", table, takeover_id)
 
-    def begin_release(self, table: str, release_id: str) -> TableCommits:
-        return self._one("begin_release", table, release_id)
+    def begin_release(self, table: str, release_id: str, *, epoch: int | None = None) -> TableCommits:
+        return self._ask(lambda: self._owner.begin_release(table, release_id, epoch=epoch), (), TableCommits)
 
     def finish_release(self, table: str) -> TableCommits:
         return self._one("finish_release", table)

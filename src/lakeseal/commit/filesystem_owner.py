@@ -37,6 +37,10 @@ class FilesystemOwner:
             return _committed(version, txn_id, in_commit_timestamp)
         return self._read_back(version, txn_id, in_commit_timestamp, reason="the version was there and then was not")
 
+    def outcome(self, version: int, txn_id: str) -> Outcome:
+        """What came of a commit that was asked for, as the log has it; nothing is asked for."""
+        return self._read_back(version, txn_id, None, reason="the version is not there")
+
     def get_commits(self, start_version: int) -> Commits:
         found = []
         for key in self._store.list_keys(LOG_DIR, after=version_prefix(max(start_version, 0))):

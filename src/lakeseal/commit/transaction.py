@@ -36,7 +36,7 @@ from lakeseal.errors import (
     UnsupportedExpression,
 )
 from lakeseal.log.delta_log import DeltaLog
-from lakeseal.log.files import ADDS
+from lakeseal.log.files import NO_ADDS
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.log.snapshot_card import snapshot_card
 from lakeseal.protocol.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
@@ -224,10 +224,10 @@ class OptimisticTransaction:
         """The files that may hold rows matching `where`, noted as read; None reads the whole table."""
         if where is None:
             self.read_whole_table()
-            return ADDS.empty_table() if self._snapshot is None else self._snapshot.files
+            return NO_ADDS if self._snapshot is None else self._snapshot.files
         if self._snapshot is None:
             self._reads = self._reads.with_predicate(where)
-            return ADDS.empty_table()
+            return NO_ADDS
         try:
             may = self._snapshot.match(where).may
         except UnsupportedExpression:

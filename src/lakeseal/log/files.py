@@ -67,6 +67,9 @@ REMOVES = pa.schema(
         pa.field("unknown", pa.string()),
     ]
 )
+# Once: each such table takes pyarrow nearly a millisecond, and to open a small log needs some of them.
+NO_ADDS = ADDS.empty_table()
+NO_REMOVES = REMOVES.empty_table()
 
 
 def adds_from_actions(adds: Sequence[Any], unknown: Sequence[str | None] | None = None) -> pa.Table:
@@ -198,7 +201,7 @@ def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Tables of file actions one behind the other; only some may have `stats_parsed`."""
     parts = [t for t in tables if t.num_rows]
     if not parts:
-        return schema.empty_table()
+        return NO_ADDS if schema is ADDS else NO_REMOVES if schema is REMOVES else schema.empty_table()
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="permissive")
 
 

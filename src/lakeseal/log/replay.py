@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 
 from lakeseal import typed_json
 from lakeseal.errors import BrokenCommit, located
-from lakeseal.log.files import ADDS, REMOVES, concat, unknown_text, without_keys
+from lakeseal.log.files import ADDS, NO_ADDS, NO_REMOVES, REMOVES, concat, unknown_text, without_keys
 from lakeseal.log.live_files import FileRows, LiveFiles, Tail
 from lakeseal.protocol import codec
 from lakeseal.protocol.actions import (
@@ -51,7 +51,7 @@ class TableState(Struct, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     txns: Mapping[str, SetTransaction] = msgspec.field(default_factory=dict)
     domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
-    live_files: LiveFiles = msgspec.field(default_factory=lambda: LiveFiles(ADDS.empty_table()))
+    live_files: LiveFiles = msgspec.field(default_factory=lambda: LiveFiles(NO_ADDS))
     removes: Any = None
     removed_domains: Mapping[str, DomainMetadata] = msgspec.field(default_factory=dict)
     unknown_actions: tuple[UnknownAction, ...] = ()
@@ -243,7 +243,7 @@ class _Replayer:
         removes = None
         if with_removes:
             live, removed, named = self._tail.reconciled()
-            kept = self._base.removes if self._base.removes is not None else REMOVES.empty_table()
+            kept = self._base.removes if self._base.removes is not None else NO_REMOVES
             removes = concat([without_keys(kept, named), removed], REMOVES)
             files = LiveFiles(concat([without_keys(self._base.files, named), live], ADDS))
         else:

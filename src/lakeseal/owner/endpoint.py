@@ -54,17 +54,24 @@ class OwnerEndpoint(Protocol):
         not ratified."""
 
     def begin_takeover(
-        self, table: str, takeover_id: str, version: int, commit: CommitRequest | None = None
+        self,
+        table: str,
+        takeover_id: str,
+        version: int,
+        commit: CommitRequest | None = None,
+        *,
+        epoch: int | None = None,
     ) -> TableCommits:
         """Pending: the promise is made. Active: the table is owned here already. `commit` is the one that creates a
-        table, as version 0: it is looked at like any other, and the promise holds for its very bytes."""
+        table, as version 0: it is looked at like any other, and the promise holds for its very bytes. `epoch` is the
+        table's when the take-over began: a message that comes late, or twice, changes nothing in another one."""
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits: ...
 
     def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits: ...
 
-    def begin_release(self, table: str, release_id: str) -> TableCommits:
-        """Releasing, with `change_id`: that of whoever began it first."""
+    def begin_release(self, table: str, release_id: str, *, epoch: int | None = None) -> TableCommits:
+        """Releasing, with `change_id`: that of whoever began it first. `epoch`: as of a take-over."""
 
     def finish_release(self, table: str) -> TableCommits:
         """None, if the release's commit is in the log; still releasing otherwise."""

@@ -37,7 +37,7 @@ from lakeseal.owner import enablement
 from lakeseal.owner.backfill import check_follows, publish
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.kinds import Kind, NewTable
-from lakeseal.owner.messages import TableCommits
+from lakeseal.owner.messages import NO_COMMITS, TableCommits
 from lakeseal.owner.ownership import State
 from lakeseal.owner.sources import ToldCommits
 from lakeseal.storage.base import Store
@@ -66,14 +66,15 @@ def take_over(
     tries = 0
     while True:
         tries += 1
+        epoch = _known(lambda: endpoint.get_commits(table, NO_COMMITS), patience).epoch
         snapshot = log.update()
         if snapshot is None:
             raise TableNotFound("There is no table to take over", table=table)
         _check_free(endpoint, table, snapshot)
         takeover_id = str(uuid.uuid4())
         attempt = _take_over_commit(endpoint, log, snapshot, new, takeover_id, patience, clock)
-        told = _known(lambda: endpoint.begin_takeover(table, takeover_id, attempt.version), patience)  # noqa: B023
-        if told.state is State.PENDING:
+        told = _promised(endpoint, table, takeover_id, attempt.version, epoch, patience)
+        if told is not None and told.state is State.PENDING:
             outcome = _put(store, attempt, takeover_id, patience, table)
             if isinstance(outcome, Committed):
                 _known(lambda: endpoint.confirm_takeover(table, takeover_id), patience)  # noqa: B023
@@ -106,7 +107,9 @@ def release(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None
     """The version that freed the table: everything before it is in the log, and what follows goes there too."""
     table = endpoint.attach(store)
     patience = Patience(retry or Retry())
-    told = _known(lambda: endpoint.begin_release(table, str(uuid.uuid4())), patience)
+    release_id = str(uuid.uuid4())
+    epoch = _known(lambda: endpoint.get_commits(table, NO_COMMITS), patience).epoch
+    told = _known(lambda: endpoint.begin_release(table, release_id, epoch=epoch), patience)
     if told.change_version is None:
         # The release that was joined has been finished by somebody else before its version was told.
         if told.state is State.NONE:
@@ -146,6 +149,18 @@ def finish_release(
             version=outcome.version,
             hint="Check that the owner reads the same storage as this client",
         )
+
+
+def _promised(
+    endpoint: OwnerEndpoint, table: str, takeover_id: str, version: int, epoch: int, patience: Patience
+) -> TableCommits | None:
+    """None where the table was released meanwhile: then it has to be looked at again."""
+    try:
+        return _known(lambda: endpoint.begin_takeover(table, takeover_id, version, epoch=epoch), patience)
+    except ReleaseUnderway:
+        raise
+    except OwnedElsewhere:
+        return None
 
 
 def _check_free(endpoint: OwnerEndpoint, table: str, snapshot: Snapshot) -> None:

@@ -260,14 +260,24 @@ class LedgerOwner:
         version: int,
         commit: CommitRequest | None = None,
         *,
+        epoch: int | None = None,
         principal: str | None = None,
     ) -> TableCommits:
         self.tell_of_idle_policies(table)
         self._gate.check_principal(table, principal or self._principal, "create" if version == 0 else "take over")
         sha256 = self._creation(table, takeover_id, commit, principal) if version == 0 else None
         for _ in range(_TRIES):
-            verdict = self.book.step(table, lambda row: ownership.promise(row, takeover_id, version, sha256=sha256))
+            verdict = self.book.step(
+                table, lambda row: ownership.promise(row, takeover_id, version, sha256=sha256, epoch=epoch)
+            )
             match verdict:
+                case StepRefusal.OTHER_EPOCH:
+                    raise OwnedElsewhere(
+                        "The table was released or dropped since this take-over began",
+                        table=table,
+                        version=version,
+                        hint="Open the table again: its log tells who owns it",
+                    )
                 case StepRefusal.OWNED if version == 0 and not self.store(table).list_keys(LOG_DIR):
                     raise vanished(table, self.name, self.book.row(table).latest)
                 case None | StepRefusal.OWNED:
@@ -321,10 +331,12 @@ class LedgerOwner:
         self.book.step(table, lambda row: ownership.withdraw(row, takeover_id))
         return self.get_commits(table)
 
-    def begin_release(self, table: str, release_id: str, *, principal: str | None = None) -> TableCommits:
+    def begin_release(
+        self, table: str, release_id: str, *, epoch: int | None = None, principal: str | None = None
+    ) -> TableCommits:
         self._gate.check_principal(table, principal or self._principal, "release")
         self.settle(table)
-        verdict = self.book.step(table, lambda row: ownership.begin_release(row, release_id))
+        verdict = self.book.step(table, lambda row: ownership.begin_release(row, release_id, epoch=epoch))
         if verdict is not None:
             raise OwnedElsewhere(f"The owner {self.name!r} cannot release this table: {verdict}", table=table)
         return self.get_commits(table)

@@ -23,7 +23,16 @@ from lakeseal.owner.enablement import Content
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.handover import finish_release
 from lakeseal.owner.kinds import NEW_TABLE, NewTable
-from lakeseal.owner.messages import Answer, Batch, CommitRequest, Ratified, TableCommits, Taken, file_name
+from lakeseal.owner.messages import (
+    NO_COMMITS,
+    Answer,
+    Batch,
+    CommitRequest,
+    Ratified,
+    TableCommits,
+    Taken,
+    file_name,
+)
 from lakeseal.owner.ownership import State
 from lakeseal.protocol.actions import Metadata
 from lakeseal.storage.base import Store
@@ -42,6 +51,8 @@ class ManagedOwner:
         self.is_stranger = False
         """Whether the owner, when it was last asked, did not know the table."""
         self._files: dict[tuple[int, str], str] = {}
+        self._begun: dict[str, int] = {}
+        """By the transaction that creates the table: the epoch in which it was begun."""
 
     def __repr__(self) -> str:
         return f"ManagedOwner({self.endpoint!r}, {self.table!r})"
@@ -126,7 +137,7 @@ class ManagedOwner:
 
     def epoch(self) -> int:
         if self._epoch is None:
-            told = self.endpoint.get_commits(self.table, _NO_COMMITS)
+            told = self.endpoint.get_commits(self.table, NO_COMMITS)
             self._learn(told)
             return told.epoch
         return self._epoch
@@ -147,10 +158,18 @@ class ManagedOwner:
 
     def _create(self, data: bytes, txn_id: str, in_commit_timestamp: int | None) -> Outcome:
         try:
+            if txn_id not in self._begun:
+                self._begun[txn_id] = self.endpoint.get_commits(self.table, NO_COMMITS).epoch
             request = self.request(0, data, txn_id=txn_id, in_commit_timestamp=in_commit_timestamp)
-            told = self.endpoint.begin_takeover(self.table, txn_id, 0, request)
+            told = self.endpoint.begin_takeover(self.table, txn_id, 0, request, epoch=self._begun[txn_id])
         except UnknownOutcome as error:
             return Unresolved(version=0, reason=str(error))
+        except ReleaseUnderway:
+            self._shown(request)
+            raise
+        except OwnedElsewhere:
+            # Since an earlier try: what came of that, the log tells.
+            return FilesystemOwner(self.store).outcome(0, txn_id)
         except Refused:
             self._shown(request)
             raise
@@ -177,10 +196,6 @@ class ManagedOwner:
         except LakesealError as error:
             # The log has decided, and the first commit that reaches the owner makes it look there.
             _log.warning("the owner of %s could not be told how its creation went: %s", self.table, error)
-
-
-_NO_COMMITS = 2**62
-"""A version from which there are none, for those who ask for the state alone."""
 
 
 def _outcome(answer: Answer, txn_id: str, in_commit_timestamp: int | None) -> Outcome:

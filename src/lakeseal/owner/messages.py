@@ -23,6 +23,8 @@ from lakeseal.protocol.paths import LogFileKind, commit_path, parse, staged_comm
 T = TypeVar("T")
 
 MAX_INT = 2**63 - 1
+NO_COMMITS = 2**62
+"""A version from which there are none, for those who ask for the state of a table alone."""
 MOST_NAME_BYTES = 4096
 """Of a table's name."""
 

@@ -77,8 +77,14 @@ class FoundCommit(Struct, frozen=True, kw_only=True):
     sha256: str | None = None
 
 
-def promise(row: Ownership, takeover_id: str, version: int, *, sha256: str | None = None) -> Ownership | StepRefusal:
-    """The owner will own the table if the take-over's commit becomes `version`, and has the bytes of `sha256`."""
+def promise(
+    row: Ownership, takeover_id: str, version: int, *, sha256: str | None = None, epoch: int | None = None
+) -> Ownership | StepRefusal:
+    """The owner will own the table if the take-over's commit becomes `version`, and has the bytes of `sha256`. `epoch`
+    is that in which the take-over began: asked for once more after the table was released, its commit would be found
+    in the log, and take the owner back to that version."""
+    if epoch not in (None, row.epoch):
+        return StepRefusal.OTHER_EPOCH
     bound = () if sha256 is None else ((takeover_id, sha256),)
     match row.state:
         case State.NONE:
@@ -152,8 +158,11 @@ def mark_backfilled(row: Ownership, version: int, *, epoch: int) -> Ownership:
     return replace(row, backfilled=version)
 
 
-def begin_release(row: Ownership, release_id: str) -> Ownership | StepRefusal:
-    """From here on nothing is ratified. A release that is under way is joined."""
+def begin_release(row: Ownership, release_id: str, *, epoch: int | None = None) -> Ownership | StepRefusal:
+    """From here on nothing is ratified. A release that is under way is joined. Of a table that was released and taken
+    over again since `epoch`, nobody has asked for a release."""
+    if epoch not in (None, row.epoch):
+        return StepRefusal.OTHER_EPOCH
     match row.state:
         case State.ACTIVE:
             return replace(row, state=State.RELEASING, promises=(release_id,), change_version=row.latest + 1)

@@ -136,9 +136,17 @@ class HttpOwner:
         return self._decide(Backfill(table=table, version=version))
 
     def begin_takeover(
-        self, table: str, takeover_id: str, version: int, commit: CommitRequest | None = None
+        self,
+        table: str,
+        takeover_id: str,
+        version: int,
+        commit: CommitRequest | None = None,
+        *,
+        epoch: int | None = None,
     ) -> TableCommits:
-        return self._decide(BeginTakeover(table=table, takeover_id=takeover_id, version=version, commit=commit))
+        return self._decide(
+            BeginTakeover(table=table, takeover_id=takeover_id, version=version, commit=commit, epoch=epoch)
+        )
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
         return self._decide(ConfirmTakeover(table=table, takeover_id=takeover_id))
@@ -146,8 +154,8 @@ class HttpOwner:
     def withdraw_takeover(self, table: str, takeover_id: str) -> TableCommits:
         return self._decide(WithdrawTakeover(table=table, takeover_id=takeover_id))
 
-    def begin_release(self, table: str, release_id: str) -> TableCommits:
-        return self._decide(BeginRelease(table=table, release_id=release_id))
+    def begin_release(self, table: str, release_id: str, *, epoch: int | None = None) -> TableCommits:
+        return self._decide(BeginRelease(table=table, release_id=release_id, epoch=epoch))
 
     def finish_release(self, table: str) -> TableCommits:
         return self._decide(FinishRelease(table=table))

@@ -10,7 +10,7 @@ from msgspec import Meta
 from lakeseal.catalog.name_records import place_of_record
 from lakeseal.errors import InvalidArgument, NotAllowed, VersionNotFound
 from lakeseal.owner.backfill import look
-from lakeseal.owner.messages import MAX_INT, Batch, BatchAnswer, CommitRequest, TableCommits, TableName
+from lakeseal.owner.messages import MAX_INT, Batch, BatchAnswer, CommitRequest, Number, TableCommits, TableName
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import OwnerCall, calls_of
 
@@ -126,6 +126,8 @@ class BeginTakeover(_OfOneTable, frozen=True, kw_only=True):
     version: Version
     commit: CommitRequest | None = None
     """The one that creates the table, where version is 0."""
+    epoch: Number | None = None
+    """The table's when the take-over began: in another one the message comes too late, and nothing is promised."""
 
     def needed(self) -> Role:
         return Role.WRITER if self.version == 0 else Role.ADMIN
@@ -142,7 +144,7 @@ class BeginTakeover(_OfOneTable, frozen=True, kw_only=True):
         if (commit := self.commit) is not None:
             _check_numbers(commit.size, commit.in_commit_timestamp, commit.epoch)
         return service.owner.begin_takeover(
-            self.table, self.takeover_id, self.version, self.commit, principal=caller.principal
+            self.table, self.takeover_id, self.version, self.commit, epoch=self.epoch, principal=caller.principal
         )
 
 
@@ -170,9 +172,11 @@ class BeginRelease(_OfOneTable, frozen=True, kw_only=True):
 
     role: ClassVar[Role] = Role.ADMIN
     release_id: ChangeId
+    epoch: Number | None = None
+    """The table's when the release was asked for: one that comes in another is not meant."""
 
     def perform(self, service: Service, caller: Caller) -> TableCommits:
-        return service.owner.begin_release(self.table, self.release_id, principal=caller.principal)
+        return service.owner.begin_release(self.table, self.release_id, epoch=self.epoch, principal=caller.principal)
 
 
 class FinishRelease(_OfOneTable, frozen=True, kw_only=True):
