@@ -23,18 +23,19 @@ from lakeseal.testing.proxy import ProxyFault, Request, faulty_proxy
 
 
 class LosesATenth:
-    """Of the replies; now and then of the requests."""
+    """Of the replies; and now and then a request."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
         self._lock = threading.Lock()
-        self.lost = 0
+        self.asked = self.lost = 0
 
     def __call__(self, request: Request) -> ProxyFault | None:
         with self._lock:
             draw = self._dice.random()
+            self.asked += 1
             self.lost += draw < 0.1
-        return None if draw >= 0.1 else ProxyFault.LOSE_REPLY if draw < 0.08 else ProxyFault.LOSE_REQUEST
+        return ProxyFault.LOSE_REPLY if draw < 0.1 else ProxyFault.LOSE_REQUEST if draw < 0.12 else None
 
 
 class MortalService:

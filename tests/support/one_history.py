@@ -92,6 +92,7 @@ def write_at_once(catalog: LossyCatalog, writers: Mapping[str, Writer], *, each:
     threads = [
         threading.Thread(target=write, args=(numbers[name], done[name]), name=name) for name, write in writers.items()
     ]
+    start = time.monotonic()
     for one in threads:
         one.start()
     for number in range(kills):
@@ -103,6 +104,8 @@ def write_at_once(catalog: LossyCatalog, writers: Mapping[str, Writer], *, each:
         one.join()
     assert catalog.service.kills == kills
     assert catalog.loses.lost > 0
+    took, loses = time.monotonic() - start, catalog.loses
+    print(f"{each} of each of {', '.join(writers)} in {took:.0f} s; {loses.lost} of {loses.asked} replies were lost")
     return sorted(one for written in numbers.values() for one in written)
 
 

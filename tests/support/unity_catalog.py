@@ -116,7 +116,8 @@ def attach(connection: duckdb.DuckDBPyConnection) -> None:
 
 @contextmanager
 def open_catalog(folder: Path, **settings: Any) -> Iterator[Catalog]:
-    with service_inside(ledger=f"sqlite:///{folder}/ledger.db", rate=0, **settings) as (url, service):
+    folder.mkdir(exist_ok=True)
+    with service_inside(**{"ledger": f"sqlite:///{folder}/ledger.db", "rate": 0, **settings}) as (url, service):
         found = Catalog(url, service, folder)
         try:
             yield found

@@ -9,7 +9,7 @@ call itself, in a thread, unless it can be done at once. Whatever is raised beco
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from anyio import to_thread
@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from lakeseal.errors import InvalidArgument
-from lakeseal.owner.messages import BatchAnswer, TableCommits, Taken
+from lakeseal.errors import ConcurrentWriteException, InvalidArgument
+from lakeseal.owner.messages import BatchAnswer, Ratified, TableCommits, Taken
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.authentication import bearer, caller_of
 from lakeseal.service.bodies import count_values, decoded, read_body
@@ -68,16 +68,9 @@ async def _perform_unity(call: type[UnityCall[Any]], request: Request, note: Not
     with service.uploads.room_for(said, may_be_large=False) as limit:
         pieces = await read_body(request.receive, said, limit)
         query = request.query_params.multi_items()
-        answer = await to_thread.run_sync(
-            _unity_answer, service, call, caller, dict(request.path_params), query, pieces
+        return await to_thread.run_sync(
+            _unity_answer, service, call, caller, dict(request.path_params), query, pieces, note
         )
-    note.table = answer.table
-    return answer.response
-
-
-class _UnityAnswer(NamedTuple):
-    response: Response
-    table: str | None
 
 
 def _unity_answer(
@@ -87,9 +80,26 @@ def _unity_answer(
     route: dict[str, str],
     query: list[tuple[str, str]],
     pieces: Sequence[bytes],
-) -> _UnityAnswer:
+    note: Note,
+) -> Response:
     asked = call.of(route, query, decoded(pieces, Any) if any(pieces) else {})
-    return _UnityAnswer(asked.encoded(service.perform(asked, caller)), asked.about_table)
+    note.table = asked.about_table
+    commit = asked.asks_for(service)
+    try:
+        reply = service.perform(asked, caller)
+    except ConcurrentWriteException:
+        if commit is not None:
+            _decided(service, note, Taken(table=commit[0], version=commit[1]))
+        raise
+    if commit is not None:
+        _decided(service, note, Ratified(table=commit[0], version=commit[1], key=""))
+    return asked.encoded(reply)
+
+
+def _decided(service: Service, note: Note, answer: Ratified | Taken) -> None:
+    """An engine's commit, in the words of the owner's own calls."""
+    note.decided = BatchAnswer(commits=(answer,))
+    service.count(note.decided)
 
 
 def _endpoint(call: type[ServiceCall[Any]]) -> Callable[[Request], Awaitable[Response]]:

@@ -84,6 +84,10 @@ class UnityCall(ServiceCall[Reply], Generic[Reply], frozen=True, kw_only=True):
         """For the log."""
         return None
 
+    def asks_for(self, service: Service) -> tuple[str, int] | None:
+        """The place of a table and a version that is to become part of it, of a call that commits."""
+        return None
+
     def encoded(self, reply: Any) -> Response:
         if self.status == 204:
             return Response(status_code=204)

@@ -27,6 +27,7 @@ from lakeseal.catalog.unity.messages import (
     TableCreation,
     UpdateTable,
 )
+from lakeseal.catalog.unity.server import commit_of
 from lakeseal.catalog.unity.table_view import MANAGED
 from lakeseal.errors import InvalidArgument, TableNotFound
 from lakeseal.service.access import Caller, Role
@@ -71,6 +72,10 @@ class CommitTable(_OfDeltaTable, OfTable[LoadedTable], frozen=True, kw_only=True
 
     def perform(self, service: Service, caller: Caller) -> LoadedTable:
         return service.unity.update(self.found(service, caller), self.body, principal=caller.principal)
+
+    def asks_for(self, service: Service) -> tuple[str, int] | None:
+        staged = commit_of(self.body)
+        return None if staged is None else (service.names.resolve(self.named()).uri, staged.version)
 
 
 class TableIsThere(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
@@ -308,6 +313,10 @@ class PostPreviewCommit(_OfTableId, UnityCall[Nothing], frozen=True, kw_only=Tru
         if self.body.latest_backfilled_version is not None:
             service.unity.published(found, self.body.latest_backfilled_version)
         return Nothing()
+
+    def asks_for(self, service: Service) -> tuple[str, int] | None:
+        commit = self.body.commit_info
+        return None if commit is None else (_place(self.body.table_uri), commit.version)
 
 
 def _place(uri: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 import lakeseal
 from lakeseal.protocol.paths import STAGED_COMMITS_DIR
 from lakeseal.storage import open_store
+from lakeseal.testing.proxy import faulty_proxy
 
 
 def ids(connection: duckdb.DuckDBPyConnection, name: str = "orders") -> list[int]:
@@ -60,14 +61,40 @@ def test_duckdb_reads_commits_that_are_staged_and_not_published(catalogs: Any, t
 
 def test_a_policys_no_arrives_at_once_as_an_error(catalogs: Any, tmp_path: Path) -> None:
     policy = {"policy": "allowed-principals", "principals": ["somebody"], "tables": f"file://{tmp_path}/orders"}
-    with catalogs(tmp_path, policies=(policy,)) as catalog:
+    with catalogs(tmp_path, policies=(policy,)) as catalog, faulty_proxy(catalog.url, lambda _: None) as proxy:
         table = catalog.create("orders")
         with (
-            catalog.duckdb(token=catalog.login("writer", name="stranger")) as engine,
+            catalog.duckdb(token=catalog.login("writer", name="stranger"), url=proxy.endpoint) as engine,
             pytest.raises(duckdb.Error, match="stranger"),
         ):
             engine.execute("INSERT INTO c.sales.orders VALUES (1, 'a')")
         assert table.version() == 0
+        asked = [one for one in proxy.requests if one.method == "POST" and one.path.endswith(catalog.path("orders"))]
+        assert len(asked) == 1, "it does not ask again"
+
+
+@pytest.mark.parametrize("refused", ["by a policy", "by a conflict"])
+def test_after_an_insert_that_was_refused_a_new_attach_goes_on(catalogs: Any, tmp_path: Path, refused: str) -> None:
+    policy = {"policy": "max-bytes", "limit": 5_000, "tables": f"file://{tmp_path}/orders"}
+    many = "SELECT n, 'x' || md5(n::VARCHAR) FROM range(1000) t(n)"
+    few = "VALUES (9, 'z')"
+    with catalogs(tmp_path, policies=(policy,)) as catalog:
+        table = catalog.create("orders")
+        with catalog.duckdb() as engine:
+            # DuckDB 1.5.5 can't detach if the first that it did to the table was the insert that failed.
+            assert ids(engine) == []
+            table.write(pa.table({"id": [1], "s": ["a"]}))
+            if refused == "by a policy":
+                again(engine)
+                assert ids(engine) == [1]
+            said = "max-bytes" if refused == "by a policy" else "CommitVersionConflictException"
+            with pytest.raises(duckdb.Error, match=said):
+                engine.execute(f"INSERT INTO c.sales.orders {many if refused == 'by a policy' else few}")
+            again(engine)
+            engine.execute("INSERT INTO c.sales.orders VALUES (2, 'b')")
+            assert ids(engine) == [1, 2]
+        assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
+        assert table.version() == 2
 
 
 def test_a_reader_may_read_and_not_insert(catalog: Any) -> None:

@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -284,3 +285,52 @@ def test_a_report_of_what_a_client_published_gives_the_table_its_turn(catalogs: 
         assert publisher.run_once(only_full=True).tables == 1
         assert catalog.load("orders")["commits"] == []
         assert publisher.run_once(only_full=True).tables == 0
+
+
+def test_limits_are_those_of_all_calls_and_told_as_clients_know_them(catalogs: Any, tmp_path: Path) -> None:
+    with catalogs(tmp_path / "rate", rate=5) as catalog:
+        catalog.create("orders")
+        answers = [catalog.ask("GET", catalog.path("orders")) for _ in range(30)]
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert error(refused[0]) == (429, "ResourceExhaustedException"), "which clients wait for, and repeat"
+        assert refused[0].headers["retry-after"] == "1"
+    with catalogs(tmp_path / "body", max_body=20_000) as catalog:
+        catalog.create("orders")
+        large = {"updates": [{"action": "set-properties", "updates": {"x": "x" * 20_000}}]}
+        assert error(catalog.ask("POST", catalog.path("orders"), large)) == INVALID, "it would not get smaller"
+    with catalogs(tmp_path / "publish", most_unbackfilled=2, publish_every_s=3600.0) as catalog:
+        table = catalog.create("orders")
+        catalog.service.owner.publish(table.uri)
+        for version in (1, 2):
+            assert catalog.commit("orders", catalog.stage("orders", version)).status_code == 200
+        store = open_store(tmp_path / "publish" / "orders")
+        store.put_if_absent(commit_path(1), b"{}\n")  # by somebody else, so that nothing can be published
+        answer = catalog.commit("orders", catalog.stage("orders", 3))
+        assert error(answer) == (429, "ResourceExhaustedException")
+        assert table.version() == 2
+
+
+def test_an_engines_commits_are_in_the_log_the_numbers_and_the_pages(
+    catalog: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, old = catalog.create("orders"), catalog.create("old", kind="coordinated")
+    done = catalog.service.noted.calls
+    done.clear()
+    caplog.set_level("INFO", "lakeseal.service.requests")
+    assert catalog.commit("orders", catalog.stage("orders", 1)).status_code == 200
+    assert catalog.commit("orders", catalog.stage("orders", 1)).status_code == 409
+    info = {key.replace("-", "_"): value for key, value in catalog.stage("old", 1).items()}
+    asked = {"table_id": old.snapshot().properties.catalog_table_id, "table_uri": old.uri, "commit_info": info}
+    assert catalog.ask("POST", "/delta/preview/commits", asked).status_code == 200
+    catalog.load("orders")  # a request has its line when the next one of its connection comes
+    lines = [one for one in caplog.records if getattr(one, "call", "") in ("commit_table", "post_preview_commit")]
+    assert [(one.status, one.error) for one in lines] == [(200, None), (409, "concurrent-write"), (200, None)]
+    assert lines[0].table == "main.sales.orders"
+    assert [(one.who, one.tables, one.versions, one.conflicts) for one in done if one.call != "get_commits"] == [
+        ("somebody", (table.uri,), (1,), 0),
+        ("somebody", (table.uri,), (), 1),
+        ("somebody", (old.uri,), (1,), 0),
+    ]
+    numbers = httpx.get(catalog.url + "/metrics", headers={"Authorization": f"Bearer {catalog.token}"}).text
+    found = dict(line.rsplit(" ", 1) for line in numbers.splitlines() if not line.startswith("#"))
+    assert (found["lakeseal_commits_total"], found["lakeseal_conflicts_total"]) == ("2.0", "1.0")

@@ -103,7 +103,7 @@ class UnityTables:
         return self.views.of(named, self._settled(self._owner.get_commits(named.uri, MAX_INT))).table_uuid == table_id
 
     def update(self, named: NamedTable, asked: UpdateTable, *, principal: str | None) -> LoadedTable:
-        staged = _commit_of(asked)
+        staged = commit_of(asked)
         if staged is None:
             (told,) = self._owner.get_files_of((named.uri,))
             self._check(named, told, asked.requirements)
@@ -232,8 +232,8 @@ def _told(
     return LoadedTable(metadata=metadata, commits=commits, latest_table_version=version)
 
 
-def _commit_of(asked: UpdateTable) -> StagedCommit | None:
-    """None for a request that only reports what is published."""
+def commit_of(asked: UpdateTable) -> StagedCommit | None:
+    """What a request asks for; None for one that only reports what is published."""
     actions = [one.action for one in asked.updates]
     unknown = sorted(set(actions) - {ADD_COMMIT, PUBLISHED} - _DERIVED)
     if unknown:
