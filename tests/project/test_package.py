@@ -21,7 +21,6 @@ EXTRAS = {
     "pandas": "pandas",
     "polars": "polars",
     "duckdb": "duckdb",
-    "fastapi": "server",
     "uvicorn": "server",
     "jinja2": "server",
     "starlette": "server",
@@ -93,7 +92,7 @@ def test_the_bill_of_materials_has_what_is_installed(tmp_path: Path) -> None:
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
     versions = {one["name"]: one["version"] for one in made["components"]}
     assert versions["pyarrow"] == metadata.version("pyarrow")
-    assert {"sqlalchemy", "obstore", "pyspark", "fastapi"} <= set(versions)
+    assert {"sqlalchemy", "obstore", "pyspark", "starlette"} <= set(versions)
     assert not {"pytest", "mkdocs", "mypy"} & set(versions)
     known = {made["metadata"]["component"]["bom-ref"], *(one["bom-ref"] for one in made["components"])}
     assert {one for told in made["dependencies"] for one in (told["ref"], *told["dependsOn"])} == known

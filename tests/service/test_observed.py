@@ -11,6 +11,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from openapi_spec_validator import validate
 
 from lakeseal import ledger
 from lakeseal.clock import now_ms
@@ -240,6 +241,10 @@ def test_the_description_has_every_call_with_its_messages(open_service) -> None:
     text = json.dumps(described)
     for reference in {part.partition('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
         assert reference in described["components"]["schemas"], reference
+    answers = described["paths"]["/v1/tables"]["get"]["responses"]["200"]["content"]
+    assert answers["application/json"]["schema"] == {"$ref": "#/components/schemas/TableList"}
+    assert described["paths"]["/metrics"]["get"]["responses"]["200"]["content"].keys() == {"text/plain"}
+    validate(described)
 
 
 def test_a_table_outside_of_the_roots_that_the_ledger_knows_is_left_alone(

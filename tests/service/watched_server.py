@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -55,7 +55,7 @@ class Watcher:
             self._longest[name] = max(self._longest[name], seconds)
 
 
-def watched(*args: Any, **options: Any) -> FastAPI:
+def watched(*args: Any, **options: Any) -> Starlette:
     made = create_app(*args, **options)
     made.add_route("/watched", Watcher().tell)
     return made

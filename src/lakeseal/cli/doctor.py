@@ -35,7 +35,7 @@ from lakeseal.storage import Store, open_store
 from lakeseal.trust import Trust
 
 _REQUIRED = ("lakeseal", "pyarrow", "obstore", "msgspec", "SQLAlchemy")
-_OPTIONAL = {"pyspark": "spark", "fastapi": "server", "confluent-kafka": "kafka", "lakefs": "lakefs"}
+_OPTIONAL = {"pyspark": "spark", "starlette": "server", "confluent-kafka": "kafka", "lakefs": "lakefs"}
 _MANY_COMMITS = 100
 _PYTHON_S = 60
 

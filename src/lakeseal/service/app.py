@@ -16,10 +16,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from anyio import to_thread
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from lakeseal import traces
 from lakeseal.errors import InvalidArgument, LakesealError, NotFound
@@ -28,7 +33,7 @@ from lakeseal.owner.policies import prefix_of
 from lakeseal.service import logs
 from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, caller_of
-from lakeseal.service.call_routes import call_routes, install_description
+from lakeseal.service.call_routes import GetCall, call_routes, description_route
 from lakeseal.service.garbage import collect_when_quiet, collected_by_hand
 from lakeseal.service.large import prompt_turns
 from lakeseal.service.metrics import CONTENT_TYPE
@@ -37,7 +42,7 @@ from lakeseal.service.pages import page_routes
 from lakeseal.service.replies import error_reply, json_reply, refused
 from lakeseal.service.service import OpenOwner, Service, open_owner
 from lakeseal.service.settings import ServiceSettings
-from lakeseal.service.wire import OWNER, TABLES, OwnerInfo
+from lakeseal.service.wire import OWNER, TABLES, OwnerInfo, TableList
 
 _MOST_TABLES = 1000
 # To look it up reads and parses a file.
@@ -53,7 +58,7 @@ class AppFactory:
         self._settings = settings
         self._make_owner = make_owner
 
-    def __call__(self) -> FastAPI:
+    def __call__(self) -> Starlette:
         logs.configure(self._settings.log_level)
         parent = multiprocessing.parent_process()
         if parent is not None:
@@ -67,11 +72,13 @@ def _follow(parent: BaseProcess) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner, *, only_serves: bool = False) -> FastAPI:
+def create_app(
+    settings: ServiceSettings, make_owner: OpenOwner = open_owner, *, only_serves: bool = False
+) -> Starlette:
     """`only_serves`: this process does nothing else, so that its garbage is the service's to collect."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         traces.export()  # here, as threads that send them do not survive the start of workers
         service = app.state.service = await to_thread.run_sync(Service, settings, make_owner)
         service.start()
@@ -86,22 +93,17 @@ def create_app(settings: ServiceSettings, make_owner: OpenOwner = open_owner, *,
         finally:
             await to_thread.run_sync(service.stop)
 
-    # The usual pages for trying the API out load scripts from elsewhere.
-    app = FastAPI(title="Lakeseal", version=_VERSION, lifespan=lifespan, openapi_url=None)
-    app.add_middleware(Observed)
-    app.router.routes[:0] = call_routes()
-    for path, name, handler, summary in (
-        (OWNER, "owner", _owner, "What clients need to know of the owner"),
-        (TABLES, "tables", _tables, "The tables that the caller may read, and how far they are"),
-        ("/metrics", "metrics", _metrics, "Numbers for Prometheus"),
-        ("/health", "health", _health, "The process is alive"),
-        ("/ready", "ready", _ready, "The ledger takes commits and the publisher runs"),
-    ):
-        app.add_api_route(path, _handled(name, handler), methods=["GET"], name=name, summary=summary)
-    app.router.routes.extend(page_routes())
-    app.add_exception_handler(HTTPException, _not_routed)
-    install_description(app)
-    return app
+    return Starlette(
+        routes=[
+            *call_routes(),
+            *(Route(one.path, _handled(one.name, ask), methods=["GET"]) for one, ask in _GET_CALLS.items()),
+            description_route(_VERSION, tuple(_GET_CALLS)),
+            *page_routes(),
+        ],
+        middleware=[Middleware(Observed)],
+        exception_handlers={HTTPException: _not_routed},
+        lifespan=lifespan,
+    )
 
 
 def _handled(name: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -154,6 +156,15 @@ async def _health(service: Service, request: Request, note: Note) -> Response:
 async def _ready(service: Service, request: Request, note: Note) -> Response:
     said = await service.readiness.told()
     return json_reply(said, 200 if said["ready"] else 503)
+
+
+_GET_CALLS: dict[GetCall, Handler] = {
+    GetCall(OWNER, "owner", "What clients need to know of the owner", OwnerInfo): _owner,
+    GetCall(TABLES, "tables", "The tables that the caller may read, and how far they are", TableList): _tables,
+    GetCall("/metrics", "metrics", "Numbers for Prometheus", None): _metrics,
+    GetCall("/health", "health", "The process is alive", dict[str, str]): _health,
+    GetCall("/ready", "ready", "The ledger takes commits and the publisher runs", dict[str, Any]): _ready,
+}
 
 
 async def _not_routed(request: Request, raised: Exception) -> Response:

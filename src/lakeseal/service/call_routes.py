@@ -3,22 +3,21 @@
 Every request goes the same way: who asks, whether that is too often, how much is sent, what it is, and only then the
 call itself, in a thread, unless it can be done at once. Whatever is raised becomes an `ErrorReply`.
 
-`install_description` makes the API's description (OpenAPI) from the same classes.
+`description_route` tells of the API (OpenAPI), from the same classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from lakeseal.errors import ConcurrentWriteException, InvalidArgument
 from lakeseal.owner.messages import BatchAnswer, Ratified, TableCommits, Taken
@@ -33,7 +32,7 @@ from lakeseal.service.replies import refused, refused_as_unity
 from lakeseal.service.service import CALLS, Service
 from lakeseal.service.unity_call import UnityCall
 from lakeseal.service.unity_calls import UNITY_CALLS
-from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList
+from lakeseal.service.wire import ErrorReply
 
 _SENT_AT_ONCE = 2**20
 # In the log.
@@ -41,7 +40,7 @@ _MOST_NAMED = 10
 
 
 def call_routes() -> list[Route]:
-    own = [Route(call.path, _endpoint(call), methods=["POST"], include_in_schema=False) for call in CALLS]
+    own = [Route(call.path, _CallEndpoint(call), methods=["POST"]) for call in CALLS]
     return [*own, *(_unity_route(call) for call in UNITY_CALLS)]
 
 
@@ -54,7 +53,7 @@ def _unity_route(call: type[UnityCall[Any]]) -> Route:
         except Exception as error:
             return refused_as_unity(error, note, request.app.state.service.ledger.url, decides=call.decides)
 
-    route = Route(call.path, endpoint, methods=[call.method], include_in_schema=False)
+    route = Route(call.path, endpoint, methods=[call.method])
     # Starlette answers HEAD where GET is; here it is a call of its own.
     route.methods = {call.method}
     return route
@@ -102,16 +101,20 @@ def _decided(service: Service, note: Note, answer: Ratified | Taken) -> None:
     service.count(note.decided)
 
 
-def _endpoint(call: type[ServiceCall[Any]]) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        note = Note.of(request.scope)
-        note.call = call.name
-        try:
-            return _response(await _perform(call, request, note))
-        except Exception as error:
-            return refused(error, note, request.app.state.service.ledger.url, decides=call.decides)
+class _CallEndpoint:
+    """An app of its own: what Starlette puts around functions is for errors that are answered here."""
 
-    return endpoint
+    def __init__(self, call: type[ServiceCall[Any]]) -> None:
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, note = Request(scope, receive), Note.of(scope)
+        note.call = self._call.name
+        try:
+            response = _response(await _perform(self._call, request, note))
+        except Exception as error:
+            response = refused(error, note, request.app.state.service.ledger.url, decides=self._call.decides)
+        await response(scope, receive, send)
 
 
 def _response(text: bytes) -> Response:
@@ -180,10 +183,6 @@ def _performed(service: Service, asked: ServiceCall[Any], caller: Caller) -> tup
     return None, b"".join((b"[", b",".join(encoded), b"]"))
 
 
-def _takes_turns(batch: Ratify, caller: Caller) -> bool:
-    return len(batch.commits) == 1 and caller.may(Role.WRITER, batch.commits[0].table)
-
-
 async def _in_turn(service: Service, batch: Ratify, caller: Caller) -> BatchAnswer:
     """See `turns`. Whoever waits for a turn is in nobody's way."""
     table, txn_id = batch.commits[0].table, batch.commits[0].txn_id
@@ -212,49 +211,56 @@ def _table_of(reply: Any) -> str | None:
     return None
 
 
-_REFS = "#/components/schemas/{name}"
-_TYPES = [*CALLS, *(call.reply for call in CALLS), ErrorReply, OwnerInfo, TableList]
-_schemas, _components = msgspec.json.schema_components(_TYPES, ref_template=_REFS)
-_schema = {repr(kind): schema for kind, schema in zip(_TYPES, _schemas, strict=True)}
+class GetCall(NamedTuple):
+    """What is asked by GET, as the description tells of it."""
+
+    path: str
+    name: str
+    summary: str
+    reply: Any
+    """The type of what is answered as JSON; None where that is text."""
 
 
-def _described(call: type[ServiceCall[Any]]) -> dict[str, Any]:
-    return {
-        "post": {
-            "summary": call.summary,
-            "operationId": call.name,
-            "requestBody": {"required": True, "content": _json(_schema[repr(call)])},
-            "responses": {
-                "200": {"description": "Done", "content": _json(_schema[repr(call.reply)])},
-                "default": {"description": "Not done", "content": _json(_schema[repr(ErrorReply)])},
-            },
-        }
-    }
-
-
-def install_description(app: FastAPI) -> None:
-    def describe() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            found = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            found["paths"] |= {call.path: _described(call) for call in CALLS}
-            components = found.setdefault("components", {})
-            components["schemas"] = {**components.get("schemas", {}), **_components}
-            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            found["security"] = [{"token": []}]
-            app.openapi_schema = found
-        return app.openapi_schema
-
-    # FastAPI's documented way to extend it.
-    app.openapi = describe  # type: ignore[method-assign]
+def description_route(version: str, gets: Sequence[GetCall]) -> Route:
     encoded: list[bytes] = []
 
     async def send(_: Request) -> Response:
         # Everybody may ask for it, so that it is made once.
         if not encoded:
-            encoded.append(msgspec.json.encode(describe()))
+            encoded.append(msgspec.json.encode(_description(version, gets)))
         return Response(encoded[0], media_type="application/json")
 
-    app.add_route("/openapi.json", send, include_in_schema=False)
+    return Route("/openapi.json", send)
+
+
+def _description(version: str, gets: Sequence[GetCall]) -> dict[str, Any]:
+    replies = [one.reply for one in gets if one.reply is not None]
+    types = [*CALLS, *(call.reply for call in CALLS), *replies, ErrorReply]
+    found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas = {repr(kind): _json(schema) for kind, schema in zip(types, found, strict=True)}
+    refused = {"description": "Not done", "content": schemas[repr(ErrorReply)]}
+    text = {"text/plain": {"schema": {"type": "string"}}}
+
+    def operation(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
+        done = {"description": "Done", "content": content}
+        return {"summary": summary, "operationId": name, "responses": {"200": done, "default": refused}}
+
+    paths: dict[str, Any] = {
+        one.path: {"get": operation(one.name, one.summary, text if one.reply is None else schemas[repr(one.reply)])}
+        for one in gets
+    }
+    for call in CALLS:
+        body = {"required": True, "content": schemas[repr(call)]}
+        paths[call.path] = {
+            "post": {**operation(call.name, call.summary, schemas[repr(call.reply)]), "requestBody": body}
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Lakeseal", "version": version},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:

@@ -31,10 +31,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def page_routes() -> list[Route]:
     found = routes(lambda request: lake_of(request.app.state.service), _identify, _told)
-    return [
-        Route(one.path, _handled(one.endpoint), methods=list(one.methods or ()), include_in_schema=False)
-        for one in found
-    ]
+    return [Route(one.path, _handled(one.endpoint), methods=list(one.methods or ())) for one in found]
 
 
 def lake_of(service: Service) -> Lake:
