@@ -149,11 +149,6 @@ class Table:
     def _log(self) -> DeltaLog:
         return self._router.route().log
 
-    def known_by(self, endpoint: OwnerEndpoint) -> DeltaLog | None:
-        """What this table knows of its log, if it has it from that owner; for transactions."""
-        route = self._router.route()
-        return route.log if isinstance(route.owner, ManagedOwner) and route.owner.endpoint is endpoint else None
-
     @property
     def uri(self) -> str:
         """Where it is, in the one form that URIs have here.
@@ -1050,6 +1045,12 @@ def merge_with(source: Any, command: MergeCommand) -> Command:
     from lakeseal.spark.merge import SparkMerge  # pyspark is an extra
 
     return SparkMerge(asked=command, source=source)
+
+
+def log_told_by(endpoint: OwnerEndpoint, table: Table) -> DeltaLog | None:
+    """What an open table knows of its log, if it has it from that owner; for transactions."""
+    route = table._router.route()
+    return route.log if isinstance(route.owner, ManagedOwner) and route.owner.endpoint is endpoint else None
 
 
 def _in_pandas(rows: pa.Table, pandas: Any) -> Any:

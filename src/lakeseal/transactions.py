@@ -56,7 +56,7 @@ from lakeseal.owner.messages import LedgerRecord
 from lakeseal.owner.snapshots import snapshots as snapshots_of
 from lakeseal.owner.transaction import JoinedTransaction, Transaction, TransactionResult
 from lakeseal.storage import StoreSpec
-from lakeseal.table import HOOKS, Owner, Table, TableSays, merge_with, outside_of
+from lakeseal.table import HOOKS, Owner, Table, TableSays, log_told_by, merge_with, outside_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,7 +204,7 @@ class TablesTransaction:
     def table(self, table: Location, storage_options: Mapping[str, str] | None = None) -> TablePart:
         """One of the tables, which joins if it has not. What an open `Table` knows of its log is not read again, so who
         has many transactions over the same tables gives those."""
-        known = table.known_by(self._endpoint) if isinstance(table, Table) else None
+        known = log_told_by(self._endpoint, table) if isinstance(table, Table) else None
         return self._join(self._place(table, storage_options), known)
 
     def create(
