@@ -268,12 +268,19 @@ def test_a_table_outside_of_the_roots_that_the_ledger_knows_is_left_alone(
 
 @pytest.mark.parametrize("batch_size", [1, 2, 10])
 def test_a_full_batch_by_the_tables_own_conf_is_backfilled_at_once(inside, tmp_path: Path, batch_size: int) -> None:
-    store, url = open_store(tmp_path / "t"), f"sqlite:///{tmp_path}/ledger.db"
+    store, first, url = open_store(tmp_path / "t"), open_store(tmp_path / "first"), f"sqlite:///{tmp_path}/ledger.db"
     with ledger.open(url) as opened:
-        create(store, LedgerOwner(opened, batch_size=batch_size))
-    # The next round over all tables comes in eleven days.
+        direct = LedgerOwner(opened, batch_size=batch_size)
+        create(store, direct)
+        create(first, direct)
+        append(*managed_log(direct, first), "waits")
+    # There is one round over all tables, when the service starts; the next one comes in eleven days.
     with inside(insecure=True, rate=0, ledger=url, batch_size=7, publish_every_s=10.0**6) as client:
         owner = HttpOwner(str(client.base_url))
+        deadline = time.monotonic() + 60
+        while owner.get_commits(first.uri).backfilled == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         log, managed = managed_log(owner, store)
         for number in range(batch_size):
             assert owner.get_commits(store.uri).backfilled == 0
