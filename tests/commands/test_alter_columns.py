@@ -167,6 +167,23 @@ def test_fields_of_structs_are_renamed_and_dropped(tmp_path: Path) -> None:
         table.rename_column("s.first", "x")
 
 
+def test_fields_below_arrays_and_maps_are_renamed_and_dropped(tmp_path: Path) -> None:
+    pair = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    schema = pa.schema([("l", pa.list_(pair)), ("m", pa.map_(pa.string(), pair))])
+    table = lakeseal.create(tmp_path / "t", schema, properties={"delta.columnMapping.mode": "name"})
+    table.write(pa.table({"l": [[{"a": 1, "b": 2}, None]], "m": [[("k", {"a": 3, "b": 4})]]}, schema=schema))
+
+    table.rename_column("l.element.a", "first")
+    table.rename_column("m.value.a", "first")
+    table.drop_column("m.value.b")
+
+    assert table.to_arrow().to_pylist(maps_as_pydicts="strict") == [
+        {"l": [{"first": 1, "b": 2}, None], "m": {"k": {"first": 3}}}
+    ]
+    with pytest.raises(InvalidArgument, match="already"):
+        table.rename_column("l.element.first", "B")
+
+
 def test_fields_stay_where_columns_are_not_mapped(tmp_path: Path) -> None:
     table = lakeseal.create(tmp_path / "t", pa.schema([("s", _NESTED)]))
 

@@ -68,6 +68,8 @@ class _Answers(BaseHTTPRequestHandler):
         if path == "/loops":
             told["next"] = self.path
         body = b"x" * 5000 if path == "/large" else b"[" * 100_000 if path == "/deep" else json.dumps(told).encode()
+        if path == "/latin":
+            body = b'{"data": {"items": [{"id": 1, "name": "a"}, {"id": 2, "name": "\xe9"}]}}'
         self.send_response(302 if path == "/moved" else 200)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -86,8 +88,8 @@ def interface() -> Iterator[Interface]:
 
 
 def source(interface: Interface, path: str, **options: Any) -> RestSource:
-    given: dict[str, Any] = {"headers": {"Authorization": "Bearer secret"}, "records": "data.items", **options}
-    return RestSource(url=f"{interface.url}{path}", schema=SCHEMA, **given)
+    given: dict[str, Any] = {"headers": {"Authorization": "Bearer secret"}, "records": "data.items", "schema": SCHEMA}
+    return RestSource(url=f"{interface.url}{path}", **{**given, **options})
 
 
 def dataset(lake: Any, of: RestSource, **options: Any) -> Dataset:
@@ -116,6 +118,27 @@ def test_every_page_is_read_and_what_comes_later_by_the_cursor(lake: Any, interf
     pipeline.run()
     assert sorted(lake.table().to_arrow()["id"].to_pylist()) == list(range(12))
     assert any("since=4" in asked for asked in interface.asked)
+
+
+def test_a_cursor_of_times_is_compared_as_times(lake: Any, interface: Interface) -> None:
+    """As texts, …:00Z is behind …:00.5Z, and 11:00+02:00 behind both."""
+    schema = "id long, at timestamp"
+    of = source(interface, "/all", cursor=RestCursor(column="at", param="after"), schema=schema)
+    pipeline = lake.pipeline(Dataset(name="d", source=of, target=lake.to_table()))
+    spelt = ["2026-01-01T09:00:00Z", "2026-01-01T09:00:00.5Z", "2026-01-01T11:00:01+02:00", "2026-01-01T09:00:02Z"]
+    for number, at in enumerate(spelt):
+        interface.rows.append({"id": number, "at": at})
+        assert pipeline.run().rows == 1
+        assert pipeline.run().state == "nothing_new"
+    assert sorted(lake.ids()) == [0, 1, 2, 3]
+
+
+def test_a_record_that_is_no_text_is_set_aside(lake: Any, interface: Interface) -> None:
+    of = source(interface, "/latin")
+    dataset = Dataset(name="d", source=of, target=lake.to_table(mode="replace"), on_bad_record="error_table")
+    assert lake.pipeline(dataset).run().rows == 1
+    assert lake.table().to_arrow().to_pylist() == [{"id": 1, "name": "a"}]
+    assert lake.table("t_errors").to_arrow().num_rows == 1
 
 
 def test_without_a_cursor_the_whole_answer_replaces_what_was_there(lake: Any, interface: Interface) -> None:

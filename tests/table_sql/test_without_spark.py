@@ -180,3 +180,17 @@ def test_rows_that_are_inserted_by_a_query_are_those_of_spark(table: str, tmp_pa
         f"CREATE TABLE delta.`{tmp_path / 'new'}` AS SELECT id, sum(i) AS n FROM {table} WHERE x > 1 GROUP BY id"
     )
     assert asked("SELECT id, n FROM @t ORDER BY id", f"delta.`{tmp_path / 'new'}`") == [(1, 7), (2, None)]
+
+
+def test_null_alone_has_no_type_and_goes_into_every_column(table: str, tmp_path: Path) -> None:
+    """DuckDB calls it an integer."""
+    new = f"delta.`{tmp_path / 'new'}`"
+    lakeseal.sql(f"CREATE TABLE {new} (id BIGINT, d DATE, l ARRAY<INT>)")
+    lakeseal.sql(f"INSERT INTO {new} SELECT id, NULL, NULL FROM {table} WHERE id = 1")
+    lakeseal.sql(f"INSERT INTO {new} SELECT id, NULL, NULL FROM {table} WHERE id > 9")
+    assert asked(f"SELECT * FROM {new}", "") == [(1, None, None)]
+    assert lakeseal.sql("SELECT NULL AS a, CAST(NULL AS INT) AS b, 1 AS c").schema.types == [
+        pa.null(),
+        pa.int32(),
+        pa.int32(),
+    ]

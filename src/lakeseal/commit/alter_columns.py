@@ -131,7 +131,7 @@ def with_renamed_column(metadata: Metadata, name: str, new_name: str) -> Metadat
     refuse_used(metadata, path, "renamed")
     if not new_name:
         raise InvalidArgument("A column needs a name", column=dotted(path))
-    siblings = metadata.schema if len(path) == 1 else found(metadata.schema, path[:-1])[1].type
+    siblings = type_at(metadata.schema, path[:-1])
     other = siblings.field(new_name) if isinstance(siblings, StructType) else None
     if other is not None and other is not field:
         raise InvalidArgument("The table has this column already", column=dotted((*path[:-1], new_name)))

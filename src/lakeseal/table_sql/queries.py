@@ -151,9 +151,22 @@ def arrow_over(text: str, rows_of_table: Callable[[StatedName | TableChanges], p
             query = meaning_of(own, with_double_quotes(replaced(text, found, names, quote=quote_name)))
             types = [row[1] for row in own.execute(f"DESCRIBE {query}").fetchall()]
             answer: pa.Table = own.execute(query).to_arrow_table()
+            untyped = _untyped(own, query, answer, types)
         except duckdb.Error as error:
             raise _said(error, str(error)) from error
-        return _with_longs(answer, types)
+        return _with_longs(answer, [_NULL if place in untyped else kind for place, kind in enumerate(types)])
+
+
+_NULL = '"NULL"'
+
+
+def _untyped(own: Any, query: str, answer: pa.Table, types: list[str]) -> set[int]:
+    """Columns of nothing but NULL, which DuckDB calls integers in an answer."""
+    if not any(kind == "INTEGER" and answer.column(n).null_count == answer.num_rows for n, kind in enumerate(types)):
+        return set()
+    inner = query.rstrip(";")
+    asked = f"SELECT typeof(COLUMNS(q.*)) FROM (SELECT 1) AS one LEFT JOIN ({inner}) AS q ON false"  # noqa: S608  asked
+    return {place for place, kind in enumerate(own.execute(asked).fetchone()) if kind == _NULL}
 
 
 def _given(own: Any, name: str, rows: pa.Table) -> None:
@@ -185,8 +198,11 @@ def _said(error: Exception, message: str) -> LakesealError:
 
 
 def _with_longs(rows: pa.Table, types: list[str]) -> pa.Table:
-    """A sum of integers is a long to Spark, and one that is too large an error."""
+    """A sum of integers is a long to Spark, and one that is too large an error; NULL alone has no type, and goes into
+    every column."""
     for place, kind in enumerate(types):
+        if kind == _NULL:
+            rows = rows.set_column(place, rows.field(place).with_type(pa.null()), pa.nulls(rows.num_rows))
         if kind == "HUGEINT":
             try:
                 longs = rows.column(place).cast(pa.int64())

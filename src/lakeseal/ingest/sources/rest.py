@@ -12,6 +12,7 @@ for is asked again, after a pause that it may name; a redirect is not followed, 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import time
 import urllib.parse
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
+import pyarrow as pa
 from msgspec import Raw, Struct
 
 from lakeseal.backoff import Backoff
@@ -26,7 +28,7 @@ from lakeseal.errors import InvalidArgument, SourceChanged, SourceUnavailable, U
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.schema import DATE, TIMESTAMP, TIMESTAMP_NTZ, StructType
 
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _BACKOFF = Backoff(first_s=0.5, longest_s=30)
@@ -108,28 +110,47 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             raise SourceChanged(f"{self.cursor.column!r} is a number here and a text there: it has no largest value")
         if last is not None and known and isinstance(known[0], str) is not isinstance(last, str):
             raise SourceChanged(f"{self.cursor.column!r} was {last!r}, and is now {known[0]!r}: another kind")
+        *places, end = self._places([*values, last])
         fresh = [
             record
-            for record, value in zip(found, values, strict=True)
-            if last is None or value is None or value > last or (self.cursor.inclusive and value == last)
+            for record, place in zip(found, places, strict=True)
+            if end is None or place is None or place > end or (self.cursor.inclusive and place == end)
         ]
-        largest = max([*known, *([] if last is None else [last])], default=None)
-        if not fresh or largest == last or largest is None:
+        pairs = [(place, value) for place, value in zip(places, values, strict=True) if place is not None]
+        largest, spelt = max(pairs, default=(None, None))
+        if not fresh or largest is None or (end is not None and largest <= end):
             # Without a larger value there is nothing to remember them by: they would come again and again.
             return Plan(
                 notes=(f"{len(fresh)} records have no {self.cursor.column!r} behind the last one",) if fresh else ()
             )
-        return self._unit(fresh, mark, {"last": largest})
+        # What is behind may be spelt as a smaller text: beside its place the watermark still grows.
+        return self._unit(fresh, mark, {"last": spelt, **({} if largest == spelt else {"at": largest})})
+
+    def _places(self, values: list[Any]) -> list[Any]:
+        """By which values are compared. A time is one however it is spelt: as texts, 10:00:00Z is behind 10:00:00.5Z.
+        None for what is none, which the reader tells of."""
+        assert self.cursor is not None
+        field = self.row_schema().field(self.cursor.column)
+        assert field is not None, "the cursor's column is in the schema"
+        if field.type not in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
+            return values
+        texts = [msgspec.json.encode({field.name: value}) for value in values]
+        parsed = JsonRecords(StructType((field,))).parse(texts)
+        kept = range(len(texts)) if parsed.kept is None else parsed.kept
+        column = parsed.rows.column(0)
+        numbers = column.cast(pa.int32() if field.type == DATE else pa.int64()).to_pylist()
+        moments = dict(zip(kept, numbers, strict=True))
+        return [moments.get(at) if isinstance(value, str) else value for at, value in enumerate(values)]
 
     def _unit(self, records: list[bytes], mark: Watermark, high: Any) -> Plan:
-        payload = {"records": [record.decode() for record in records]}
+        payload = {"records": [_written(record) for record in records]}
         return Plan(
             units=(WorkUnit(partition="", low=mark, high=high, size=sum(map(len, records)) + 1, payload=payload),)
         )
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         parser = JsonRecords(self.row_schema())
-        texts = [record.encode() for record in unit.payload["records"]]
+        texts = [_read(record) for record in unit.payload["records"]]
         for start in range(0, len(texts), _CHUNK):
             part = texts[start : start + _CHUNK]
             parsed = parser.parse(part)
@@ -266,6 +287,18 @@ def _httpx() -> Any:
     except ModuleNotFoundError as error:
         raise Unsupported("httpx is not installed", hint="pip install 'lakeseal[server]'") from error
     return httpx
+
+
+def _written(record: bytes) -> str | list[str]:
+    """For the plan, which is JSON. What is not UTF-8 is a bad record, and the reader is to tell of it."""
+    try:
+        return record.decode()
+    except UnicodeDecodeError:
+        return [base64.b64encode(record).decode()]
+
+
+def _read(record: str | list[str]) -> bytes:
+    return record.encode() if isinstance(record, str) else base64.b64decode(record[0])
 
 
 def _asked_pause(text: str | None, otherwise: float) -> float:
