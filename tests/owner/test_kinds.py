@@ -140,6 +140,36 @@ def test_a_commit_that_a_client_published_with_another_line_end_is_the_same_comm
         owner.backfill(memory.uri)
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_commit_that_a_client_is_still_publishing_is_waited_for_and_one_that_it_left_half_is_told(
+    open_owner, local: Store, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """DuckDB puts the file first, and then what is in it."""
+    owner = open_owner("sqlite://", batch_size=100, inline_bytes=0)
+    create(local)
+    take_over(owner, local, kind=Kind.CATALOG)
+    log, managed = managed_log(owner, local)
+    append(log, managed, "a")
+    (told,) = owner.get_commits(local.uri).commits
+    whole = local.get(told.key)
+    parts = [b"", whole[:40], whole if ends else whole[:50]]
+    get = type(local).get
+
+    def read(store: Store, key: str) -> bytes:
+        if key == commit_path(2) and parts:
+            store.delete([key])
+            store.put(key, parts.pop(0))
+        return get(store, key)
+
+    local.put(commit_path(2), b"")
+    monkeypatch.setattr(type(local), "get", read)
+    if ends:
+        assert owner.backfill(local.uri).backfilled == 2
+    else:
+        with pytest.raises(BackfillMismatch):
+            owner.backfill(local.uri)
+
+
 @pytest.mark.parametrize("key", ["lakeseal.catalogOwner", "io.unitycatalog.tableId"])
 def test_an_ordinary_commit_cannot_change_what_a_catalog_calls_the_table(
     owner: LedgerOwner, memory: Store, key: str

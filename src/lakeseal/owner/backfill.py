@@ -11,6 +11,7 @@ never gives a client's file a second name, and never overwrites: where the name 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from lakeseal.owner.rows import StoredCommit
 
 _PUBLISHED_AT_ONCE = 1000
+_BEING_WRITTEN_S = (0.01, 0.05, 0.2)
+"""Clients of a catalog publish too, and not all in one step: the beginning of a commit may soon be all of it."""
 
 
 class Each(Protocol):
@@ -92,8 +95,13 @@ def publish(store: Store, commit: TrackedCommit) -> None:
             there = store.get(key)
         except ObjectNotFound:
             raise error from None
-    if there != data and not _same_lines(there, data):
-        raise _mismatch(store, commit.version)
+    for wait_s in (*_BEING_WRITTEN_S, None):
+        if there == data or _same_lines(there, data):
+            break
+        if wait_s is None or not data.startswith(there):
+            raise _mismatch(store, commit.version)
+        time.sleep(wait_s)
+        there = store.get(key)
     if isinstance(store, SyncsObjects):
         # Whoever put it may not have come to that.
         store.sync(key)
@@ -221,8 +229,8 @@ def _objects(store: Store, stored: Sequence[StoredCommit]) -> Iterator[NewObject
                 check_follows(store, one.commit.version)
             data = ratified_bytes(store, one.commit)
             # Clients that go by the times of files see the commit then, and not now.
-            time = one.commit.in_commit_timestamp
-            yield NewObject(key=commit_path(one.commit.version), data=data, modified_ms=time)
+            since = one.commit.in_commit_timestamp
+            yield NewObject(key=commit_path(one.commit.version), data=data, modified_ms=since)
 
 
 class LoggedCommit(Struct, frozen=True, kw_only=True):

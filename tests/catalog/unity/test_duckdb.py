@@ -59,6 +59,17 @@ def test_duckdb_reads_commits_that_are_staged_and_not_published(catalogs: Any, t
             assert ids(engine) == [0, 1, 2]
 
 
+def test_duckdb_reads_a_managed_table_by_its_name_up_to_the_last_commit(catalogs: Any, tmp_path: Path) -> None:
+    with catalogs(tmp_path, publish_every_s=3600.0) as catalog:
+        table = catalog.create("orders", kind="managed")
+        table.write(pa.table({"id": [1], "s": ["a"]}))
+        with catalog.duckdb() as engine:
+            assert ids(engine) == [1]
+            table.write(pa.table({"id": [2], "s": ["b"]}))
+            again(engine)
+            assert ids(engine) == [1, 2]
+
+
 def test_a_policys_no_arrives_at_once_as_an_error(catalogs: Any, tmp_path: Path) -> None:
     policy = {"policy": "allowed-principals", "principals": ["somebody"], "tables": f"file://{tmp_path}/orders"}
     with catalogs(tmp_path, policies=(policy,)) as catalog, faulty_proxy(catalog.url, lambda _: None) as proxy:
