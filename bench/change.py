@@ -1,12 +1,14 @@
-"""change: delete, update, merge and optimize, beside deltalake and Delta Spark.
+"""change: delete, update, merge, optimize, z-order and clustering, beside deltalake and Delta Spark.
 
-One table of 20M rows (LAKESEAL_BENCH_ROWS for another number) in 20 files, and a tenth of these rows in 1,000 small
+One table of 5M rows (LAKESEAL_BENCH_ROWS for another number) in 20 files, and a tenth of these rows in 1,000 small
 files. Each measurement changes a copy of its own (data files are linked, so copying costs nothing that is timed):
 
 - `delete 1%` and `update 1%`: one row in a hundred, spread over all files, so every file is rewritten by both;
 - `delete 1%, in one place`: a range of ids, which statistics place in a file or two;
 - `merge 1%, half matched`: an upsert by id from an Arrow table in memory, half of it new rows;
-- `optimize 1,000 files`: bin-packing to the default target size.
+- `optimize 1,000 files`: bin-packing to the default target size;
+- `z-order by two columns` of the whole table; `cluster by two columns`: the columns are named, and all rows put in
+  place (`OPTIMIZE … FULL`), which deltalake cannot do.
 
 What is timed is the command alone, on a table that is open and whose files are known, as they are to deltalake once it
 has opened one. Facts are the rows that are there afterwards, and the sum of one column. `make bench-peers` adds Delta
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
 
     import lakeseal
 
-ROWS = int(os.environ.get("LAKESEAL_BENCH_ROWS", 20_000_000))
+ROWS = int(os.environ.get("LAKESEAL_BENCH_ROWS", 5_000_000))
 FILES = 20
 SMALL_FILES = 1000
 WARM_UPS = 3
+ORDERED = ["kind", "amount"]
 SPREAD = "id % 100 = 7"
 # Not where a file ends, so that files are rewritten and not just dropped.
 ONE_PLACE = f"id >= {ROWS // 2 - ROWS // 300} AND id < {ROWS // 2 - ROWS // 300 + ROWS // 100}"
@@ -53,19 +56,20 @@ def main(report: Report) -> None:
         ("update 1%", "update", large),
         ("merge 1%, half matched", "merge", large),
         (f"optimize {SMALL_FILES:,} files", "optimize", small),
+        ("z-order by two columns", "zorder", large),
+        ("cluster by two columns", "cluster", large),
     ):
         arguments = {"uri": uri, "command": command}
-        subjects = [
-            Subject(name="lakeseal", function=by_lakeseal, arguments=arguments),
-            Subject(name="deltalake", function=by_deltalake, arguments=arguments),
-        ]
+        subjects = [Subject(name="lakeseal", function=by_lakeseal, arguments=arguments)]
+        if command != "cluster":
+            subjects.append(Subject(name="deltalake", function=by_deltalake, arguments=arguments))
         if delta_spark_is_wanted():
             warmed = arguments | {"warm": warm}
             subjects += [
                 Subject(name="Delta Spark", function=by_delta_spark, arguments=warmed),
                 Subject(name="lakeseal on Spark", function=by_lakeseal_on_spark, arguments=warmed),
             ]
-        report.compare(case, subjects)
+        report.compare(case, subjects, targets={"deltalake": 1.0, "Delta Spark": 2.0})
 
 
 def rows_between(first: int, last: int) -> pa.Table:
@@ -133,6 +137,11 @@ def change(table: lakeseal.Table, command: str, source: Any, spark: SparkSession
             table.update({"amount": "amount + 1"}, SPREAD, spark=spark)
         case "merge":
             table.merge(source, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+        case "zorder":
+            table.optimize(zorder_by=ORDERED, spark=spark)
+        case "cluster":
+            table.cluster_by(ORDERED)
+            table.optimize(full=True, spark=spark)
         case _:
             table.optimize(spark=spark)
 
@@ -168,6 +177,8 @@ def by_deltalake(timer: Timer, uri: str, command: str) -> Any:
                 case "merge":
                     merge = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
                     merge.when_matched_update_all().when_not_matched_insert_all().execute()
+                case "zorder":
+                    table.optimize.z_order(ORDERED, target_size=2**30)
                 case _:
                     table.optimize.compact(target_size=2**30)
         return facts(copy)
@@ -184,6 +195,11 @@ _DELTA_SPARK = {
         )
     """,
     "optimize": "spark.sql(f'OPTIMIZE delta.`{uri}`')",
+    "zorder": f"spark.sql(f'OPTIMIZE delta.`{{uri}}` ZORDER BY ({', '.join(ORDERED)})')",
+    "cluster": f"""
+        spark.sql(f'ALTER TABLE delta.`{{uri}}` CLUSTER BY ({", ".join(ORDERED)})')
+        spark.sql(f'OPTIMIZE delta.`{{uri}}` FULL')
+    """,
 }
 _NEWS = "spark.read.parquet(path).cache().createOrReplaceTempView('news'); result = spark.table('news').count()"
 

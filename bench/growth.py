@@ -1,7 +1,8 @@
 """growth: what a commit, a merge or a run costs, by the size of what is there already.
 
-Each point is a fresh process that opens what was prepared, does the same small work several times and tells the median,
-and its own peak of memory. The design says flat for all of them but writers, who share two cores.
+Each point is a fresh process that opens what was prepared, does the same small work several times and tells the
+median, in time and in CPU time of all of its threads, which other work on the machine disturbs less, and its own peak
+of memory. The design says flat for all of them but writers, who share two cores.
 
 - a one-row commit, by the versions in the log and by the table's files: the table is open and its files are known, as
   they are in a job that goes on committing. A checkpoint that comes due is written behind the commits.
@@ -16,10 +17,10 @@ writers, 10^7 files in a tree, 10^6 in a landing place, 10^3 datasets. Without, 
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,19 +129,19 @@ def _grown(
     """`flat`: the largest may not take more than a small multiple of the smallest."""
     if not report.wants(case):
         return
-    took: list[tuple[float, float]] = []
-    memory: list[tuple[float, float]] = []
+    series: dict[str, list[tuple[float, float]]] = {"ms": [], "CPU ms": [], "MB": []}
     with report.watched(case):
         for size in sizes(kind):
             found = harness.in_fresh_process(point(size))
-            took.append((size, round(found["facts"]["ms"], 3)))
-            memory.append((size, round(found["facts"].get("peak_mb", found["peak_mb"]))))
-            report.say(f"{case}: {size:,}: {took[-1][1]:.2f} ms, {memory[-1][1]:,} MB")
-    series = {"ms": took, "MB": memory}
+            told = {**found["facts"], "MB": found["peak_mb"]}
+            for name, points in series.items():
+                points.append((size, round(told[name], 3)))
+            report.say(f"{case}: {size:,}: {told['ms']:.2f} ms, CPU {told['CPU ms']:.2f} ms, {told['MB']:,.0f} MB")
     report.growth(Growth(case=case, across=kind, up="ms and MB", series=series, explained=explained))
     if flat:
-        least = min(ms for _, ms in took)
-        report.target(case, f"{case}: from {took[0][0]:,} to {took[-1][0]:,}", least / took[-1][1], FLAT)
+        spent = [one for _, one in series["CPU ms"]]
+        name = f"{case}: CPU time from {sizes(kind)[0]:,} to {sizes(kind)[-1]:,}"
+        report.target(case, name, min(spent) / spent[-1], FLAT)
 
 
 def build_versions(folder: Path, versions: int) -> None:
@@ -212,7 +213,11 @@ def writing(timer: Timer, writers: int, folder: str) -> dict[str, float]:
     owner.http_commits(
         timer, database="postgresql", tables=100, writers=writers, total=total // writers * writers, notes=str(notes)
     )
-    return {"ms": statistics.median(map(float, notes.read_text().split()))}
+    spent = sum(json.loads(owner._spent_notes(notes).read_text()).values())
+    return {
+        "ms": statistics.median(map(float, notes.read_text().split())),
+        "CPU ms": 1000 * spent / (total // writers * writers),
+    }
 
 
 def landing(timer: Timer, files: int, folder: str) -> dict[str, float]:
@@ -241,7 +246,7 @@ def datasets(timer: Timer, number: int, folder: str) -> dict[str, float]:
             assert pipeline.run().rows == number
 
         found = _median(run, times=3)
-    return {"ms": found["ms"] / number}
+    return {name: one / number for name, one in found.items()}
 
 
 @contextmanager
@@ -267,19 +272,23 @@ def build_tree(folder: Path, files: int) -> None:
 def merges(timer: Timer, folder: str) -> dict[str, float]:
     import branches
 
-    took = []
-    for _ in range(3):
-        one = Timer()
+    rounds = [Timer() for _ in range(3)]
+    for one in rounds:
         branches.merge(one, folder, scattered=False)
-        took.append(1000 * one.seconds / len(branches.PLACES))
-    return {"ms": statistics.median(took)}
+    each = 1000 / len(branches.PLACES)
+    return {
+        "ms": statistics.median(one.seconds * each for one in rounds),
+        "CPU ms": statistics.median(one.cpu_seconds * each for one in rounds),
+    }
 
 
 def _median(do: Callable[[], Any], times: int = COMMITS) -> dict[str, float]:
     """In ms, after one that does not count."""
-    took = []
-    for _ in range(times + 1):
-        start = time.perf_counter()
-        do()
-        took.append(1000 * (time.perf_counter() - start))
-    return {"ms": statistics.median(took[1:])}
+    rounds = [Timer() for _ in range(times + 1)]
+    for one in rounds:
+        with one:
+            do()
+    return {
+        "ms": 1000 * statistics.median(one.seconds for one in rounds[1:]),
+        "CPU ms": 1000 * statistics.median(one.cpu_seconds for one in rounds[1:]),
+    }

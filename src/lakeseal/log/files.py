@@ -13,6 +13,7 @@ A file is known in the log by its key: its canonical path and, if it has one, it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 
 from lakeseal.log.stored_stats import STATS_PARSED, stats_texts
 from lakeseal.protocol.actions import AddFile, RemoveFile
+from lakeseal.protocol.arrays import array, numbers, truths
 from lakeseal.protocol.data_paths import canonical_paths
 
 _CHUNK_ROWS = 65_536
@@ -67,25 +69,24 @@ REMOVES = pa.schema(
         pa.field("unknown", pa.string()),
     ]
 )
-# Once: each such table takes pyarrow nearly a millisecond, and to open a small log needs some of them.
-NO_ADDS = ADDS.empty_table()
-NO_REMOVES = REMOVES.empty_table()
+NO_ADDS = pa.Table.from_batches([], ADDS)
+NO_REMOVES = pa.Table.from_batches([], REMOVES)
 
 
 def adds_from_actions(adds: Sequence[Any], unknown: Sequence[str | None] | None = None) -> pa.Table:
     """Columns of `AddFile` values, or of any objects with the same attributes; `unknown` is `unknown_text` of each."""
     columns = [
-        pa.array([a.path for a in adds], pa.string()),
+        array([a.path for a in adds], pa.string()),
         _map_array([a.partition_values for a in adds]),
-        pa.array([a.size for a in adds], pa.int64()),
-        pa.array([a.modification_time for a in adds], pa.int64()),
-        pa.array([a.data_change for a in adds], pa.bool_()),
-        pa.array([a.stats for a in adds], pa.string()),
+        array([a.size for a in adds], pa.int64()),
+        array([a.modification_time for a in adds], pa.int64()),
+        array([a.data_change for a in adds], pa.bool_()),
+        array([a.stats for a in adds], pa.string()),
         _map_array([a.tags for a in adds]),
         _deletion_vector_array([a.deletion_vector for a in adds]),
-        pa.array([a.base_row_id for a in adds], pa.int64()),
-        pa.array([a.default_row_commit_version for a in adds], pa.int64()),
-        pa.array([a.clustering_provider for a in adds], pa.string()),
+        array([a.base_row_id for a in adds], pa.int64()),
+        array([a.default_row_commit_version for a in adds], pa.int64()),
+        array([a.clustering_provider for a in adds], pa.string()),
         _unknown_array(adds, unknown),
     ]
     return pa.Table.from_arrays(columns, schema=ADDS)
@@ -94,17 +95,17 @@ def adds_from_actions(adds: Sequence[Any], unknown: Sequence[str | None] | None 
 def removes_from_actions(removes: Sequence[Any], unknown: Sequence[str | None] | None = None) -> pa.Table:
     """Columns of `RemoveFile` values, or of any objects with the same attributes."""
     columns = [
-        pa.array([r.path for r in removes], pa.string()),
-        pa.array([r.data_change for r in removes], pa.bool_()),
-        pa.array([r.deletion_timestamp for r in removes], pa.int64()),
-        pa.array([r.extended_file_metadata for r in removes], pa.bool_()),
+        array([r.path for r in removes], pa.string()),
+        array([r.data_change for r in removes], pa.bool_()),
+        array([r.deletion_timestamp for r in removes], pa.int64()),
+        array([r.extended_file_metadata for r in removes], pa.bool_()),
         _map_array([r.partition_values for r in removes]),
-        pa.array([r.size for r in removes], pa.int64()),
-        pa.array([r.stats for r in removes], pa.string()),
+        array([r.size for r in removes], pa.int64()),
+        array([r.stats for r in removes], pa.string()),
         _map_array([r.tags for r in removes]),
         _deletion_vector_array([r.deletion_vector for r in removes]),
-        pa.array([r.base_row_id for r in removes], pa.int64()),
-        pa.array([r.default_row_commit_version for r in removes], pa.int64()),
+        array([r.base_row_id for r in removes], pa.int64()),
+        array([r.default_row_commit_version for r in removes], pa.int64()),
         _unknown_array(removes, unknown),
     ]
     return pa.Table.from_arrays(columns, schema=REMOVES)
@@ -180,7 +181,8 @@ def reconcile(
 def without_keys(files: pa.Table, gone: pa.ChunkedArray) -> pa.Table:
     if len(gone) == 0 or files.num_rows == 0:
         return files
-    return filter_rows(files, ~pc.is_in(keys(files), value_set=gone).to_numpy())
+    are_gone = pc.is_in(keys(files), value_set=gone)
+    return filter_rows(files, ~np.concatenate([truths(chunk) for chunk in are_gone.chunks]))
 
 
 def filter_rows(table: pa.Table, mask: np.ndarray) -> pa.Table:
@@ -193,7 +195,7 @@ def filter_rows(table: pa.Table, mask: np.ndarray) -> pa.Table:
         if here.all():
             kept.append(batch)
         elif here.any():
-            kept.append(batch.filter(pa.array(here)))
+            kept.append(batch.filter(array(here, pa.bool_())))
     return pa.Table.from_batches(kept, table.schema)
 
 
@@ -201,7 +203,7 @@ def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Tables of file actions one behind the other; only some may have `stats_parsed`."""
     parts = [t for t in tables if t.num_rows]
     if not parts:
-        return NO_ADDS if schema is ADDS else NO_REMOVES if schema is REMOVES else schema.empty_table()
+        return pa.Table.from_batches([], schema)
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="permissive")
 
 
@@ -224,35 +226,25 @@ def _codes(values: pa.ChunkedArray) -> np.ndarray:
     encoded = values.dictionary_encode()  # one dictionary for all chunks
     if encoded.num_chunks == 0:
         return np.empty(0, dtype=np.int64)
-    return np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks]).astype(np.int64)
+    return np.concatenate([numbers(chunk.indices) for chunk in encoded.chunks]).astype(np.int64)
 
 
 def _map_array(values: list[dict[str, str | None] | None]) -> pa.Array:
-    if not any(values):
-        return _empty_maps(values)
-    lengths = np.fromiter((len(v) if v else 0 for v in values), dtype=np.int32, count=len(values))
-    offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    keys_ = pa.array([k for v in values if v for k in v], pa.string())
-    items = pa.array([i for v in values if v for i in v.values()], pa.string())
-    absent = [v is None for v in values]
-    if any(absent):
-        slots: list[int | None] = [None if gone else int(o) for o, gone in zip(offsets, absent, strict=False)]
-        return pa.MapArray.from_arrays(pa.array([*slots, int(offsets[-1])], pa.int32()), keys_, items)
-    return pa.MapArray.from_arrays(pa.array(offsets), keys_, items)
-
-
-def _empty_maps(values: list[dict[str, str | None] | None]) -> pa.Array:
     if all(v is None for v in values):
         return pa.nulls(len(values), STRING_MAP)
-    return pa.array([None if v is None else [] for v in values], STRING_MAP)
+    offsets = [0, *accumulate(len(v) if v else 0 for v in values)]
+    keys_ = array([k for v in values if v for k in v], pa.string())
+    items = array([i for v in values if v for i in v.values()], pa.string())
+    # A place that is null says that its map is.
+    slots = [None if v is None else offset for v, offset in zip(values, offsets, strict=False)]
+    return pa.MapArray.from_arrays(array([*slots, offsets[-1]], pa.int32()), keys_, items)
 
 
 def _deletion_vector_array(vectors: list[Any]) -> pa.Array:
     if all(v is None for v in vectors):
         return pa.nulls(len(vectors), DELETION_VECTOR)
-    return pa.array([None if v is None else msgspec.to_builtins(v) for v in vectors], DELETION_VECTOR)
+    return array([None if v is None else msgspec.to_builtins(v) for v in vectors], DELETION_VECTOR)
 
 
 def _unknown_array(actions: Sequence[Any], unknown: Sequence[str | None] | None) -> pa.Array:
-    return pa.nulls(len(actions), pa.string()) if unknown is None else pa.array(unknown, pa.string())
+    return pa.nulls(len(actions), pa.string()) if unknown is None else array(unknown, pa.string())
