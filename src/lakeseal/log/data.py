@@ -39,6 +39,7 @@ from lakeseal.errors import (
 )
 from lakeseal.log.decoded_size import DecodedSize, fitting_rows, joined, leaves_below
 from lakeseal.log.deletion_vector_files import read_deletion_vector
+from lakeseal.log.old_calendar import SPARK_VERSION, OldCalendar
 from lakeseal.log.physical import Mapping, Projection, plain_field
 from lakeseal.log.read_ahead import in_order
 from lakeseal.protocol.actions import DeletionVectorDescriptor
@@ -134,6 +135,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     leaves: tuple[int, ...]
     text: frozenset[str]
+    calendar: OldCalendar | None
 
 
 class DataReader:
@@ -248,13 +250,17 @@ class DataReader:
                 decoded.add(batch.nbytes)
                 _check_text(batch, plan.text)
                 extra = self._with_row_ids(plan.extra.apply(batch), file, start)
-                columns = self._columns(batch, plan.own.apply(batch), partition, extra, start)
+                own = plan.own.apply(batch)
+                if plan.calendar is not None:
+                    own = [plan.calendar.read(column) for column in own]
+                columns = self._columns(batch, own, partition, extra, start)
                 yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
 
     def _planned(self, parquet: pq.ParquetFile) -> _Plan:
         plan, file = self._plan, parquet.schema_arrow
         # Files of a table mostly have one schema, and small ones are read faster than it is looked at.
-        if plan is None or not plan.file.equals(file, check_metadata=True):
+        calendar = _calendar(parquet)
+        if plan is None or plan.calendar != calendar or not plan.file.equals(file, check_metadata=True):
             own = Projection.of(self._stored, file, self._spec.mapping)
             extra = Projection.of(self._extra, file, "none")
             columns = tuple(dict.fromkeys([*own.columns, *extra.columns]))
@@ -265,6 +271,7 @@ class DataReader:
                 columns=columns,
                 leaves=tuple(leaves_below(parquet.metadata, columns)),
                 text=frozenset(field.name for field in file if _has_text(field.type)),
+                calendar=calendar,
             )
         return plan
 
@@ -362,6 +369,15 @@ def grouped(files: Iterable[DataFile], most: int = _GROUP_FILES) -> Iterator[lis
         size += of_file
     if group:
         yield group
+
+
+def _calendar(parquet: pq.ParquetFile) -> OldCalendar | None:
+    notes = parquet.metadata.metadata
+    if notes is None or SPARK_VERSION not in notes:
+        return None
+    columns = parquet.schema
+    has_int96 = any(columns.column(n).physical_type == "INT96" for n in range(len(columns)))
+    return OldCalendar.of(notes, has_int96=has_int96)
 
 
 def _has_text(kind: pa.DataType) -> bool:

@@ -112,7 +112,7 @@ def parse_micros(text: str, *, zoned: bool) -> int | None:
         return None
     fraction = int(f"{found[7] or '':0<6.6}")
     local = day * _DAY_MICROS + (hour * 3600 + minute * 60 + second) * 1_000_000 + fraction
-    offset = _zone_offset(found[8], local) if found[8] else 0
+    offset = zone_offset(found[8], local) if found[8] else 0
     if offset is None:
         return None
     micros = local - offset if zoned else local
@@ -246,7 +246,7 @@ def _format_year(year: int) -> str:
     return f"{sign}{abs(year):04d}"
 
 
-def _zone_offset(zone: str, local: int) -> int | None:
+def zone_offset(zone: str, local: int) -> int | None:
     """How far a zone's clock is ahead of UTC at a local time, in microseconds."""
     found = _OFFSET.fullmatch(zone)
     if found is not None:

@@ -7,8 +7,9 @@ used only where the log says nothing that the files do not say themselves:
   leaves out hidden files;
 - no deletion vectors, column mapping, widened types, void or variant columns;
 - partition values that stand in every file's directory in the one spelling that Spark reads as the log does;
-- no dates or timestamps from before 1900 in files of Spark 2, which count them by another calendar: statistics tell
-  that there are none, and where they do not, the files' footers say who wrote them;
+- no dates or timestamps from before 1900 in files that count them by the calendar of before (`log/old_calendar.py`),
+  which Spark reads in its own zone if they do not say theirs: statistics tell that there are none, and where they do
+  not, the files' footers say who wrote them;
 - a session that takes column names without regard to case, as a table does.
 
 Nor does it skip by what files say of floats. It takes a footer's bounds to be those of all values, NaN included, and a
@@ -21,7 +22,6 @@ together for each row: a table that has them is read without skipping.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,6 +37,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from lakeseal.errors import DataFileMissing
 from lakeseal.expr.render import quote_name
+from lakeseal.log.old_calendar import OldCalendar
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.char_varchar import char_limits
 from lakeseal.protocol.partitions import (
@@ -67,9 +68,6 @@ from lakeseal.storage.location import parse
 # Spark looks at every path before it reads anything, so that thousands take longer than reading them in tasks would.
 _MAX_FILES = 4_000
 _MAX_FOOTERS = 1_000
-_SPARK_VERSION = b"org.apache.spark.version"
-_OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-_FIRST_SAFE_SPARK = (3, 1)
 _ABSOLUTE = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
 _NOT_PLAIN = r"[{}\[\]*?\\:]|^/|//|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[._][^/]*$|\._COPYING_$"
 _TYPE_CHANGES = "delta.typeChanges"
@@ -78,7 +76,6 @@ _1900 = {DATE: pa.scalar(-25_567, pa.int32()), TIMESTAMP: pa.scalar(-25_567 * 86
 _FLOATS = (FLOAT, DOUBLE)
 _NO_SKIPPING = {f"parquet.filter.{by}.enabled": "false" for by in ("stats", "dictionary", "columnindex", "bloom")}
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_VERSION = re.compile(rb"(\d+)\.(\d+)")
 
 
 class ParquetScan(Struct, frozen=True, kw_only=True):
@@ -286,12 +283,7 @@ def _is_of_our_calendar(path: str) -> bool:
         notes = pq.read_metadata(path.removeprefix("file://")).metadata or {}
     except (OSError, pa.ArrowException):
         return False  # our reader will say what is wrong with it
-    version = notes.get(_SPARK_VERSION)
-    if version is None:
-        return True
-    found = _VERSION.match(version)
-    is_new = found is not None and (int(found[1]), int(found[2])) >= _FIRST_SAFE_SPARK
-    return is_new and not any(note in notes for note in _OTHER_CALENDAR)
+    return not any(OldCalendar.of(notes, has_int96=has_int96) for has_int96 in (True, False))
 
 
 @contextmanager
