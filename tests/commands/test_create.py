@@ -101,6 +101,33 @@ def test_identities_count_in_steps_and_go_on_where_they_stopped(tmp_path: Path) 
     assert (column.mark, column.next) == (80, 70)
 
 
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_no_identity_is_given_twice_though_an_older_version_comes_back(tmp_path: Path, mapping: str) -> None:
+    table = made(tmp_path / "t", identity="id", properties={"delta.columnMapping.mode": mapping})
+    table.write(numbers(1, 2))
+    table.write(numbers(3, 4))
+    if mapping == "name":
+        table.rename_column("id", "number")
+
+    table.restore(1)
+    table.write(numbers(5))
+
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 5]
+
+
+def test_a_clone_that_follows_its_source_gives_no_identity_twice(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", identity="id")
+    table.write(numbers(1))
+    table.clone(tmp_path / "deep", deep=True)
+    clone = lakeseal.Table(tmp_path / "deep")
+    clone.write(numbers(7, 8))
+    table.write(numbers(2))
+    table.clone(tmp_path / "deep", deep=True)
+    clone.write(numbers(9))
+
+    assert {row["n"]: row["id"] for row in clone.to_arrow().to_pylist()} == {1: 1, 2: 2, 9: 4}
+
+
 def test_only_where_it_is_allowed_do_rows_bring_their_own_identity(tmp_path: Path) -> None:
     always = made(tmp_path / "always", identity="id")
     default = made(tmp_path / "default", identity={"id": lakeseal.Identity(always=False)})

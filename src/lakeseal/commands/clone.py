@@ -27,6 +27,7 @@ from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadat
 from lakeseal.protocol.data_paths import encode_path, resolve_data_path
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
 from lakeseal.protocol.features import disable, enable, required_features, writer_features
+from lakeseal.protocol.identity import keeping_marks
 from lakeseal.protocol.properties import OWNER_KEYS, TableProperties
 
 _OF_THE_SOURCE = tuple(
@@ -139,9 +140,10 @@ def _in_place_of(there: Snapshot, cloned: Metadata) -> Metadata:
     kept = {key: value for key, value in before.configuration.items() if key.lower() in _OF_THE_TABLE}
     last = max(TableProperties.of(one).column_mapping_max_id for one in (before, cloned))
     ids = {TableProperties.column_mapping_max_id.key: str(last)} if last else {}
-    return msgspec.structs.replace(
+    made = msgspec.structs.replace(
         cloned, id=before.id, created_time=before.created_time, configuration={**cloned.configuration, **kept, **ids}
     )
+    return keeping_marks(made, before)
 
 
 def clone_metadata(source: Snapshot) -> Metadata:

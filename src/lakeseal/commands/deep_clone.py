@@ -30,6 +30,7 @@ from lakeseal.protocol.actions import Action, AddFile, DeletionVectorDescriptor,
 from lakeseal.protocol.data_paths import encode_path, resolve_data_path
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
 from lakeseal.protocol.features import enable, required_features
+from lakeseal.protocol.identity import keeping_marks
 from lakeseal.storage.base import Store
 
 CLONE_OF = "lakeseal.cloneOf"
@@ -149,7 +150,8 @@ def _metadata(source: Snapshot, before: Snapshot | None) -> Metadata:
     metadata = msgspec.structs.replace(metadata, configuration=configuration)
     if before is None:
         return metadata
-    return msgspec.structs.replace(metadata, id=before.metadata.id, created_time=before.metadata.created_time)
+    own = msgspec.structs.replace(metadata, id=before.metadata.id, created_time=before.metadata.created_time)
+    return keeping_marks(own, before.metadata)
 
 
 def _copy(source: Store, key: str, target: Store, new_key: str) -> int:

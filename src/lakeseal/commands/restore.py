@@ -31,6 +31,7 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import AddFile, Metadata
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
 from lakeseal.protocol.features import enable
+from lakeseal.protocol.identity import keeping_marks
 from lakeseal.protocol.properties import OWNER_KEYS, TableProperties
 from lakeseal.storage.base import Store
 
@@ -103,7 +104,8 @@ def restored_metadata(target: Metadata, now: Metadata) -> Metadata:
     ids = max(TableProperties.of(target).column_mapping_max_id, TableProperties.of(now).column_mapping_max_id)
     if ids:
         configuration[max_id] = str(ids)
-    return msgspec.structs.replace(target, id=now.id, created_time=now.created_time, configuration=configuration)
+    restored = msgspec.structs.replace(target, id=now.id, created_time=now.created_time, configuration=configuration)
+    return keeping_marks(restored, now)
 
 
 def _check_there(adds: list[AddFile], target: Snapshot, store: Store, outside: Outside | None) -> None:

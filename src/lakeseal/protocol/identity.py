@@ -128,6 +128,20 @@ def with_marks(metadata: Metadata, marks: Mapping[str, int]) -> Metadata:
     return msgspec.structs.replace(metadata, schema_string=StructType(tuple(fields)).to_json())
 
 
+def keeping_marks(metadata: Metadata, before: Metadata) -> Metadata:
+    """Where a table gets the columns of another version or of another table: what it has given out itself stays given.
+    A column is the same one by its name in files, whatever it is called."""
+    if not metadata.schema_string or not before.schema_string:
+        return metadata
+    given = {field.physical_name: identity_of(field) for field in before.schema.fields}
+    marks = {}
+    for field in metadata.schema.fields:
+        own, other = identity_of(field), given.get(field.physical_name)
+        if own is not None and other is not None and (own.start, own.step) == (other.start, other.step):
+            marks[field.name] = other.mark
+    return with_marks(metadata, {name: mark for name, mark in marks.items() if mark is not None})
+
+
 def differs_by_marks(before: Metadata, after: Metadata) -> bool:
     """Whether values were given out between the two, and nothing else has changed."""
     if before == after or not before.schema_string or not after.schema_string:
