@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,3 +147,23 @@ def test_a_commit_that_meets_an_io_error_has_an_unknown_outcome(path: Path, star
     with ledger.open(url) as book:
         assert book.read(lambda tx: tx.get(leases, name="before")) is not None
         assert book.read(lambda tx: tx.get(leases, name="after")) is not None
+
+
+def test_a_ledger_that_a_process_opens_twice_loses_nothing_when_another_process_closes_it(path: Path) -> None:
+    """Whoever opened and closed the file by itself took away the locks of the process's other connections on it; the
+    next to close the ledger took itself for the last one, and removed the WAL that was still written to."""
+    url = f"sqlite:///{path}"
+    with ledger.open(url) as book, ledger.open(url):
+        in_another_process("with ledger.open(url): pass", url)
+        book.write(lambda tx: tx.insert(leases, name="acknowledged", holder="us", epoch=1, expires=0, info={}))
+        found = in_another_process(
+            "with ledger.open(url) as book: print(book.read(lambda tx: tx.get(leases, name='acknowledged')).holder)",
+            url,
+        )
+    assert found == "us"
+
+
+def in_another_process(text: str, url: str) -> str:
+    loading = f"from lakeseal import ledger; from lakeseal.ledger.schema import leases; url = {url!r}"
+    ran = subprocess.run([sys.executable, "-c", f"{loading}\n{text}"], capture_output=True, text=True, check=True)
+    return ran.stdout.strip()

@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -208,14 +209,23 @@ class SqliteBackend:
                 raise NotFound(f"the ledger's directory {folder} is not there", hint="Make the directory first")
         try:
             if create:
-                # SQLite keeps an empty file as it is; the first page comes with the first transaction.
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                self._make_file(path)
             self._inode = self._file_now()
             self._use_wal()
         except PermissionError as error:
             raise PermissionDenied(f"the ledger {self.url} can't be opened: {error.strerror}") from None
         except OSError as error:
             raise StorageUnavailable(f"the ledger {self.url} can't be opened: {error.strerror}") from None
+
+    @staticmethod
+    def _make_file(path: str) -> None:
+        """Never opens one that is there: to close it again would take away the locks that other connections of this
+        process have on it, and the next process to close the ledger would remove the WAL that they still write to."""
+        with suppress(FileExistsError):
+            # SQLite keeps an empty file as it is; the first page comes with the first transaction.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def _use_wal(self) -> None:
         """The mode stays in the file. Switching needs the file for itself and, unlike a transaction, does not wait."""
