@@ -125,4 +125,5 @@ class HasDirectories(Protocol):
         """Whether there is a file in the directory itself."""
 
     def prune(self, prefix: str) -> None:
-        """Removes directories without objects, at and below `prefix`, which nobody writes to any more."""
+        """Removes directories without objects, at and below `prefix`, which nobody writes to any more. When it returns,
+        that is durable, and so is whatever was moved out of those that stay."""

@@ -230,9 +230,15 @@ class LocalStore:
 
     def prune(self, prefix: str) -> None:
         self._look_at(check_prefix(prefix))
-        for directory, _, _ in os.walk(self._base + prefix, topdown=False):
-            with contextlib.suppress(OSError):  # something is in it, or it is gone
+        top = (self._base + prefix).rstrip("/")
+        left = [os.path.dirname(top)]
+        for directory, _, _ in os.walk(top, topdown=False):
+            try:
                 os.rmdir(directory)
+            except OSError:  # something is in it, or it is gone
+                left.append(directory)
+        # What was moved out of a directory must not be back after a power cut: nobody would know of it.
+        self._sync(left)
 
     def open_read(self, key: str) -> pa.NativeFile:
         try:
