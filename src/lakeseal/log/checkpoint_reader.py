@@ -236,7 +236,7 @@ class _ParquetColumns:
             group,
             leaves,
             rows=_BATCH_ROWS,
-            limit=self._limit,
+            limit=self._limit // 4,
             page_limit=self._limit,
             is_local=self._is_local,
         )
