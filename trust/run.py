@@ -14,8 +14,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PARTS = (
+    "bad-files",
+    "crash-points",
     "mutants",
+    "power-cuts",
     "simulation",
+    "upkeep",
 )
 
 
