@@ -15,7 +15,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PARTS = (
     "bad-files",
+    "bad-requests",
     "crash-points",
+    "histories",
+    "model-walks",
     "mutants",
     "power-cuts",
     "simulation",

@@ -19,11 +19,17 @@ class Violation(AssertionError):
 
 
 def explore(
-    processes: Sequence[Process], *, deviation: str = "", most_states: int = 5_000_000, is_catalogs: bool = False
+    processes: Sequence[Process],
+    *,
+    deviation: str = "",
+    most_states: int = 5_000_000,
+    is_catalogs: bool = False,
+    is_doubled: bool = False,
 ) -> int:
-    """The number of states."""
+    """The number of states. `is_doubled`: messages may come once more."""
     walk = _Walk(deviation)
-    first = (walk.number(START._replace(is_catalogs=is_catalogs)), *(walk.number(process) for process in processes))
+    start = START._replace(is_catalogs=is_catalogs, letters=frozenset() if is_doubled else None)
+    first = (walk.number(start), *(walk.number(process) for process in processes))
     came_from: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {first: None}
     waiting = deque([first])
     while waiting:
@@ -83,6 +89,7 @@ def broken(before: World, after: World, moved: Process) -> str:
     if there != sorted(there, reverse=True):
         return f"B1, F3: the log has a gap: {after.log}"
     commits = merged(after.log, after.rows)
+    promises = after.table.promises
     for row in after.rows:
         content = after.log[row.version]
         if content is not None and content != Content("owned", row.txn):
@@ -109,6 +116,10 @@ def broken(before: World, after: World, moved: Process) -> str:
         return f"O3: the table is owned by the log's word, and the owner says {after.table.state}"
     if owner is None and after.table.is_in_office and not _release_landed(after):
         return f"O1, O4: the owner believes itself {after.table.state} of a table that it does not have"
+    if after.table.state is State.RELEASING:
+        over = [v for v, one in enumerate(after.log) if one is not None and one.kind == "free" and one.txn in promises]
+        if over and over[0] != after.table.change_version:
+            return f"O4: the release of version {over[0]} is over, and has begun again"
     if moved.kind == "reader" and moved.at == "done" and moved.seen is not None:
         missed = [one for one in moved.expected if one[1] > moved.seen.latest]
         if missed:

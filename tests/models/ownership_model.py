@@ -35,6 +35,8 @@ CATALOG_DEVIATIONS = (
     "guest that commits to the log of a free table",
 )
 """Of tables that are a catalog's."""
+DOUBLED_DEVIATIONS = ("promise in any epoch", "release in any epoch")
+"""Where messages come twice."""
 
 VERSIONS = 8
 """Longer logs are not looked at."""
@@ -55,6 +57,14 @@ class Row(NamedTuple):
     """Whether the commit's bytes are in the row; those of the others are in a staged file."""
 
 
+class Letter(NamedTuple):
+    """That a take-over of the version, or with none a release, begins."""
+
+    change_id: str
+    version: int | None
+    epoch: int
+
+
 class World(NamedTuple):
     """All that outlives a process."""
 
@@ -63,6 +73,8 @@ class World(NamedTuple):
     table: Ownership
     rows: tuple[Row, ...]
     acknowledged: frozenset[tuple[str, int]]
+    letters: frozenset[Letter] | None = None
+    """Messages that may come once more; None where none does."""
     is_catalogs: bool = False
     """Whether owners take the table as a catalog's: what they call the latest version is all there is of it."""
 
@@ -129,6 +141,11 @@ def backfiller() -> Process:
     return Process("backfiller", "backfiller", "pick")
 
 
+def post() -> Process:
+    """Brings messages that have come already."""
+    return Process("post", "post", "brings")
+
+
 def reader() -> Process:
     return Process("reader", "reader", "ask")
 
@@ -147,6 +164,8 @@ def steps(world: World, process: Process, deviation: str) -> Iterator[Step]:
             yield from _backfiller(world, process, deviation)
         case "reader":
             yield from _reader(world, process, deviation)
+        case "post":
+            yield from _post(world, process, deviation)
 
 
 def merged(log: Sequence[Content | None], rows: Sequence[Row]) -> dict[int, Content]:
@@ -337,11 +356,11 @@ def _taker(world: World, process: Process, deviation: str) -> Iterator[Step]:
         case "ask" | "look":
             yield from _looking(world, process, deviation, "promise")
         case "promise" if seen is not None and not seen.is_owned and version < VERSIONS and process.tries < 2:
-            decision = ownership.promise(world.table, takeover_id, version)
+            decision = ownership.promise(world.table, takeover_id, version, epoch=seen.epoch)
             if deviation == "promise that another take-over replaces" and isinstance(decision, Ownership):
                 decision = _replace(decision, promises=(takeover_id,))
             if isinstance(decision, Ownership):
-                after = world._replace(table=decision)
+                after = _sent(world._replace(table=decision), Letter(takeover_id, version, seen.epoch))
                 yield "promise", after, process._replace(at="put")
                 yield "promise, reply lost", after, process
             elif decision is StepRefusal.OTHER_VERSION:
@@ -381,7 +400,7 @@ def _releaser(world: World, process: Process, deviation: str) -> Iterator[Step]:
         case "begin":
             decision = ownership.begin_release(table, process.name)
             if isinstance(decision, Ownership) and (decision.change_version or 0) < VERSIONS:
-                after = world._replace(table=decision)
+                after = _sent(world._replace(table=decision), Letter(process.name, None, table.epoch))
                 yield "begin", after, process._replace(at="copy")
             elif decision is StepRefusal.UNSETTLED:
                 yield "begin: unsettled", world, process._replace(at="settle")
@@ -464,6 +483,22 @@ def _mark(world: World, process: Process, then: str) -> Iterator[Step]:
 def _reader(world: World, process: Process, deviation: str) -> Iterator[Step]:
     if process.at in ("ask", "look"):
         yield from _looking(world, process, deviation, "done")
+
+
+def _sent(world: World, letter: Letter) -> World:
+    return world if world.letters is None else world._replace(letters=world.letters | {letter})
+
+
+def _post(world: World, process: Process, deviation: str) -> Iterator[Step]:
+    for change_id, version, epoch in sorted(world.letters or (), key=str):
+        if version is None:
+            known = None if deviation == "release in any epoch" else epoch
+            decision = ownership.begin_release(world.table, change_id, epoch=known)
+        else:
+            known = None if deviation == "promise in any epoch" else epoch
+            decision = ownership.promise(world.table, change_id, version, epoch=known)
+        if isinstance(decision, Ownership) and (decision.change_version or 0) < VERSIONS:
+            yield f"brings {change_id} again", world._replace(table=decision), process
 
 
 def _replace(table: Ownership, **changes: object) -> Ownership:

@@ -8,9 +8,11 @@ from models.ownership_exploration import Violation, explore
 from models.ownership_model import (
     CATALOG_DEVIATIONS,
     DEVIATIONS,
+    DOUBLED_DEVIATIONS,
     Process,
     backfiller,
     guest,
+    post,
     reader,
     releaser,
     small_writer,
@@ -48,6 +50,17 @@ CATALOGS: dict[str, list[Process]] = {
     "a guest, a writer, a take-over and a release": [guest("g1"), small_writer("w1"), taker("t"), releaser("r")],
     "a writer, a take-over, a release and a reader": [small_writer("w1"), taker("t"), releaser("r"), reader()],
 }
+DOUBLED: dict[str, list[Process]] = {
+    "two take-overs and a release": [taker("t"), taker("u"), releaser("r"), post()],
+    "a writer, a take-over, a release and a backfiller": [
+        small_writer("w1"),
+        taker("t"),
+        releaser("r"),
+        backfiller(),
+        post(),
+    ],
+}
+"""Messages of take-overs and releases come once more, however late."""
 LARGE: dict[str, list[Process]] = {
     "two writers, a take-over, a release and a backfiller": [
         writer("w1"),
@@ -82,6 +95,18 @@ def test_every_way_of_getting_a_catalogs_table_wrong_is_caught(deviation: str) -
     with pytest.raises(Violation):
         for cast in CATALOGS.values():
             explore(cast, deviation=deviation, is_catalogs=True)
+
+
+@pytest.mark.parametrize("cast", DOUBLED)
+def test_no_message_that_comes_again_breaks_an_invariant(cast: str) -> None:
+    assert explore(DOUBLED[cast], is_doubled=True) > 2_000
+
+
+@pytest.mark.parametrize("deviation", DOUBLED_DEVIATIONS)
+def test_every_way_of_believing_an_old_message_is_caught(deviation: str) -> None:
+    with pytest.raises(Violation):
+        for cast in DOUBLED.values():
+            explore(cast, deviation=deviation, is_doubled=True)
 
 
 @pytest.mark.stress

@@ -39,10 +39,10 @@ class LosesATenth:
 
 
 class MortalService:
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, ledger: str | None = None) -> None:
         self._folder = folder
         self._options = options
-        self.ledger = f"sqlite:///{folder}/ledger.db"
+        self.ledger = ledger or f"sqlite:///{folder}/ledger.db"
         self.kills = 0
         self._listen = "127.0.0.1:0"
         self._start()

@@ -137,6 +137,9 @@ async def _perform(call: type[ServiceCall[Any]], request: Request, note: Note) -
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         # Also keeps a web page from sending something here on behalf of whoever looks at it.
         raise InvalidArgument("The request's content type is not application/json")
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        # Whoever stands in between might unpack it, and have seen another message than the one that is read here.
+        raise InvalidArgument("The request's body is encoded", hint="Send it as it is, without Content-Encoding")
     said = headers.get("content-length")
     with service.uploads.room_for(said, may_be_large=call.may_be_large) as limit:
         pieces = await read_body(request.receive, said, limit)

@@ -12,17 +12,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+
+_LATE_S = 0.5
+_SLOW_S = 0.3
 
 
 class ProxyFault(Enum):
     LOSE_REQUEST = "the connection breaks before the store sees the request"
     LOSE_REPLY = "the store does it, and the connection breaks before the reply"
     STALL = "the store does it, and the reply never comes"
+    LATE = "the connection breaks, and the store sees the request a moment later"
+    TWICE = "the store sees the request twice, and its first answer is passed on"
+    SLOW = "the request and its answer take their time"
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -80,14 +86,27 @@ def faulty_proxy(upstream: str, fault: Callable[[Request], Verdict]) -> Iterator
                 self._answer(verdict.status, {"Content-Type": "application/json"}, verdict.body)
             elif verdict is ProxyFault.LOSE_REQUEST:
                 self._break()
+            elif verdict is ProxyFault.LATE:
+                self._break()
+                over.wait(_LATE_S)
+                self._forward_unseen(body)
             else:
+                if verdict is ProxyFault.SLOW:
+                    over.wait(_SLOW_S)
                 status, reply_headers, reply = self._forward(body)
                 if verdict is ProxyFault.STALL:
                     over.wait()
-                if verdict is None:
+                if verdict is ProxyFault.TWICE:
+                    self._forward_unseen(body)
+                if verdict in (None, ProxyFault.TWICE, ProxyFault.SLOW):
                     self._answer(status, reply_headers, reply)
                 else:
                     self._break()
+
+        def _forward_unseen(self, body: bytes) -> None:
+            # Nobody is told what comes of it, nor that nothing does.
+            with suppress(OSError, HTTPException):
+                self._forward(body)
 
         def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = HTTPConnection(target.hostname or "", target.port, timeout=60)
