@@ -93,7 +93,7 @@ def _walks() -> dict[str, list[tuple[Walk, tuple[str, ...]]]]:
         ],
         "steps": [
             (
-                lambda deviation: steps_model.count(*map(steps_model.run, "abcd"), deviation=deviation),
+                lambda deviation: steps_model.count(*map(steps_model.run, "abc"), deviation=deviation),
                 steps_model.DEVIATIONS,
             )
         ],

@@ -24,7 +24,7 @@ from lakeseal import backoff, clock, ledger
 from lakeseal.commit import attempts
 from lakeseal.errors import LakesealError
 from lakeseal.log import delta_log
-from lakeseal.owner import ledger_owner, publisher, queue
+from lakeseal.owner import backfill, ledger_owner, publisher, queue
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.owner.routing import Router
@@ -313,7 +313,7 @@ def _simulated(scheduler: Scheduler, dice: random.Random) -> Iterator[None]:
     """Time, chance and locks of the product's modules are those of the simulation in here."""
     clocks, threads = Clocks(scheduler, START_MS), Threading(scheduler)
     with ExitStack() as patched:
-        for module in (backoff, attempts, publisher, clock):
+        for module in (backoff, attempts, backfill, publisher, clock):
             patched.enter_context(patch.object(module, "time", clocks))
         for module in (queue, ledger_owner):
             patched.enter_context(patch.object(module, "threading", threads))
