@@ -65,9 +65,9 @@ class Script:
         for table, result in txn.commit().tables.items():
             self.note(table, result.txn_id, result.version)
         release(self.owner, one)
-        self.write(one, "on the file system")
+        self.write(one, "on-the-file-system")
         take_over(self.owner, one)
-        self.write(one, "managed again")
+        self.write(one, "managed-again")
         self.owner.backfill(one.uri)
         if isinstance(self.owner, LedgerOwner):
             self.owner.forget(one.uri, grace_ms=0)
@@ -119,7 +119,7 @@ def survive(url: str, directory: Path) -> None:
                 take_over(owner, store)
         except AlreadyExists:
             pass
-        script.write(store, "survivor again")
+        script.write(store, "survivor-again")
         try:
             release(owner, store)
         except OwnedElsewhere as error:

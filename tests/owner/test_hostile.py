@@ -63,11 +63,11 @@ def protocol(*reader: str, **more: Any) -> str:
     return line(protocol={**versions, **more})
 
 
-def column(name: str = "x", kind: str = "long", **metadata: Any) -> dict[str, Any]:
+def column(name: str = "x", kind: Any = "long", **metadata: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
 
 
-def metadata(*columns: dict[str, Any], owner: str = "lakeseal", partition_by: tuple[str, ...] = (), **more: str) -> str:
+def metadata(*columns: dict[str, Any], owner: str = "lakeseal", partition_by: tuple[str, ...] = (), **more: Any) -> str:
     configuration = {
         "delta.managedCommitOwnerName": owner,
         "delta.managedCommitOwnerConf": "{}",
@@ -88,7 +88,15 @@ class Hostile(NamedTuple):
     timestamp: Callable[[], int] = lambda: now_ms() + 1000
 
 
-FAR = {"physicalName": "elsewhere"}
+def doubled_schema() -> str:
+    return metadata().replace('{\\"name\\": \\"x\\",', '{\\"name\\": \\"y\\", \\"name\\": \\"x\\",')
+
+
+def row_ids(said: str) -> str:
+    return line(domainMetadata={"domain": "delta.rowTracking", "configuration": said, "removed": False})
+
+
+XY = (column(), column("y"))
 HOSTILE = (
     # Policies: what is decided on is what readers will understand, however it is written.
     Hostile("a remove whose key is escaped", (INFO, r'{"\u0072emove":{"path":"a","dataChange":true}}'), PolicyRefused),
@@ -111,6 +119,7 @@ HOSTILE = (
         "a deletion vector for all rows of a file",
         (
             INFO,
+            protocol("deletionVectors"),
             removed(dataChange=False),
             added("a", dataChange=False, stats='{"numRecords":9}', deletionVector=vector(cardinality=3)),
         ),
@@ -118,18 +127,35 @@ HOSTILE = (
     ),
     Hostile("a file again in another partition", (INFO, added("a", partitionValues={"x": "1"})), PolicyRefused),
     Hostile(
+        "a file again with fewer rows", (INFO, added("a", dataChange=False, stats='{"numRecords":0}')), PolicyRefused
+    ),
+    Hostile(
+        "a file again with bounds that hide its rows",
+        (INFO, added("a", dataChange=False, stats='{"numRecords":3,"maxValues":{"x":0}}')),
+        PolicyRefused,
+    ),
+    Hostile("a file again with another size", (INFO, added("a", size=2, stats='{"numRecords":3}')), PolicyRefused),
+    Hostile(
         "another name in files",
         (INFO, metadata(column(**{"delta.columnMapping.physicalName": "elsewhere"}))),
         PolicyRefused,
     ),
-    Hostile("columns by ids that no file has", (INFO, metadata(**{"columnMapping.mode": "id"})), PolicyRefused),
+    Hostile(
+        "columns by ids that no file has",
+        (INFO, protocol("columnMapping"), metadata(**{"columnMapping.mode": "id"})),
+        PolicyRefused,
+    ),
     Hostile("a column dropped", (INFO, metadata(column("y"))), PolicyRefused),
     Hostile("a column in other letters", (INFO, metadata(column("X"))), PolicyRefused),
     Hostile("a narrower column", (INFO, metadata(column(kind="integer"))), PolicyRefused),
-    Hostile("another partitioning", (INFO, metadata(partition_by=("x",))), PolicyRefused),
+    Hostile("another partitioning", (INFO, metadata(*XY, partition_by=("x",))), PolicyRefused),
     Hostile(
         "a generated column of a plain one",
-        (INFO, metadata(column(**{"delta.generationExpression": "1"}))),
+        (
+            INFO,
+            protocol(writerFeatures=["managedCommits", "inCommitTimestamp", "generatedColumns"]),
+            metadata(column(**{"delta.generationExpression": "1"})),
+        ),
         PolicyRefused,
     ),
     Hostile("more files than allowed, the last line open", (INFO, *(added(f"f{n}") for n in range(6))), PolicyRefused),
@@ -152,6 +178,8 @@ HOSTILE = (
         "two transactions of one application", (INFO, *2 * (line(txn={"appId": "a", "version": 1}),)), InvalidCommit, 3
     ),
     Hostile("a part of a checkpoint", (INFO, line(checkpointMetadata={"version": 1})), InvalidCommit, 2),
+    Hostile("a line behind what only some take for a blank", (INFO, "\x0b" + added("b")), BrokenCommit, 2),
+    Hostile("a line of what only some take for a blank", (INFO, "\x0c"), BrokenCommit, 2),
     Hostile("half a line", (INFO, '{"add":{"path":"b"'), BrokenCommit, 2),
     # What an owner that trusts nobody asks for.
     Hostile("the end of time", (INFO,), InvalidCommit, 1, lambda: 2**63 - 1),
@@ -199,6 +227,50 @@ HOSTILE = (
     ),
     Hostile("a schema that is none", (INFO, metadata(column(kind="nonsense"))), InvalidCommit, 2),
     Hostile("files of another format", (INFO, metadata().replace('"parquet"', '"orc"')), InvalidCommit, 2),
+    Hostile("a schema that says a key twice", (INFO, doubled_schema()), InvalidCommit, 2),
+    Hostile("no schema", (INFO, metadata().replace('"schemaString"', '"x"')), InvalidCommit, 2),
+    Hostile("a column whose name ends early", (INFO, metadata(column(), column("a\0b"))), InvalidCommit, 2),
+    Hostile("a partition column twice", (INFO, metadata(*XY, partition_by=("y", "y"))), InvalidCommit, 2),
+    Hostile("a partition column in other letters", (INFO, metadata(*XY, partition_by=("Y",))), InvalidCommit, 2),
+    Hostile("nothing but partition columns", (INFO, metadata(partition_by=("x",))), InvalidCommit, 2),
+    Hostile(
+        "partitions by a struct",
+        (INFO, metadata(column(), column("s", {"type": "struct", "fields": []}), partition_by=("s",))),
+        InvalidCommit,
+        2,
+    ),
+    Hostile("a property that is null", (INFO, metadata(comment=None)), InvalidCommit, 2),
+    *(
+        Hostile(f"{name} that is {text}", (INFO, metadata(**{name: text})), InvalidCommit, 2)
+        for name, text in (
+            ("appendOnly", "maybe"),
+            ("checkpointPolicy", "none"),
+            ("checkpointInterval", "0"),
+            ("dataSkippingNumIndexedCols", "many"),
+            ("inCommitTimestampEnablementVersion", "early"),
+            ("inCommitTimestampEnablementVersion", "99999"),
+        )
+    ),
+    *(
+        Hostile(f"{what} without the feature", (INFO, said), InvalidCommit, 2)
+        for what, said in (
+            ("column mapping", metadata(**{"columnMapping.mode": "name"})),
+            ("times without zone", metadata(column(), column("at", "timestamp_ntz"))),
+            ("variants", metadata(column(), column("v", "variant"))),
+            ("deletion vectors", metadata(enableDeletionVectors="true")),
+            ("a default", metadata(column(CURRENT_DEFAULT="1"))),
+            ("a file's deletion vector", added("b", deletionVector=vector())),
+        )
+    ),
+    Hostile("a protocol that shuts out readers", (INFO, protocol("catalogManaged")), PolicyRefused),
+    Hostile("all row ids taken", (INFO, row_ids('{"rowIdHighWaterMark":9223372036854775807}')), InvalidCommit, 2),
+    Hostile("row ids that are no number", (INFO, row_ids("garbage")), InvalidCommit, 2),
+    Hostile("a base row id at the end", (INFO, added("b", baseRowId=2**63 - 1)), InvalidCommit, 2),
+    Hostile("a base row id before the first", (INFO, added("b", baseRowId=-5)), InvalidCommit, 2),
+    *(
+        Hostile(f"a path that is no URI: {path!r}", (INFO, added(path)), InvalidCommit, 2)
+        for path in ("x:y", "b?c", "b#c", "b%zz", "b%ff", "b c", "..\\b", "b|c")
+    ),
     Hostile("numbers beyond 64 bits", (INFO, added("b", size=2**64)), BrokenCommit, 2),
 )
 POLICIES = (AppendOnly(), SchemaOnlyWidens(), MaxFiles(limit=5), MaxBytes(limit=1000))
@@ -260,6 +332,43 @@ def test_a_hostile_commit_is_refused_with_its_line_and_the_table_goes_on(
     log, managed = managed_log(distrustful, memory)
     append(log, managed, "b")
     assert paths(log) == ["a", "b"]
+
+
+@pytest.mark.parametrize("trusting", [True, False])
+def test_rows_do_not_vanish_from_an_append_only_table_in_two_steps(open_owner, memory: Store, trusting: bool) -> None:
+    """First a file is said to hold nothing, then it is replaced by nothing."""
+    owner = open_owner(policies=[AppendOnly()], trusting=trusting, backfills=False)
+    started(owner, memory)
+    steps = (
+        (INFO, added("a", dataChange=False, stats='{"numRecords":0}')),
+        (INFO, removed("a", dataChange=False)),
+        (INFO, removed("./a")),
+    )
+    for lines in steps:
+        with pytest.raises(LakesealError):
+            owner.ratify(Batch(commits=(requested(owner, memory, Hostile("", lines, PolicyRefused), staged=False),)))
+    log, managed = managed_log(owner, memory)
+    again = msgspec.structs.replace(add("a"), stats='{ "numRecords": 3 }', tags={"seen": "yes"})
+    OptimisticTransaction.begin(log, managed).commit([again], Operation(name="WRITE"))
+    assert paths(log) == ["a"]
+
+
+def test_row_ids_are_given_once(open_owner, memory: Store) -> None:
+    owner = open_owner(trusting=False, backfills=False)
+    started(owner, memory)
+    tracked = protocol(writerFeatures=["managedCommits", "inCommitTimestamp", "rowTracking", "domainMetadata"])
+
+    def commit(*lines: str) -> None:
+        one = Hostile("", (INFO, *lines), InvalidCommit)
+        owner.ratify(Batch(commits=(requested(owner, memory, one, staged=False),)))
+
+    commit(tracked, metadata(enableRowTracking="true"), row_ids('{"rowIdHighWaterMark":9}'))
+    for said in ('{"rowIdHighWaterMark":8}', '{"rowIdHighWaterMark":-1}', '{"rowIdHighWaterMark":1000000000000000}'):
+        with pytest.raises(InvalidCommit, match="ow ids up to 9 are given out"):
+            commit(row_ids(said))
+    with pytest.raises(InvalidCommit):
+        commit(row_ids("{}").replace("false", "true"))
+    commit(row_ids('{"rowIdHighWaterMark":12}'), added("b", baseRowId=10))
 
 
 CREATIONS = {

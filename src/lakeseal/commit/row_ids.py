@@ -53,7 +53,7 @@ def numbered(
     adds: tuple[AddFile, ...], domain: DomainMetadata | None, version: int
 ) -> tuple[tuple[AddFile, ...], DomainMetadata | None]:
     """The files with ids for their rows, and the domain that remembers them, if there are new ones."""
-    before = high = _high_water(domain)
+    before = high = high_water_mark(domain)
     found = []
     for add in adds:
         base_row_id = add.base_row_id
@@ -85,7 +85,8 @@ class _HighWater(Struct, rename="camel"):
     row_id_high_water_mark: int
 
 
-def _high_water(domain: DomainMetadata | None) -> int:
+def high_water_mark(domain: DomainMetadata | None) -> int:
+    """The highest id that the table has given out; -1 where it has given none."""
     if domain is None or domain.removed:
         return -1
     try:

@@ -208,7 +208,7 @@ class _Replayer:
 
     def _feed_exact(self, chunk: bytes, first_line: int, step: int) -> None:
         for number, line in zip(count(first_line, step), chunk.split(b"\n"), strict=False):
-            if line and not line.isspace():
+            if line.strip(codec.BLANKS):
                 for action in codec.decode_line(line, number):
                     self._note(action)
                 self._tail.lines += 1

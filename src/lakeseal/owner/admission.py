@@ -20,7 +20,7 @@ from lakeseal.owner.backfill import check_log_is_there
 from lakeseal.owner.enablement import Content
 from lakeseal.owner.kinds import Kind, kind_of
 from lakeseal.owner.messages import CommitRequest
-from lakeseal.owner.policies import Policy, ProposedCommit, holds_for, prefix_of
+from lakeseal.owner.policies import Policy, ProposedCommit, is_below, prefix_of
 from lakeseal.protocol.actions import Action, Metadata
 from lakeseal.protocol.codec import decode_numbered
 from lakeseal.protocol.properties import TableProperties
@@ -77,7 +77,7 @@ class Gate:
         policies.check_principal(self._applying(table), table=table, principal=principal, doing=doing)
 
     def _applying(self, table: str) -> list[Policy]:
-        return [policy for prefix, policy in self.policies if holds_for(table, prefix)]
+        return [policy for prefix, policy in self.policies if is_below(table, prefix)]
 
     def _read(self, request: CommitRequest, store: Store, *, needed: bool) -> bytes | None:
         if request.version > 0:
@@ -125,12 +125,7 @@ class Gate:
         content = Content.of_actions(actions)
         self._check_content(request, content, before)
         if not self.trusting:
-            validation.check_safe(
-                lines,
-                now=self._clock(),
-                latest_timestamp=lambda: None if (found := before()) is None else found.in_commit_timestamp,
-                known=lambda: _paths(before()),
-            )
+            validation.check_safe(lines, now=self._clock(), before=before)
         if applying:
             proposed = ProposedCommit(
                 table=request.table,
@@ -178,13 +173,6 @@ def _let_go(lines: list[tuple[int, Action]]) -> None:
     """Bit by bit: 100,000 actions at once would be 40 ms in which no other thread runs."""
     while lines:
         del lines[-_LET_GO_AT_ONCE:]
-
-
-def _paths(snapshot: Snapshot | None) -> frozenset[str]:
-    if snapshot is None:
-        return frozenset()
-    vectors = (vector for vector in snapshot.files["deletionVector"].to_pylist() if vector is not None)
-    return frozenset([*snapshot.files["path"].to_pylist(), *(vector["pathOrInlineDv"] for vector in vectors)])
 
 
 def _same(same: bool, difference: str) -> None:

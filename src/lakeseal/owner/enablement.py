@@ -65,7 +65,7 @@ def _json(conf: Mapping[str, str]) -> str:
     return msgspec.json.encode(dict(conf), order="sorted").decode()
 
 
-def kept(metadata: Metadata, before: Metadata) -> Metadata:
+def with_owner_of(metadata: Metadata, before: Metadata) -> Metadata:
     """`metadata` with the owner that the table has, whatever it says itself: a restore to a version before the
     take-over brings back columns and properties, not the old authority."""
     keys = (*OWNER_KEYS, _TIMESTAMPS)
@@ -234,6 +234,8 @@ def check_commit(
     if wrong is None and content.protocol is not None:
         missing = [name for name in (kind().feature, *_PREPARED) if not supports(content.protocol, name)]
         wrong = f"its protocol drops {' and '.join(missing)}" if missing else None
+        others = [one.feature for one in Kind if one is not kind() and supports(content.protocol, one.feature)]
+        wrong = wrong or (f"its protocol has {' and '.join(others)}, and the table is {kind()}" if others else None)
     if wrong is not None:
         error = PolicyRefused(
             f"The commit would change who owns the table: {wrong}",

@@ -60,7 +60,7 @@ from lakeseal.owner.messages import (
 )
 from lakeseal.owner.naming import name_of
 from lakeseal.owner.ownership import Ownership, State, StepRefusal
-from lakeseal.owner.policies import Policy, holds_for
+from lakeseal.owner.policies import Policy, is_below
 from lakeseal.owner.queue import Queue
 from lakeseal.owner.ratification import Asked, Decided, Decision, Denied, InTheLog, Ratification, answered
 from lakeseal.protocol.paths import LOG_DIR, commit_path
@@ -395,12 +395,12 @@ class LedgerOwner:
         if self._has_told:
             return
         self._has_told = True
-        named = [(prefix, policy) for prefix, policy in self._gate.policies if prefix and not holds_for(coming, prefix)]
+        named = [(prefix, policy) for prefix, policy in self._gate.policies if prefix and not is_below(coming, prefix)]
         if not named:
             return
         known = self.ledger.read(rows.table_names)
         for prefix, policy in named:
-            if not any(holds_for(table, prefix) for table in known):
+            if not any(is_below(table, prefix) for table in known):
                 _log.warning("the policy %s for %s holds for no table of the owner yet", policy.name, prefix)
 
     def snapshot_at(self, table: str, version: int) -> Snapshot:

@@ -88,7 +88,7 @@ class ManagedOwner:
             conf = owner_conf(self.endpoint)
             name, table_id = self.endpoint.name, self._new_id
             return enablement.managed(metadata, owner=name, conf=conf, kind=self._kind, table_id=table_id)
-        return enablement.kept(metadata, before) if enablement.owner_name(before) is not None else metadata
+        return enablement.with_owner_of(metadata, before) if enablement.owner_name(before) is not None else metadata
 
     def request(
         self, version: int, data: bytes, *, txn_id: str, in_commit_timestamp: int | None = None

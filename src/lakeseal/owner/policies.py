@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -31,7 +32,7 @@ from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.enablement import Content
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile
-from lakeseal.protocol.data_paths import canonical_path, canonical_paths
+from lakeseal.protocol.data_paths import canonical_path, canonical_paths, is_absolute
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import (
     CHAR_VARCHAR,
@@ -104,7 +105,8 @@ class _Policy(Struct, frozen=True, kw_only=True, tag_field="policy", forbid_unkn
 
 class AppendOnly(_Policy, frozen=True, kw_only=True, tag="append-only"):
     """Rows are only added. Files may be rewritten as long as their rows stay, as `dataChange: false` says: what takes
-    their place has as many rows at least, by its statistics, as the table knows of those that go."""
+    their place has as many rows at least, by its statistics, as the table knows of those that go. What the table knows
+    of a file that stays, nobody changes: by that, rows would go in two commits, or not be found."""
 
     name = "append-only"
 
@@ -113,6 +115,10 @@ class AppendOnly(_Policy, frozen=True, kw_only=True, tag="append-only"):
             return None
         changed = {_key(action): action for action in commit.actions if isinstance(action, AddFile | RemoveFile)}
         there = _live(commit.before, {path for path, _ in changed})
+        live = {_key(old) for old in there}
+        odd = next((one.path for key, one in changed.items() if key not in live and _takes_detour(one)), None)
+        if odd is not None:
+            return f"it removes {odd}, which some readers take for another file"
         gone = 0
         for old in there:
             new = changed.get(_key(old))
@@ -121,7 +127,8 @@ class AppendOnly(_Policy, frozen=True, kw_only=True, tag="append-only"):
             if isinstance(new, AddFile):
                 if new.partition_values != old.partition_values:
                     return f"it changes the partition of the rows in the file {old.path}"
-                # The same file, said again: what it holds, nobody changes by that.
+                if new.size != old.size or _known_of(new) != _known_of(old):
+                    return f"it changes what is known of the rows in the file {old.path}"
                 continue
             if new.data_change:
                 return f"it removes rows, with the file {old.path}"
@@ -248,11 +255,6 @@ def is_below(table: str, prefix: str) -> bool:
     return not stem or any(table == one or table.startswith(one + "/") for one in (stem, real_uri(stem)))
 
 
-def holds_for(table: str, prefix: str) -> bool:
-    """As `is_below`, whichever path leads to the prefix: tables are known by their places."""
-    return is_below(table, prefix) or is_below(table, real_uri(prefix))
-
-
 def check_commit(policies: Sequence[Policy], commit: ProposedCommit) -> None:
     """All of them, whatever tables they hold for."""
     for policy in policies:
@@ -353,6 +355,25 @@ def _key(action: AddFile | RemoveFile) -> tuple[str, str | None]:
     """As the log knows the file."""
     vector = action.deletion_vector
     return canonical_path(action.path), None if vector is None else vector.unique_id
+
+
+def _takes_detour(action: AddFile | RemoveFile) -> bool:
+    """Spark's path of `./a` is that of `a`."""
+    if not isinstance(action, RemoveFile) or is_absolute(action.path):
+        return False
+    return any(segment in ("", ".", "..") for segment in unquote(action.path).split("/"))
+
+
+def _known_of(add: AddFile) -> Any:
+    """By its statistics, however they are written."""
+    try:
+        said = msgspec.json.decode(add.stats or "{}")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return add.stats
+    return {name: said.get(name) for name in _ROWS_SAID} if isinstance(said, dict) else said
+
+
+_ROWS_SAID = ("numRecords", "minValues", "maxValues", "nullCount")
 
 
 def _live(before: Snapshot, paths: Collection[str]) -> list[AddFile]:

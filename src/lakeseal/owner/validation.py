@@ -10,11 +10,13 @@
 
 `check_safe`: what an owner that trusts no client asks for beyond that.
 
-- Files lie within the table, spelled without detours, and not in its log. A file elsewhere is fine where the table has
-  it already: those of a shallow clone stay what they are.
+- Files lie within the table, spelled without detours and as the URI references that they are, and not in its log. A
+  file elsewhere is fine where the table has it already: those of a shallow clone stay what they are.
 - Sizes and counts are not negative.
-- A protocol asks for nothing that Lakeseal does not know, and metadata can be read.
-- The in-commit timestamp is not further ahead of the owner's clock than clocks differ.
+- The in-commit timestamp is not further ahead of the owner's clock than clocks differ, and row ids are not further
+  ahead of those that the table has given out than a commit could use.
+- What is deleted by vectors is deleted in a table whose protocol says so.
+- Metadata and protocol: `table_rules`.
 
 Both raise `InvalidCommit` with the line.
 """
@@ -25,8 +27,12 @@ import re
 from collections.abc import Callable, Container, Hashable, Sequence
 from urllib.parse import unquote
 
-from lakeseal.errors import InvalidCommit, LakesealError, UnsafePath
-from lakeseal.protocol import features
+from lakeseal.commit.conflicts import ROW_TRACKING_DOMAIN
+from lakeseal.commit.row_ids import high_water_mark
+from lakeseal.errors import LakesealError, UnsafePath
+from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner import table_rules
+from lakeseal.owner.table_rules import invalid
 from lakeseal.protocol.actions import (
     Action,
     AddCDCFile,
@@ -45,7 +51,6 @@ from lakeseal.protocol.data_paths import decode_path, is_absolute
 from lakeseal.protocol.deletion_vectors import INLINE, RELATIVE, relative_path
 from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.protocol.properties import TableProperties
-from lakeseal.protocol.schema import StructType
 
 FURTHEST_AHEAD_MS = 2 * 86_400_000
 """A clock whose date is off by one is no reason to lose a night's work; one that is off by more is mended first."""
@@ -55,12 +60,17 @@ Lines = Sequence[tuple[int, Action]]
 Known = Callable[[], Container[str]]
 """The paths of a table's files and deletion vectors, as its log spells them."""
 
+MOST_NEW_ROW_IDS = 2**40
+"""That one commit may take. Ids are used up for ever: a commit that took all of them would be the table's last."""
+
 _control = re.compile("[\x00-\x1f\x7f]")
+_no_uri = re.compile(r"""[\x00-\x20\x7f"<>\\^`{|}?#]|%(?![0-9A-Fa-f]{2})""")
+_scheme = re.compile(r"[^/]*:")
 
 
 def check_form(lines: Lines) -> None:
     if not lines or not isinstance(lines[0][1], CommitInfo):
-        raise _invalid(lines[0][0] if lines else None, "A commit begins with its commitInfo")
+        raise invalid(lines[0][0] if lines else None, "A commit begins with its commitInfo")
     seen: dict[Hashable, int] = {}
     for number, action in lines:
         found = _once(action, number)
@@ -69,7 +79,7 @@ def check_form(lines: Lines) -> None:
         what, key = found
         first = seen.setdefault(key, number)
         if first != number:
-            raise _invalid(number, f"{what} is in the commit twice, first in line {first}")
+            raise invalid(number, f"{what} is in the commit twice, first in line {first}")
 
 
 def _once(action: Action, number: int) -> tuple[str, Hashable] | None:
@@ -91,7 +101,7 @@ def _once(action: Action, number: int) -> tuple[str, Hashable] | None:
         case AddCDCFile():
             return f"The file {action.path}", (action.key, _place(action.path))
         case CheckpointMetadata() | SidecarFile():
-            raise _invalid(number, f"The action {action.key} belongs into checkpoints")
+            raise invalid(number, f"The action {action.key} belongs into checkpoints")
     return None
 
 
@@ -102,17 +112,25 @@ def _place(path: str) -> str:
         return path
 
 
-def check_safe(lines: Lines, *, now: int, latest_timestamp: Callable[[], int | None], known: Known) -> None:
-    """`latest_timestamp` is that of the version before, and `known` what the table has then: both are asked for only
-    where the commit is unusual."""
+def check_safe(lines: Lines, *, now: int, before: Callable[[], Snapshot | None]) -> None:
+    """`before` is the table that the commit is made to, None where it creates one. It is asked for only where the
+    commit is unusual."""
+
+    def latest_timestamp() -> int | None:
+        found = before()
+        return None if found is None else found.in_commit_timestamp
+
+    def known() -> frozenset[str]:
+        return _paths(before())
+
     for number, action in lines:
         match action:
             case CommitInfo():
                 _check_timestamp(number, action, now, latest_timestamp)
             case Protocol():
-                _check_protocol(number, action)
+                table_rules.check_protocol(number, action)
             case Metadata():
-                _check_metadata(number, action)
+                table_rules.check_metadata(number, action)
             case AddFile():
                 _check_numbers(number, action.size, action.modification_time)
                 _check_vector(number, action.deletion_vector, known)
@@ -124,56 +142,65 @@ def check_safe(lines: Lines, *, now: int, latest_timestamp: Callable[[], int | N
                 _check_numbers(number, action.size or 0)
                 _check_vector(number, action.deletion_vector, known)
                 _check_path(number, action.path, known)
+    table_rules.check_together(lines, before)
+    _check_row_ids(lines, before)
+
+
+def _paths(snapshot: Snapshot | None) -> frozenset[str]:
+    if snapshot is None:
+        return frozenset()
+    vectors = (vector for vector in snapshot.files["deletionVector"].to_pylist() if vector is not None)
+    return frozenset([*snapshot.files["path"].to_pylist(), *(vector["pathOrInlineDv"] for vector in vectors)])
 
 
 def _check_timestamp(number: int, info: CommitInfo, now: int, latest: Callable[[], int | None]) -> None:
     stamp = info.in_commit_timestamp
     if stamp is None or stamp < 0:
-        raise _invalid(number, f"The inCommitTimestamp is {stamp}, which is no time")
+        raise invalid(number, f"The inCommitTimestamp is {stamp}, which is no time")
     if stamp <= now + FURTHEST_AHEAD_MS:
         return
     before = latest()
     # A clock that was wrong once must not keep everybody from committing: then time goes on by the millisecond.
     if before is None or stamp != before + 1:
-        raise _invalid(
+        raise invalid(
             number,
             f"The inCommitTimestamp {stamp} is {(stamp - now) // 1000} s ahead of the owner's clock",
             hint="Nothing was committed. Set the clock of the machine that commits",
         )
 
 
-def _check_protocol(number: int, protocol: Protocol) -> None:
+def _check_row_ids(lines: Lines, before: Callable[[], Snapshot | None]) -> None:
+    files = [(n, one.base_row_id) for n, one in lines if isinstance(one, AddFile) and one.base_row_id is not None]
+    domain = next(
+        ((n, one) for n, one in lines if isinstance(one, DomainMetadata) and one.domain == ROW_TRACKING_DOMAIN), None
+    )
+    if not files and domain is None:
+        return
+    was = before()
+    given = -1 if was is None else high_water_mark(was.domains.get(ROW_TRACKING_DOMAIN))
+    for number, row_id in files:
+        if not 0 <= row_id <= given + MOST_NEW_ROW_IDS:
+            raise invalid(number, f"The baseRowId {row_id} is none that comes next")
+    if domain is None or (domain[1].removed and not _tracks_rows(lines, was)):
+        return
     try:
-        features.check_readable(protocol)
-        if protocol.min_writer_version > features.MAX_WRITER_VERSION:
-            raise _invalid(number, f"The protocol asks for writer version {protocol.min_writer_version}")
-    except InvalidCommit:
-        raise
+        high = high_water_mark(domain[1])
     except LakesealError as error:
-        raise _invalid(number, f"The protocol cannot be taken: {error.message}") from None
-    unknown = sorted(features.writer_features(protocol) - features.FEATURES.keys())
-    if unknown:
-        raise _invalid(number, f"The protocol asks for {', '.join(unknown)}, which Lakeseal does not know")
+        raise invalid(domain[0], error.message) from None
+    if not given <= high <= given + MOST_NEW_ROW_IDS:
+        raise invalid(domain[0], f"Row ids up to {given} are given out, and the commit says up to {high}")
 
 
-def _check_metadata(number: int, metadata: Metadata) -> None:
-    try:
-        schema = metadata.schema if metadata.schema_string else StructType()
-        schema.to_physical()
-        properties = TableProperties.of(metadata)
-        _ = properties.column_mapping_mode, properties.managed_commit_owner_conf
-    except LakesealError as error:
-        raise _invalid(number, f"The metadata cannot be read: {error.message}") from None
-    missing = [name for name in metadata.partition_columns if schema.field(name) is None]
-    if missing:
-        raise _invalid(number, f"The metadata partitions by {', '.join(missing)}, which is no column")
-    if metadata.format.provider != "parquet":
-        raise _invalid(number, f"The metadata says that files are {metadata.format.provider}, not parquet")
+def _tracks_rows(lines: Lines, before: Snapshot | None) -> bool:
+    metadata = next((one for _, one in lines if isinstance(one, Metadata)), None)
+    if metadata is None:
+        return before is not None and before.properties.row_tracking
+    return TableProperties.of(metadata).row_tracking
 
 
 def _check_numbers(number: int, *counts: int) -> None:
     if any(count < 0 for count in counts):
-        raise _invalid(number, f"A size or a time is {min(counts)}, which is negative")
+        raise invalid(number, f"A size or a time is {min(counts)}, which is negative")
 
 
 def _check_vector(number: int, vector: DeletionVectorDescriptor | None, known: Known) -> None:
@@ -186,7 +213,7 @@ def _check_vector(number: int, vector: DeletionVectorDescriptor | None, known: K
         try:
             path = relative_path(vector)
         except LakesealError as error:
-            raise _invalid(number, f"A deletion vector has no place: {error.message}") from None
+            raise invalid(number, f"A deletion vector has no place: {error.message}") from None
         _check_key(number, path, path)
     else:
         _check_path(number, vector.path_or_inline_dv, known, absolute=True)
@@ -194,26 +221,36 @@ def _check_vector(number: int, vector: DeletionVectorDescriptor | None, known: K
 
 def _check_path(number: int, path: str, known: Known | None, *, absolute: bool = False) -> None:
     if not absolute and not is_absolute(path):
+        if not _is_reference(path) and (known is None or path not in known()):
+            raise invalid(
+                number,
+                f"The path {path!r} is not spelled as a URI",
+                hint="Nothing was committed. Write other characters than those of a URI's path as % and two digits",
+            )
         _check_key(number, unquote(path), path)
     elif known is None or path not in known():
-        raise _invalid(
+        raise invalid(
             number,
             f"The file {path} is outside of the table",
             hint="Nothing was committed. Files of a table lie below its root, and are named from there",
         )
 
 
+def _is_reference(path: str) -> bool:
+    """Whether all readers find the same by it: Java's refuse what is no URI, and take what looks like a scheme, a query
+    or a fragment for one."""
+    try:
+        unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return False
+    return _no_uri.search(path) is None and _scheme.match(path) is None
+
+
 def _check_key(number: int, key: str, path: str) -> None:
     segments = key.split("/")
     if not all(segments) or "." in segments or ".." in segments:
-        raise _invalid(number, f"The path {path!r} leaves the table, or takes a detour")
+        raise invalid(number, f"The path {path!r} leaves the table, or takes a detour")
     if _control.search(key):
-        raise _invalid(number, f"The path {path!r} holds control characters")
+        raise invalid(number, f"The path {path!r} holds control characters")
     if segments[0] == LOG_DIR.rstrip("/"):
-        raise _invalid(number, f"The path {path!r} is in the table's log, where no data is")
-
-
-def _invalid(number: int | None, what: str, *, hint: str | None = None) -> InvalidCommit:
-    error = InvalidCommit(what if number is None else f"Line {number}: {what[0].lower()}{what[1:]}", hint=hint)
-    error.line = number
-    return error
+        raise invalid(number, f"The path {path!r} is in the table's log, where no data is")

@@ -24,6 +24,8 @@ from lakeseal.protocol.actions import BY_KEY, Action, UnknownAction
 
 MAX_DEPTH = 100
 MAX_LINE_BYTES = 64 * 2**20
+BLANKS = b" \t\r\n"
+"""What JSON takes for nothing. Python would strip more, and take lines that others cannot read."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -37,14 +39,14 @@ def decode_numbered(data: bytes) -> list[tuple[int, Action]]:
     return [
         (number, action)
         for number, line in enumerate(io.BytesIO(data), start=1)
-        if not line.isspace()
+        if line.strip(BLANKS)
         for action in decode_line(line, number)
     ]
 
 
 def decode_line(line: bytes, number: int = 1) -> list[Action]:
     """The action of one line, and after it what stands beside it; `number` is the line's place in its file."""
-    value = _parse(line.strip(), number)
+    value = _parse(line.strip(BLANKS), number)
     if not isinstance(value, dict):
         raise _broken(number, "is not a JSON object")
     present = {key: content for key, content in value.items() if content is not None}
@@ -97,15 +99,28 @@ def _parse(line: bytes, number: int) -> Any:
     return value
 
 
+def doubled_key(text: str) -> str | None:
+    """The first key that an object in a JSON text gives twice: readers differ on which of the two counts."""
+    try:
+        json.loads(text, object_pairs_hook=_refuse_doubled, parse_int=str)
+    except _DoubledKey as error:
+        return error.key
+    except (ValueError, RecursionError):
+        pass  # it is no JSON, which others tell
+    return None
+
+
 class _DoubledKey(Exception):
-    pass
+    def __init__(self, key: str) -> None:
+        super().__init__(repr(key))
+        self.key = key
 
 
 def _refuse_doubled(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            raise _DoubledKey(repr(key))
+            raise _DoubledKey(key)
         seen.add(key)
 
 

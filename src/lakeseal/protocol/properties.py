@@ -88,8 +88,9 @@ class Property(Generic[T]):
         text = instance.configuration.get(self.key)
         if text is None and self.older_key is not None:
             text = instance.configuration.get(self.older_key)
-        if text is None:
-            return self.default
+        return self.default if text is None else self.read(text)
+
+    def read(self, text: str) -> T:
         try:
             return self.parse(text)
         except _Malformed as error:
@@ -376,6 +377,13 @@ KNOWN: tuple[Property[Any], ...] = tuple(
     p for p in (*vars(TableProperties).values(), *_OTHERS) if isinstance(p, Property)
 )
 _BY_LOWERED = {p.key.lower(): p for p in KNOWN}
+
+
+def check_values(configuration: Mapping[str, str]) -> None:
+    """`InvalidMetadata` for a value that whoever depends on it could not read."""
+    for known in KNOWN:
+        if (text := configuration.get(known.key)) is not None:
+            known.read(text)
 
 
 class PropertySettings(Struct, frozen=True, kw_only=True):

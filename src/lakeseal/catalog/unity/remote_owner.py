@@ -106,7 +106,7 @@ class RemoteOwner:
 
     def claim(self, metadata: Metadata, before: Metadata | None) -> Metadata:
         """Whose the table is, no commit changes."""
-        return metadata if before is None else enablement.kept(metadata, before)
+        return metadata if before is None else enablement.with_owner_of(metadata, before)
 
     def _decide(self, staged: StagedCommit, updates: list[Any], txn_id: str) -> Outcome:
         try:
