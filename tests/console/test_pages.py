@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html import escape, unescape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,11 +14,15 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
+from lakeseal.clock import now_ms
+from lakeseal.service import tokens
+from lakeseal.service.access import Grant
 from lakeseal.service.client import HttpOwner
 from lakeseal.steps.books import LedgerBooks
 from lakeseal.steps.fs_rename import FsRenameCommitStep
 from lakeseal.steps.sequence import CommitSequence
 from lakeseal.steps.store import SequenceState
+from lakeseal.testing.service import service_inside
 from support.shown_lake import EVIL, Shown, mark
 
 PAGES = ("/", "/catalog", "/branches", "/pipelines", "/audit")
@@ -63,10 +68,34 @@ def test_signing_in_gives_a_cookie_that_scripts_and_other_sites_do_not_get(shown
         assert elsewhere.headers["location"] == "/"
 
 
-def test_a_revoked_token_is_out(shown: Shown) -> None:
-    from lakeseal.clock import now_ms
-    from lakeseal.service import tokens
+def test_an_address_signs_nobody_in(shown: Shown) -> None:
+    """Another site's link would make somebody work as somebody else, and addresses are written down by proxies."""
+    with shown.browser() as browser:
+        page = browser.get("/sign-in", params={"token": shown.token("ada", "reader")})
+        assert "set-cookie" not in page.headers or "lakeseal_token" not in page.headers["set-cookie"]
+        assert browser.get("/").url.path == "/sign-in"
 
+
+def test_behind_a_trusted_proxy_with_tls_the_cookie_is_for_tls_only(tmp_path: Path) -> None:
+    for trusted, said, is_secure in (
+        (("127.0.0.1",), "https", True),
+        (("127.0.0.1",), "https, http", False),
+        ((), "https", False),
+    ):
+        with service_inside(ledger=f"sqlite:///{tmp_path}/ledger.db", trusted_proxies=trusted) as (url, service):
+            token = tokens.create(service.ledger, "ada", (Grant.from_text("reader"),), now=now_ms())[0]
+            with httpx.Client(base_url=url, trust_env=False, headers={"X-Forwarded-Proto": said}) as browser:
+                shown = browser.get("/sign-in")
+                form = {"form": mark(shown.text), "token": token}
+                signed = browser.post("/sign-in", data=form, headers={"Cookie": _cookie(shown)})
+                assert ("Secure" in signed.headers["set-cookie"]) is is_secure, (trusted, said)
+
+
+def _cookie(page: httpx.Response) -> str:
+    return page.headers["set-cookie"].partition(";")[0]
+
+
+def test_a_revoked_token_is_out(shown: Shown) -> None:
     text = shown.token("gone", "reader")
     with shown.browser(text) as browser:
         tokens.revoke(shown.service.ledger, text.split("_")[1], now=now_ms())

@@ -37,6 +37,10 @@ def body_with_a_wrong_token(number: int) -> bytes:
     return POST + wrong + b"Content-Length: 4000000\r\n\r\n" + b"x" * 200_000
 
 
+def part_of_a_form(number: int) -> bytes:
+    return b"POST /sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 20000\r\n\r\nform=" + b"x" * 10_000
+
+
 def answers_that_are_not_read(number: int) -> bytes:
     return b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 5
 
@@ -51,6 +55,7 @@ KINDS: tuple[Callable[[int], bytes], ...] = (
     many_headers,
     body_without_a_token,
     body_with_a_wrong_token,
+    part_of_a_form,
     answers_that_are_not_read,
     kept_with_a_large_head,
 )

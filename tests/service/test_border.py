@@ -100,6 +100,28 @@ def test_a_whole_number_is_one_as_it_is_written(text: str) -> None:
     assert found is None or str(found) == text
 
 
+# Other sites.
+
+
+@pytest.mark.parametrize(
+    "says",
+    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://["}],
+    ids=str,
+)
+def test_another_sites_page_makes_a_browser_here_do_nothing(open_service, says: dict[str, str]) -> None:
+    """Without tokens, whatever reaches the service may do everything: also what a browser was told to send."""
+    base, plain = "/api/2.1/unity-catalog", {"Content-Type": "text/plain"}
+    with httpx.Client(base_url=open_service.url, trust_env=False) as browser:
+        body = b'{"name":"stolen","catalog_name":"main"}'
+        refused = browser.post(f"{base}/schemas", content=body, headers={**plain, **says})
+        assert refused.status_code in (400, 403)
+        assert b"another site" in refused.content
+        assert browser.get(f"{base}/schemas/main.stolen").status_code == 404
+        asked = browser.post("/v1/get-commits", json={"table": "file:///t"}, headers=says)
+        assert asked.status_code == 403
+        assert browser.get(f"{base}/catalogs", headers=says).status_code == 200
+
+
 # Errors.
 
 

@@ -3,6 +3,7 @@ not notice."""
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from lakeseal.console import session
 from lakeseal.service import connections
 from service.crowd import KINDS, MB, POST, WRONG, asked, crowd, memory, p99, place_of, seconds_of
 
@@ -141,6 +143,54 @@ def test_whoever_sends_too_slowly_is_closed_and_who_waits_for_an_answer_is_not(i
         assert status(until_closed(second)) == 408
         assert is_open(kept)
         assert status(get(kept)) == 200
+
+
+@pytest.mark.parametrize("piece", [b"a: b\r\n" * 10_000, b"T: " + b"x" * 60_000, b"1;" + b"x" * 60_000], ids=len)
+def test_what_nobody_asks_for_behind_a_body_is_not_kept_and_has_an_end(inside, piece: bytes) -> None:
+    """Also of a caller that is known, and may only read."""
+    with inside() as client, connected(client.base_url) as one:
+        login = f"Authorization: {client.login('reader')['Authorization']}\r\n".encode()
+        one.sendall(POST + login + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        one.sendall(b"" if piece.startswith(b"1;") else b"0\r\n")
+        before = memory(os.getpid())
+        sent = 0
+        with suppress(OSError):
+            for _ in range(1000):
+                one.sendall(piece.removeprefix(b"1;").removeprefix(b"T: ") if sent > 0 else piece)
+                sent += len(piece)
+        assert sent < 16 * MB, "the connection was closed"
+        assert memory(os.getpid()) - before < 32 * MB
+
+
+def test_fields_behind_a_body_do_not_count(inside) -> None:
+    with inside() as client, connected(client.base_url) as one:
+        login = f"Authorization: {client.login('reader')['Authorization']}\r\n".encode()
+        body = b'{"table":"file:///t"}'
+        chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(body), body)
+        one.sendall(POST + chunked + login + b"\r\n")
+        assert status(reply(one)) == 401
+    with inside() as client, connected(client.base_url) as one:
+        login = f"Authorization: {client.login('reader')['Authorization']}\r\n".encode()
+        one.sendall(POST + login + chunked + b"Content-Type: text/plain\r\nX: y\r\n\r\n")
+        assert status(reply(one)) == 200
+        assert status(get(one)) == 200
+
+
+def test_a_form_that_never_comes_takes_no_place_from_anybody(inside, monkeypatch) -> None:
+    """Whoever signs in is not known yet, and has a body to send."""
+    assert session.FORM_S == 10.0, "what is promised"
+    unsent = b"POST /sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nform="
+    with inside(max_connections_per_address=4) as client, ExitStack() as stack:
+        slow = [stack.enter_context(connected(client.base_url)) for _ in range(4)]
+        for one in slow:
+            one.sendall(unsent)
+        time.sleep(0.2)
+        assert status(get(stack.enter_context(connected(client.base_url)))) == 200
+        assert sum(map(is_open, slow)) == 3
+        monkeypatch.setattr(session, "FORM_S", 0.3)
+        last = stack.enter_context(connected(client.base_url))
+        last.sendall(unsent)
+        assert status(reply(last)) == 400
 
 
 def test_requests_may_follow_each_other_unasked_but_not_without_end(open_service) -> None:

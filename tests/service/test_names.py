@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -222,3 +223,37 @@ def test_names_come_and_go_once_though_the_reply_is_lost(open_service, tmp_path,
         assert [str(one.name.table) for one in catalog.tables(schema)] == ["new"]
         assert catalog.table(f"{schema}.new").to_arrow().equals(ROWS)
         assert [one for one in catalog.unfinished() if one.name.schema == schema] == []
+
+
+@pytest.mark.field_bug("S3")
+def test_pages_tell_of_no_table_that_the_caller_may_not_read(inside: Any, tmp_path: Path) -> None:
+    """Neither do their tokens: a page that ends at somebody else's table would name it."""
+    with inside(ledger=f"sqlite:///{tmp_path}/ledger.db") as client:
+        for number in range(9):
+            owner = "mine" if number % 4 == 1 else "theirs"
+            client.service.names.register(
+                TableName.parse(f"s.t{number}{owner}"), f"file:///{owner}/{number}", CommitKind.FILESYSTEM
+            )
+        login = client.login("reader:file:///mine")
+        for path, named, sent in (
+            ("/v1/list-names", "next_token", "token"),
+            ("/api/2.1/unity-catalog/tables", "next_page_token", "page_token"),
+        ):
+            found, token = [], None
+            for _ in range(9):
+                more = {} if token is None else {sent: token}
+                if path.startswith("/v1"):
+                    answer = client.post(
+                        path, json={"schema": {"catalog": "main", "schema": "s"}, "limit": 1, **more}, headers=login
+                    )
+                else:
+                    asked = {"catalog_name": "main", "schema_name": "s", "max_results": 1, **more}
+                    answer = client.get(path, params=asked, headers=login)
+                assert answer.status_code == 200, answer.text
+                assert "theirs" not in answer.text
+                said = answer.json()
+                found += said["tables"]
+                token = said[named]
+                if token is None:
+                    break
+            assert len(found) == 2

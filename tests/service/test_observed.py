@@ -186,6 +186,19 @@ def test_what_looks_like_a_secret_is_masked() -> None:
     assert masked("Authorization: Bearer abcdefghijkl") == "Authorization: Bearer ***"
     assert masked("at postgresql://me:pass@host/db") == "at postgresql://***@host/db"
     assert masked("x?sig=abc&y=1 password=geheim") == "x?sig=***&y=1 password=***"
+    assert masked("at postgresql://me:pa@ss@host/db") == "at postgresql://***@host/db"
+    assert masked(r'{"message":"{\"aws_secret_access_key\": \"geheim\"}"}') == (
+        r'{"message":"{\"aws_secret_access_key\": \"***\"}"}'
+    )
+    for text in (
+        "aws_secret_access_key=geheim",
+        "{'sasl.password': 'geheim'}",
+        "AccountKey=geheim",
+        "api-key='geheim'",
+    ):
+        assert "geheim" not in masked(text)
+    two = '{"url":"http://127.0.0.1:8700","to":"a@b"}'
+    assert masked(two) == two, "a line stays JSON"
     assert masked("the table s3://bucket/a is at version 3") == "the table s3://bucket/a is at version 3"
 
 

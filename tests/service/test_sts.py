@@ -92,7 +92,7 @@ def test_a_policy_opens_the_tables_files_and_no_others() -> None:
     files, lists = json.loads(policy_for("s3://lake/a*/b?$", writes=False))["Statement"]
     assert files["Resource"] == "arn:aws:s3:::lake/a${*}/b${?}${$}/*"
     assert files["Action"] == ["s3:GetObject"]
-    assert lists["Condition"]["StringLike"]["s3:prefix"] == ["a${*}/b${?}${$}", "a${*}/b${?}${$}/*"]
+    assert lists["Condition"]["StringLike"]["s3:prefix"] == ["a${*}/b${?}${$}/", "a${*}/b${?}${$}/*"]
     (writes, _) = json.loads(policy_for("s3://lake/t", writes=True))["Statement"]
     assert "s3:PutObject" in writes["Action"]
     for wrong in ("gs://lake/t", "s3://lake"):

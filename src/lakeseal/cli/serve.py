@@ -63,7 +63,7 @@ def serve(
         list[str] | None,
         typer.Option(
             "--trusted-proxies",
-            help="Believe X-Forwarded-For from this address or network; may be repeated.",
+            help="Believe X-Forwarded-For and -Proto from this address or network; may be repeated.",
             show_default=False,
         ),
     ] = None,

@@ -46,9 +46,15 @@ _STATUS: tuple[tuple[type[LakesealError], int], ...] = (
 
 
 def routes(
-    lake_of: Callable[[Request], Lake], identify: Identify, told: Told = lambda request, error: error
+    lake_of: Callable[[Request], Lake],
+    identify: Identify,
+    told: Told = lambda request, error: error,
+    *,
+    by_address: bool = False,
 ) -> list[Route]:
-    console = _Console(lake_of, identify, told)
+    """`by_address`: whoever opens an address with the token in it is signed in. That is for one user's own machine:
+    elsewhere addresses are written down, and other sites could sign somebody in as somebody else."""
+    console = _Console(lake_of, identify, told, by_address)
     shown: dict[str, Any] = {
         "/": _tables,
         "/table": _table,
@@ -71,10 +77,11 @@ def routes(
 
 
 class _Console:
-    def __init__(self, lake_of: Callable[[Request], Lake], identify: Identify, told: Told) -> None:
+    def __init__(self, lake_of: Callable[[Request], Lake], identify: Identify, told: Told, by_address: bool) -> None:
         self._lake_of = lake_of
         self._identify = identify
         self._told = told
+        self._by_address = by_address
 
     def shows(self, make: Callable[[Lake, Viewer, Request], tuple[str, dict[str, Any]]]) -> Any:
         async def endpoint(request: Request) -> Response:
@@ -104,7 +111,7 @@ class _Console:
                 form = await session.read_form(request)
                 token = form.get("token", "").strip()
             else:
-                token = request.query_params.get("token", "")
+                token = request.query_params.get("token", "") if self._by_address else ""
             if not token:
                 if request.method == "POST":
                     raise NotAuthenticated("There is no token")

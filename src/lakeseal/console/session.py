@@ -8,13 +8,15 @@ came from another site, is refused.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from lakeseal.errors import InvalidArgument, NotAllowed
@@ -26,6 +28,8 @@ _KEEP_S = 14 * 24 * 3600
 _RANDOM = re.compile(r"[A-Za-z0-9_-]{43}")
 _MOST_FORM_BYTES = 20_000
 _MOST_FIELDS = 50
+FORM_S = 10.0
+"""In which a form is to arrive: anybody may send one, to sign in."""
 
 
 def token_of(request: Request) -> str | None:
@@ -58,12 +62,18 @@ def mark_of(secret: str) -> str:
 
 async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form that this browser was given; `NotAllowed` for any other."""
-    _check_site(request)
+    check_site(request.headers)
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_FORM_BYTES:
-            raise InvalidArgument(f"A form has at most {_MOST_FORM_BYTES:,} bytes")
+    try:
+        async with asyncio.timeout(FORM_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _MOST_FORM_BYTES:
+                    raise InvalidArgument(f"A form has at most {_MOST_FORM_BYTES:,} bytes")
+    except TimeoutError:
+        raise InvalidArgument(f"The form did not arrive within {FORM_S:g} s") from None
+    except ClientDisconnect:
+        raise InvalidArgument("The request ended before its form") from None
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError:
@@ -75,12 +85,14 @@ async def read_form(request: Request) -> dict[str, str]:
     return fields
 
 
-def _check_site(request: Request) -> None:
-    site = request.headers.get("sec-fetch-site")
-    origin = request.headers.get("origin")
-    host = request.headers.get("host", "")
-    foreign = site not in (None, "same-origin", "none")
-    if foreign or (origin is not None and origin != "null" and urlsplit(origin).netloc != host) or origin == "null":
+def check_site(headers: Mapping[str, str]) -> None:
+    """`NotAllowed` where a browser says that another site's page sends the request. Who is no browser says nothing."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    try:
+        is_ours = origin is None or (origin != "null" and urlsplit(origin).netloc == headers.get("host", ""))
+    except ValueError:
+        is_ours = False
+    if not is_ours or site not in (None, "same-origin", "none"):
         raise NotAllowed("The request came from another site")
 
 

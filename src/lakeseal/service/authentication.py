@@ -22,9 +22,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from lakeseal.clock import Clock, now_ms
+from lakeseal.console.session import check_site
 from lakeseal.errors import LakesealError, NotAllowed, NotAuthenticated, OwnerBusy, StorageUnavailable
 from lakeseal.ledger import Ledger
 from lakeseal.service import tokens
@@ -185,6 +187,9 @@ def known_caller(service: Service, scope: Scope, text: str | None) -> Caller | N
     if service.settings.insecure and not _is_here(header(scope, b"host")):
         # A name that somebody else's DNS makes point here, in the browser of somebody on this machine.
         raise NotAllowed("A service that was started with --insecure is reached as localhost or 127.0.0.1 only")
+    if service.settings.insecure and scope["method"] not in ("GET", "HEAD"):
+        # Browsers send to this machine what any page tells them to, and here nobody needs a token.
+        check_site(Headers(scope=scope))
     caller = service.authenticator.known(text)
     if caller is not None:
         known(scope)

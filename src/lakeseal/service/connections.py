@@ -7,11 +7,14 @@ A connection is *known* once a request on it was sent by a caller that the servi
   holds for known ones too.
 - Nothing is read of a body beyond what came along with its head, until the app asks for it, which it does when it
   knows the caller. What is still sent after the answer is thrown away, for `REST_S` and `MOST_REST` bytes.
+- Behind a body sent in chunks may stand fields as in a head, and behind each chunk's length anything: nobody asks for
+  that, so it is thrown away, and at most `MOST_HEAD_BYTES` of it come between two pieces of a body. For known ones too.
 - At most `MOST_PIPELINED` requests wait behind the one that is worked on.
 - All unknown ones together hold at most `MOST_HELD` bytes of requests and answers; those that began first are closed.
 - There are at most `MOST_UNKNOWN` of them; with known ones there are at most so many of one address, and so many in
   all, as the service's settings say. A new one is always let in: the one that has been idle longest goes, unknown ones
-  before known ones. Only where none is idle, because all of them wait for answers, the new one is closed.
+  before known ones; one that has a body still to send is idle, as long as it is unknown. Only where none is idle,
+  because all of them wait for answers, the new one is closed.
 
 So whoever keeps connections takes places from nobody but themselves and others that are idle, and nobody is told that
 the service is full. Connections that a trusted proxy makes are those of many, and not counted by address. All of it is
@@ -98,7 +101,7 @@ class _Counted(Protocol):
     is_known: bool
 
     @property
-    def is_busy(self) -> bool: ...
+    def keeps_its_place(self) -> bool: ...
 
     def holds_now(self) -> int: ...
 
@@ -189,7 +192,7 @@ class Connections:
     def _make_room(self, places: Iterable[_Counted], new: _Counted) -> None:
         later = new
         for one in places:
-            if one is new or one.is_busy:
+            if one is new or one.keeps_its_place:
                 continue
             if not one.is_known:
                 self._close(one)
@@ -257,7 +260,7 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 class _Handshake(asyncio.Protocol):
     """A connection until it is encrypted."""
 
-    is_known = is_busy = False
+    is_known = keeps_its_place = False
     held = 0
 
     def __init__(
@@ -357,6 +360,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._request_bytes = 0
         self._in_head = self._in_body = False
         self._head_bytes = self._rest = 0
+        self._unasked = 0
+        """Bytes since the last piece of a body."""
         self._since = 0.0
         """When what is waited for began: the first byte, a head, or the rest of a body after its answer."""
         self._stuck_since: float | None = None
@@ -366,6 +371,11 @@ class BoundedConnection(HttpToolsProtocol):
     def is_busy(self) -> bool:
         """A request is worked on."""
         return (self.cycle is not None and not self.cycle.response_complete) or bool(self.pipeline)
+
+    @property
+    def keeps_its_place(self) -> bool:
+        """It waits for an answer. Whoever is not known, and has a body still to send, is waited for."""
+        return self.is_busy and (self.is_known or not self._in_body)
 
     def becomes_known(self) -> None:
         self._connections.becomes_known(self)
@@ -415,7 +425,10 @@ class BoundedConnection(HttpToolsProtocol):
             size = _PIECE if self._in_head else len(data)
             piece, data = data[:size], data[size:]
             self._head_bytes += len(piece)
+            self._unasked += len(piece)
             self._feed(piece)
+            if self._in_body and self._unasked > MOST_HEAD_BYTES and not self.transport.is_closing():
+                self._refuse(431, _head_too_large())
             if self._in_head and not self.transport.is_closing() and self._is_head_too_large(self._head_bytes):
                 self._refuse(431, _head_too_large())
         if self._in_body and not self.is_known and self.is_busy and not self.transport.is_closing():
@@ -474,12 +487,18 @@ class BoundedConnection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self._in_head, self._in_body = False, True
+        self._unasked = 0
         super().on_headers_complete()
         if len(self.pipeline) > MOST_PIPELINED:
             raise ValueError("too many requests wait for the one before them")
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:
+            super().on_header(name, value)
+
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
+        self._unasked = 0
         if not self.is_busy:
             self._rest += len(body)
             if self._rest > MOST_REST:

@@ -88,7 +88,9 @@ def local_app(lake: Lake, token: str) -> Starlette:
         known = error if isinstance(error, LakesealError) else None
         return PlainTextResponse(str(known or "This failed"), 500 if known is None else status_of(known))
 
-    return Starlette(routes=routes(lambda request: lake, identify), exception_handlers={LakesealError: refused})
+    return Starlette(
+        routes=routes(lambda request: lake, identify, by_address=True), exception_handlers={LakesealError: refused}
+    )
 
 
 def run(

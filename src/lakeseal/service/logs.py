@@ -17,8 +17,14 @@ import msgspec
 _SECRETS = (
     (re.compile(r"(lks_[0-9a-f]{12}_)[A-Za-z0-9_-]+"), r"\1***"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/_.=-]{8,}"), r"\1 ***"),
-    (re.compile(r"://[^/\s@]*@"), r"://***@"),
-    (re.compile(r"(?i)((?:password|secret|token|signature|sig)=)[^&\s\"']+"), r"\1***"),
+    (re.compile(r"://[^/\s\"]*@"), r"://***@"),
+    (
+        re.compile(
+            r"(?i)((?:password|passwd|pwd|secret|token|signature|sig|(?:access|account|api)[_-]?key)"
+            r"(?:=\\?[\"']?|\\?[\"']\s?[:=]\s?\\?[\"']))[^&\s\"'\\]+"
+        ),
+        r"\1***",
+    ),
 )
 _MOST = 10_000
 _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}

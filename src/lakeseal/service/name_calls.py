@@ -99,16 +99,14 @@ class DropSchema(NameCall[YesOrNo], frozen=True, kw_only=True):
 
 
 class ListNames(NameQuestion[TablePage], frozen=True, kw_only=True):
-    """A page of the tables of a schema that the caller may read; it may be short, and there may be more all the same"""
+    """A page of the tables of a schema that the caller may read."""
 
     schema: SchemaName
     token: Token | None = None
     limit: Limit = MOST_OF_A_PAGE
 
     def perform(self, service: Service, caller: Caller) -> TablePage:
-        page = service.names.tables(self.schema, token=self.token, limit=self.limit)
-        readable = tuple(one for one in page.tables if caller.may(Role.READER, one.uri))
-        return TablePage(tables=readable, next_token=page.next_token)
+        return service.names_in(self.schema, caller, token=self.token, limit=self.limit)
 
 
 class ResolveName(NameQuestion[NamedTable], frozen=True, kw_only=True):

@@ -84,9 +84,14 @@ def _handled(endpoint: Endpoint) -> Endpoint:
     async def handled(request: Request) -> Response:
         note = Note.of(request.scope)
         note.call = "page"
+        service: Service = request.app.state.service
+        peer = request.client.host if request.client is not None else ""
+        if service.proxies.is_encrypted(peer, request.scope["headers"]):
+            # What goes by it: cookies are for TLS only.
+            request.scope["scheme"] = "https"
         try:
             return await endpoint(request)
         except Exception as error:
-            return refused(error, note, request.app.state.service.ledger.url, login="Basic")
+            return refused(error, note, service.ledger.url, login="Basic")
 
     return handled

@@ -14,6 +14,7 @@ from functools import lru_cache
 from lakeseal.errors import InvalidArgument
 
 FORWARDED = b"x-forwarded-for"
+PROTOCOL = b"x-forwarded-proto"
 # Longer ways through trusted proxies are nobody's network.
 _MOST_HOPS = 32
 
@@ -43,12 +44,20 @@ class TrustedProxies:
                 return found
         return found
 
+    def is_encrypted(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a proxy that is trusted says that the request came to it over TLS."""
+        return self.trusts(peer) and any(name == PROTOCOL and _last_word(value) == b"https" for name, value in headers)
+
     def _trusts(self, address: str) -> bool:
         try:
             parsed = _plain(ipaddress.ip_address(address))
         except ValueError:
             return False
         return any(parsed in network for network in self._networks)
+
+
+def _last_word(value: bytes) -> bytes:
+    return value.rpartition(b",")[2].strip().lower()
 
 
 def _trusts_nobody(address: str) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeseal import ledger
-from lakeseal.catalog.names import NameBook
+from lakeseal.catalog.names import MOST_OF_A_PAGE, NameBook, NamedTable, TablePage
+from lakeseal.catalog.table_name import SchemaName, fold
 from lakeseal.catalog.unity.creation import Creation
 from lakeseal.catalog.unity.server import UnityTables
 from lakeseal.clock import now_ms
@@ -85,8 +86,6 @@ class Readiness:
             _log.exception("not ready")
             return SILENT
 
-
-_log = logging.getLogger(__name__)
 
 OTHER_CALLS = ("owner", "tables", "page", "health", "ready", "metrics", "other")
 _PUBLISHER = "lakeseal-publisher"
@@ -172,6 +171,20 @@ class Service:
             if policies.is_below(one.table, prefix) and caller.may(Role.READER, one.table)
         ]
         return TableList(tables=tuple(found[:limit]), more=len(found) > limit)
+
+    def names_in(self, schema: SchemaName, caller: Caller, *, token: str | None, limit: int) -> TablePage:
+        """A page of the tables of a schema that the caller may read. Its token is the name of the last of them, never
+        of one that the caller may not know."""
+        found: list[NamedTable] = []
+        after = token
+        while True:
+            page = self.names.tables(schema, token=after, limit=min(limit + 1, MOST_OF_A_PAGE))
+            found += (one for one in page.tables if caller.may(Role.READER, one.uri))
+            if len(found) > limit:
+                return TablePage(tables=tuple(found[:limit]), next_token=fold(found[limit - 1].name.table))
+            if page.next_token is None:
+                return TablePage(tables=tuple(found))
+            after = page.next_token
 
     def _look(self) -> dict[str, Any]:
         """Raises where the ledger takes no commit: only one that it takes shows that it does."""

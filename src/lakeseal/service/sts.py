@@ -140,11 +140,12 @@ def policy_for(table: str, *, writes: bool, partition: str = "aws") -> str:
     if not path:
         raise InvalidArgument("A table that is a whole bucket is lent to nobody", table=table)
     files = {"Effect": "Allow", "Action": WRITES if writes else READS, "Resource": f"{bucket}/{path}/*"}
+    # With its slash: without it, a list has what is beside the table too, whose name begins alike.
     lists = {
         "Effect": "Allow",
         "Action": ["s3:ListBucket"],
         "Resource": bucket,
-        "Condition": {"StringLike": {"s3:prefix": [path, f"{path}/*"]}},
+        "Condition": {"StringLike": {"s3:prefix": [f"{path}/", f"{path}/*"]}},
     }
     return msgspec.json.encode({"Version": "2012-10-17", "Statement": [files, lists]}).decode()
 

@@ -134,9 +134,9 @@ class ListTables(Question, UnityCall[TableInfoList], frozen=True, kw_only=True):
 
     def perform(self, service: Service, caller: Caller) -> TableInfoList:
         name = SchemaName(catalog=self.catalog_name, schema=self.schema_name)
-        page = service.names.tables(name, token=self.page_token or None, limit=self.max_results or _MOST)
-        seen = [one for one in page.tables if caller.may(Role.READER, one.uri)]
-        return TableInfoList(tables=tuple(service.unity.info(one) for one in seen), next_page_token=page.next_token)
+        page = service.names_in(name, caller, token=self.page_token or None, limit=self.max_results or _MOST)
+        shown = tuple(service.unity.info(one) for one in page.tables)
+        return TableInfoList(tables=shown, next_page_token=page.next_token)
 
 
 class _OfFullName(OfTable[Any], frozen=True, kw_only=True):
