@@ -189,3 +189,29 @@ def test_parameters_come_from_the_caller_the_environment_and_the_file_in_this_or
 def test_a_parameter_that_is_wrong_is_told_with_its_line(text: str, given: Given, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=f"pipeline.yaml:[0-9]+:.*{reason}"):
         parse_pipeline(text, given=given)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("name: !!python/name:os.system ''", "1:7: name: this cannot be read as os.system"),
+        ("name: !!int abc", "1:7: name: this cannot be read as int"),
+        ("name: 2024-13-45", "1:7: name: this cannot be read as timestamp"),
+        ("name: !!binary 'é'", "1:7: name: this cannot be read as binary"),
+        ("name: !!bool x", "1:7: name: this cannot be read as bool"),
+        (f"name: {'9' * 5000}", "1:7: name: this cannot be read as int"),
+        ("a: &a [*a]", "more than 50 levels"),
+        ("a: &a {x: *a}", "more than 50 levels"),
+        (f"a: {'[' * 900}{']' * 900}", "nested too deeply|more than 50 levels"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+            + "".join(
+                f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcde", "bcdef", strict=True)
+            ),
+            "more than 100,000 values",
+        ),
+    ],
+)
+def test_what_yaml_can_do_and_a_pipeline_does_not_need_is_refused_in_its_place(text: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
+        parse_pipeline(text)

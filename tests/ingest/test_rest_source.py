@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lakeseal.errors import InvalidArgument, RunFailed
-from lakeseal.ingest import Dataset, RestSource, Retries
+from lakeseal.errors import InvalidArgument, LakesealError, RunFailed, SourceChanged
+from lakeseal.ingest import Alert, Dataset, Lineage, RestSource, Retries
 from lakeseal.ingest.sources.rest import RestCursor, RestPages
 
 SCHEMA = "id long, name string"
@@ -26,6 +28,7 @@ class Interface(ThreadingHTTPServer):
         self.rows: list[Any] = []
         self.busy = 0
         self.asked: list[str] = []
+        self.packed = ("gzip", b"")
 
     @property
     def url(self) -> str:
@@ -43,6 +46,13 @@ class _Answers(BaseHTTPRequestHandler):
             self.send_response(429)
             self.send_header("Retry-After", "0")
             self.end_headers()
+            return
+        if path == "/packed":
+            encoding, body = self.server.packed
+            self.send_response(200)
+            self.send_header("Content-Encoding", encoding)
+            self.end_headers()
+            self.wfile.write(body)
             return
         if self.headers.get("Authorization") != "Bearer secret":
             self.send_error(401)
@@ -95,6 +105,61 @@ def source(interface: Interface, path: str, **options: Any) -> RestSource:
 def dataset(lake: Any, of: RestSource, **options: Any) -> Dataset:
     given: dict[str, Any] = {"target": lake.to_table(), "retries": Retries(times=0), **options}
     return Dataset(name="d", source=of, **given)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "br"])
+def test_an_answer_that_unfolds_is_stopped_where_it_is_too_large(interface: Interface, encoding: str) -> None:
+    """A few thousand bytes stand for 300 MB, or for far more if they are packed twice."""
+    packed = gzip.compress(b" " * (300 * 2**20), 1)
+    interface.packed = (encoding, packed if encoding != "gzip, gzip" else gzip.compress(packed))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceChanged):
+            source(interface, "/packed", max_answer_bytes=2**20).plan({})
+        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_packed_answer_is_read_whole_or_not_at_all(interface: Interface) -> None:
+    whole = gzip.compress(b'{"data":{"items":[{"id":1}]}}')
+    interface.packed = ("gzip", whole)
+    (unit,) = source(interface, "/packed").plan({}).units
+    assert unit.payload == {"records": ['{"id":1}']}
+    for wrong in (whole[:-9], b"nonsense", whole + whole):
+        interface.packed = ("gzip", wrong)
+        with pytest.raises(SourceChanged):
+            source(interface, "/packed").plan({})
+
+
+SECRET = "geheim"
+
+
+@pytest.mark.field_bug("S7")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RestSource(url=f"ftp://me:{SECRET}@host/", schema=SCHEMA),
+        lambda: RestSource(url=f"http://[{SECRET}/", schema=SCHEMA),
+        lambda: RestSource(url="http://127.0.0.1:1/", schema=SCHEMA, headers={"A": f"Bearer {SECRET}\n"}),
+        lambda: RestSource(url=f"http://me:{SECRET}@127.0.0.1:1/", schema=SCHEMA, retries=0).plan({}),
+        lambda: Alert(webhook=f"hooks.example/{SECRET}"),
+        lambda: Alert(webhook=f"https://hooks.example/{SECRET} x"),
+        lambda: Alert(webhook=f"https://hooks.example:{SECRET}/"),
+        lambda: Alert(webhook="https://hooks.example/", headers={"A": f"{SECRET}\r\nX: y"}),
+        lambda: Lineage(url=f"hooks.example/{SECRET}"),
+        lambda: Lineage(url="https://hooks.example/", headers={"A": f"{SECRET}é"}),
+    ],
+)
+def test_a_secret_in_an_address_or_a_header_is_not_told_with_what_is_wrong_with_it(make: Callable[[], Any]) -> None:
+    with pytest.raises(LakesealError) as raised:
+        make()
+    assert SECRET not in str(raised.value)
+    assert SECRET not in str(raised.value.__cause__ or "")
+
+
+def test_a_place_has_no_password() -> None:
+    assert RestSource(url=f"https://me:{SECRET}@host/a?b", schema=SCHEMA).place() == "rest://https://host/a"
 
 
 PAGES = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
-from lakeseal.ingest.posting import check_address, post
+from lakeseal.ingest.posting import check_address, check_headers, post
 
 if TYPE_CHECKING:
     from lakeseal.ingest.runs import RunResult
@@ -21,6 +21,7 @@ class Alert(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         check_address(self.webhook)
+        check_headers(self.headers)
 
     def __repr__(self) -> str:
         return f"Alert(on={self.on!r})"

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from lakeseal.errors import InvalidArgument
-from lakeseal.ingest.posting import check_address, post
+from lakeseal.ingest.posting import check_address, check_headers, post
 from lakeseal.ingest.sources.datasets import DatasetsSource
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Lineage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidArgument("Lineage goes to a file or to a url, one of them")
         if self.url is not None:
             check_address(self.url)
+        check_headers(self.headers)
 
     def __repr__(self) -> str:
         return f"Lineage(namespace={self.namespace!r})"

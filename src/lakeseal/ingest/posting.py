@@ -1,12 +1,17 @@
 """JSON that is told to others by HTTP: alerts and lineage. Tried a few times, within seconds; what can't be told is an
-answer, not an error, since a run that was published stays so."""
+answer, not an error, since a run that was published stays so.
+
+An address or a header may be a secret, and what is said of a wrong one ends in runs, logs and alerts: so it is looked
+at before it is used, and never repeated."""
 
 from __future__ import annotations
 
 import http.client
+import re
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,9 +33,30 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_Stays)
 
 
+_ADDRESS = re.compile(r"https?://[^\x00-\x20\x7f]+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
+
+
 def check_address(url: str) -> None:
-    if not url.startswith(("http://", "https://")):
-        raise InvalidArgument(f"{url!r} is no address of HTTP", hint="Write https://host/path")
+    try:
+        parts = urlsplit(url)
+        is_one = _ADDRESS.fullmatch(url) is not None and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise InvalidArgument("This is no address of HTTP", hint="Write https://host/path")
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise InvalidArgument("A header's name is none that HTTP has")
+        if _HEADER_VALUE.fullmatch(value) is None:
+            raise InvalidArgument(
+                f"The header {name} holds what no header may: a line break, a blank at an end, or no ASCII",
+                hint="Look at the variable that it comes from; files of secrets often end with a line break",
+            )
 
 
 def post(url: str, told: Any, headers: Mapping[str, str]) -> str | None:

@@ -48,6 +48,9 @@ _PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _STEPS = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
+_MOST_VALUES = 100_000
+_DEEPEST = 50
+
 _PARAMETERS = ("params", "environments")
 _ID = "https://json-schema.org/draft/2020-12/schema"
 
@@ -163,6 +166,8 @@ class _Document:
             raise InvalidArgument(f"{name}{where}: this is not YAML: {error.problem or error.context}") from None
         except yaml.YAMLError as error:
             raise InvalidArgument(f"{name}: this is not YAML: {error}") from None
+        except RecursionError:
+            raise InvalidArgument(f"{name}: this is nested too deeply") from None
         if node is None:
             raise InvalidArgument(f"{name}: the file is empty")
         self._scalars = yaml.constructor.SafeConstructor()
@@ -191,6 +196,9 @@ class _Document:
 
     def _plain(self, node: Any, path: Path_) -> Any:
         self._marks[path] = node.start_mark
+        # An alias stands for all that it names, which may be aliases of more, or of itself.
+        if len(self._marks) > _MOST_VALUES or len(path) > _DEEPEST:
+            raise self.error(f"this has more than {_MOST_VALUES:,} values, or more than {_DEEPEST} levels", path[:3])
         match node:
             case yaml.MappingNode():
                 found: dict[str, Any] = {}
@@ -208,7 +216,12 @@ class _Document:
                 return found
             case yaml.SequenceNode():
                 return [self._plain(one, (*path, n)) for n, one in enumerate(node.value)]
-        value = self._scalars.construct_object(node)
+        try:
+            value = self._scalars.construct_object(node)
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError):
+            # Of a tag that is none of YAML's own, or a text that is none of its kind: 2024-13-45.
+            kind = node.tag.rpartition(":")[2][:100]
+            raise self.error(f"this cannot be read as {kind}", path, "Put it in quotes if it is a text") from None
         if isinstance(value, dt.date | dt.datetime):
             return node.value
         is_left = self._leaving is not None and path[:1] == (self._leaving,)

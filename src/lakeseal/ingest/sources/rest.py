@@ -5,9 +5,10 @@ so what tasks read, as often as they do, is what was answered then. With a `curs
 the watermark, and the next run asks for what is behind it; without one, every run gets everything, and nothing is new
 if the answer is the same as the last one.
 
-What comes from outside is bounded: the size of an answer and of all of them, the number of pages, how long a server may
-ask us to wait. A next page has to be at the same server, and not one that was there before. What a server is too busy
-for is asked again, after a pause that it may name; a redirect is not followed, as it would take the secrets along.
+What comes from outside is bounded: the size of an answer, as it unfolds, and of all of them, the number of pages, how
+long a server may ask us to wait. A next page has to be at the same server, and not one that was there before. What a
+server is too busy for is asked again, after a pause that it may name; a redirect is not followed, as it would take the
+secrets along.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import base64
 import hashlib
 import time
 import urllib.parse
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -27,12 +29,14 @@ from lakeseal.backoff import Backoff
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceUnavailable, Unsupported
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
+from lakeseal.ingest.posting import check_address, check_headers
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
 from lakeseal.protocol.schema import DATE, TIMESTAMP, TIMESTAMP_NTZ, StructType
 
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _BACKOFF = Backoff(first_s=0.5, longest_s=30)
 _CHUNK = 10_000
+_PIECE = 2**20
 _POLITE_S = 60.0
 """The longest pause that a server may ask for."""
 
@@ -81,15 +85,16 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
 
     def __post_init__(self) -> None:
         columns = parse_schema(self.schema)
-        if not self.url.startswith(("http://", "https://")):
-            raise InvalidArgument(f"An interface is reached by HTTP, not by {self.describe()!r}")
+        check_address(self.url)
+        check_headers(self.headers)
         if self.cursor is not None and columns.field(self.cursor.column) is None:
             raise InvalidArgument(f"The cursor's column {self.cursor.column!r} is not in the schema")
         if self.max_per_second is not None and self.max_per_second <= 0:
             raise InvalidArgument("max_per_second must be above 0")
 
     def describe(self) -> str:
-        return self.url.partition("?")[0].partition("#")[0]
+        parts = urllib.parse.urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def row_schema(self) -> StructType:
         return parse_schema(self.schema)
@@ -160,7 +165,9 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             yield Chunk(rows=parsed.rows, bad=bad, bytes=sum(map(len, part)))
 
     def _records(self, mark: Watermark) -> Iterator[bytes]:
-        with _httpx().Client(headers=self.headers, timeout=self.timeout_seconds, follow_redirects=False) as client:
+        # What unfolds otherwise is not asked for: see `_unfolded`.
+        headers = {"Accept-Encoding": "gzip", **self.headers}
+        with _httpx().Client(headers=headers, timeout=self.timeout_seconds, follow_redirects=False) as client:
             read = 0
             for answer in self._answers(client, mark):
                 read += len(answer)
@@ -244,7 +251,7 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
 
     def _body(self, answer: Any) -> bytes:
         parts, size = [], 0
-        for part in answer.iter_bytes():
+        for part in self._unfolded(answer):
             size += len(part)
             if size > self.max_answer_bytes:
                 raise SourceChanged(
@@ -253,6 +260,26 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
                 )
             parts.append(part)
         return b"".join(parts)
+
+    def _unfolded(self, answer: Any) -> Iterator[bytes]:
+        """A piece at a time: a few bytes may stand for gigabytes, and more so what was packed twice."""
+        packed = answer.headers.get("Content-Encoding", "identity").strip().lower()
+        if packed in ("", "identity"):
+            yield from answer.iter_raw()
+            return
+        if packed not in ("gzip", "x-gzip"):
+            raise SourceChanged(f"{self.describe()} answers in the encoding {packed[:100]!r}, which was not asked for")
+        unpacks = zlib.decompressobj(wbits=31)
+        try:
+            for piece in answer.iter_raw():
+                while piece:
+                    yield unpacks.decompress(piece, _PIECE)
+                    piece = unpacks.unconsumed_tail
+            yield unpacks.flush()
+        except zlib.error as error:
+            raise SourceChanged(f"{self.describe()} answers with what is no gzip: {error}") from None
+        if not unpacks.eof or unpacks.unused_data:
+            raise SourceChanged(f"An answer of {self.describe()} is cut off, or longer than it says")
 
     def _list(self, body: bytes) -> list[bytes]:
         found = self._raw(body, self.records)
