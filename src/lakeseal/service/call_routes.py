@@ -83,14 +83,13 @@ def _unity_answer(
 ) -> Response:
     asked = call.of(route, query, decoded(pieces, Any) if any(pieces) else {})
     note.table = asked.about_table
-    commit = asked.asks_for(service)
     try:
         reply = service.perform(asked, caller)
-    except ConcurrentWriteException:
-        if commit is not None:
-            _decided(service, note, Taken(table=commit[0], version=commit[1]))
+    except ConcurrentWriteException as error:
+        if error.table is not None and error.version is not None:
+            _decided(service, note, Taken(table=error.table, version=error.version))
         raise
-    if commit is not None:
+    if (commit := asked.committed(reply)) is not None:
         _decided(service, note, Ratified(table=commit[0], version=commit[1], key=""))
     return asked.encoded(reply)
 

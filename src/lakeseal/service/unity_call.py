@@ -84,8 +84,8 @@ class UnityCall(ServiceCall[Reply], Generic[Reply], frozen=True, kw_only=True):
         """For the log."""
         return None
 
-    def asks_for(self, service: Service) -> tuple[str, int] | None:
-        """The place of a table and a version that is to become part of it, of a call that commits."""
+    def committed(self, reply: Any) -> tuple[str, int] | None:
+        """The place of a table and the version of it that this reply is about, of a call that commits."""
         return None
 
     def encoded(self, reply: Any) -> Response:
@@ -106,7 +106,7 @@ class OfTable(UnityCall[Reply], Generic[Reply], frozen=True, kw_only=True):
         return str(self.named())
 
     def check(self, service: Service, caller: Caller) -> None:
-        self.found(service, caller)
+        """Done when the table is found, which is once."""
 
     def found(self, service: Service, caller: Caller) -> NamedTable:
         """Whoever may not see a table is not told that it is there."""

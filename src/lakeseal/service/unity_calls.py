@@ -73,9 +73,9 @@ class CommitTable(_OfDeltaTable, OfTable[LoadedTable], frozen=True, kw_only=True
     def perform(self, service: Service, caller: Caller) -> LoadedTable:
         return service.unity.update(self.found(service, caller), self.body, principal=caller.principal)
 
-    def asks_for(self, service: Service) -> tuple[str, int] | None:
+    def committed(self, reply: LoadedTable) -> tuple[str, int] | None:
         staged = commit_of(self.body)
-        return None if staged is None else (service.names.resolve(self.named()).uri, staged.version)
+        return None if staged is None else (reply.metadata.location, staged.version)
 
 
 class TableIsThere(_OfDeltaTable, OfTable[None], frozen=True, kw_only=True):
@@ -258,7 +258,7 @@ class _OfTableId(UnityCall[Any], frozen=True, kw_only=True):
     """By the UUID and the place of a table: clients of the preview know no names."""
 
     def check(self, service: Service, caller: Caller) -> None:
-        self.found(service, caller)
+        """Done when the table is found, which is once."""
 
     @abstractmethod
     def asked(self) -> tuple[str, str]:
@@ -314,7 +314,7 @@ class PostPreviewCommit(_OfTableId, UnityCall[Nothing], frozen=True, kw_only=Tru
             service.unity.published(found, self.body.latest_backfilled_version)
         return Nothing()
 
-    def asks_for(self, service: Service) -> tuple[str, int] | None:
+    def committed(self, reply: Nothing) -> tuple[str, int] | None:
         commit = self.body.commit_info
         return None if commit is None else (_place(self.body.table_uri), commit.version)
 
