@@ -3,8 +3,9 @@
 `publish` puts a commit's bytes under the version's own name. It is safe to run twice, and by several processes at the
 same time. It writes the very bytes that were ratified: of small commits the ledger's row has them, of large ones it
 has the SHA-256 that their file is held against, and `TamperedCommit` tells where that is no longer what it was. It
-never gives a client's file a second name, and never overwrites: where the name is taken by other bytes it raises
-`BackfillMismatch`, because then somebody has written past the owner.
+never gives a client's file a second name, and never overwrites but what a client of a catalog left half written: the
+beginning of the very commit. Where the name is taken by other bytes it raises `BackfillMismatch`, because then somebody
+has written past the owner.
 `publish_up_to` does so version by version, for many tables at a time, and tells the ledger once for all of them.
 """
 
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 
 _PUBLISHED_AT_ONCE = 1000
 _BEING_WRITTEN_S = (0.01, 0.05, 0.2)
-"""Clients of a catalog publish too, and not all in one step: the beginning of a commit may soon be all of it."""
+"""Clients of a catalog publish too, and not all in one step: the beginning of a commit may soon be all of it. Who has
+not come to its end by then has died, or writes what is there then anyway."""
 
 
 class Each(Protocol):
@@ -98,8 +100,11 @@ def publish(store: Store, commit: TrackedCommit) -> None:
     for wait_s in (*_BEING_WRITTEN_S, None):
         if there == data or _same_lines(there, data):
             break
-        if wait_s is None or not data.startswith(there):
+        if not data.startswith(there):
             raise _mismatch(store, commit.version)
+        if wait_s is None:
+            store.put(key, data)
+            break
         time.sleep(wait_s)
         there = store.get(key)
     if isinstance(store, SyncsObjects):
