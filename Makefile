@@ -51,10 +51,10 @@ runtime: python
 demo: runtime
 	@$(RUN) -m lakeseal demo $(ARGS)
 
-# Two chains beside each other: tests without Spark in two processes, and those with it, first those that share a session,
-# then those that start Spark by themselves. Spark's chain is the longer one and seldom wants more than one core, so it
-# goes first where both want the same; the other takes what is left, and both cores when Spark's is through. What Spark's
-# chain said comes at the end. All parts are always run. pytest's exit code 5 says that ARGS left no test over in a part.
+# Three parts beside each other: tests that share one Spark session, those that start Spark by themselves, and those
+# without Spark in four processes, since tests wait for half of their time: for other processes, servers and their own
+# patience. Spark's parts are the longer ones and go first where all want the same core. What they said comes at the
+# end. All parts are always run. pytest's exit code 5 says that ARGS left no test over in a part.
 # Files are written to memory where there is room: tests kill processes, not machines, so nothing is gained by waiting for
 # a disk. JVMs that live for seconds compile once, and find Spark's classes in an archive: without the second compiler and
 # the parallel collector they take a fifth to a third less CPU, with the archive half of the rest. Hundreds of short
@@ -63,18 +63,19 @@ SCRATCH := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {
 TESTS := $(if $(ROOM),tests/$(ROOM))
 # Only the files that have such tests are loaded for them, unless ARGS names others.
 WITH_SPARK := $(shell grep -rlE "mark\.(spark|own_spark)" tests/$(ROOM) --include=*.py | grep -v tests/peers/ | sort)
+OWN_SPARK := $(shell grep -rl "mark\.own_spark" tests/$(ROOM) --include=*.py | grep -v tests/peers/ | sort)
 CLASSES := $(CURDIR)/.venv/spark-classes.jsa
 SHORT := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(CLASSES) -Xlog:disable -Xlog:all=error:stderr
 test: $(if $(WITH_SPARK),classes,packages)
-	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; spark=; \
-	trap 'kill $$spark 2>/dev/null; wait; rm -rf $$scratch' EXIT; trap 'exit 130' INT TERM; \
+	@scratch=$$(mktemp -d $(if $(SCRATCH),-p $(SCRATCH))); failed=0; parts=; \
+	trap 'kill $$parts 2>/dev/null; wait; rm -rf $$scratch' EXIT; trap 'exit 130' INT TERM; \
 	export JAVA_TOOL_OPTIONS="$(SHORT)" PYTHONDONTWRITEBYTECODE=; \
-	if [ -n "$(WITH_SPARK)" ]; then . ./.venv/lakeseal-env.sh; \
-	{ part=; failed=0; trap 'kill $$part 2>/dev/null; wait; exit 130' TERM; for own in "not own_spark" own_spark; do \
-	$(PY) -m pytest -m "spark and $$own and not stress and not peers" --basetemp=$$scratch/spark $(if $(findstring tests/,$(ARGS)),$(TESTS),$(WITH_SPARK)) $(ARGS) & part=$$!; \
-	wait $$part || [ $$? -eq 5 ] || failed=1; done; exit $$failed; } >$$scratch/said 2>&1 & spark=$$!; fi; \
-	nice -n 5 $(PY) -m pytest -m "not spark and not stress and not peers" -n 2 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
-	if [ -n "$$spark" ]; then wait $$spark || failed=1; cat $$scratch/said; spark=; fi; \
+	beside() { $(PY) -m pytest -m "$$2 and not stress and not peers" --basetemp=$$scratch/$$1 $(if $(findstring tests/,$(ARGS)),$(TESTS),$$3) $(ARGS) >$$scratch/$$1.said 2>&1 & parts="$$parts $$!"; }; \
+	if [ -n "$(WITH_SPARK)" ]; then . ./.venv/lakeseal-env.sh; beside shared "spark and not own_spark" "$(WITH_SPARK)"; fi; \
+	if [ -n "$(OWN_SPARK)" ]; then beside own own_spark "$(OWN_SPARK)"; fi; \
+	nice -n 5 $(PY) -m pytest -m "not spark and not stress and not peers" -n 4 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	for part in $$parts; do wait $$part || [ $$? -eq 5 ] || failed=1; done; parts=; \
+	for said in $$scratch/*.said; do [ ! -e $$said ] || cat $$said; done; \
 	exit $$failed
 
 check: packages
