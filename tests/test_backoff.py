@@ -57,7 +57,7 @@ def test_a_deadline_that_is_over_does_not_wait() -> None:
     ("calls", "home"),
     [
         ({"time.time", "time.time_ns", "dt.datetime.now", "datetime.datetime.now", "datetime.now"}, "clock.py"),
-        ({"random.uniform", "random.random", "random.expovariate"}, "backoff.py"),
+        ({"_chance.uniform", "random.uniform", "random.random", "random.expovariate"}, "backoff.py"),
     ],
     ids=["clock", "chance"],
 )

@@ -19,6 +19,9 @@ from msgspec import Struct
 
 from lakeseal import clock
 
+# The system's: processes that were forked pause differently, and nobody else's random numbers are touched.
+_chance = random.SystemRandom()
+
 
 class Deadline:
     """A moment until which to wait. Setting the machine's clock does not move it."""
@@ -56,8 +59,7 @@ class Backoff(Struct, frozen=True, kw_only=True):
     def pause_s(self, tries: int) -> float:
         """After so many tries, 1 or more."""
         whole = min(self.longest_s, self.first_s * 2.0 ** min(tries - 1, 60))
-        # It decides nothing that an attacker could want to know.
-        return whole * random.uniform(self.least, 1.0)  # noqa: S311
+        return whole * _chance.uniform(self.least, 1.0)
 
     def tries(
         self,

@@ -42,7 +42,8 @@ def test_a_run_of_changes_killed_at_its_writes_and_at_random_is_a_dictionary_in_
 
 
 def test_a_graph_killed_at_its_writes_and_at_random_is_its_function_in_the_end(tmp_path: Path) -> None:
-    assert _swept(tmp_path, "", "", "30", "1", "0", "graph") >= 4
+    # Three at writes; the one at random may come when all is done.
+    assert _swept(tmp_path, "", "", "30", "1", "0", "graph") >= 3
 
 
 @pytest.mark.stress

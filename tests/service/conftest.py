@@ -74,9 +74,9 @@ class Running:
             with suppress(httpx.TransportError):
                 if self.get("/ready").status_code == 200:
                     return
-            if may_die and self.process.poll() is not None:
+            if self.process.poll() is not None:
+                assert may_die, self.log()
                 return
-            assert self.process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.02)
 

@@ -318,6 +318,6 @@ def _simulated(scheduler: Scheduler, dice: random.Random) -> Iterator[None]:
         for module in (queue, ledger_owner):
             patched.enter_context(patch.object(module, "threading", threads))
         patched.enter_context(patch.object(delta_log, "RLock", lambda: ReentrantLock(scheduler)))
-        patched.enter_context(patch.object(backoff, "random", dice))
+        patched.enter_context(patch.object(backoff, "_chance", dice))
         patched.enter_context(patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)))
         yield

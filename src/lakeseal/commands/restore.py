@@ -104,8 +104,9 @@ def restored_metadata(target: Metadata, now: Metadata) -> Metadata:
     ids = max(TableProperties.of(target).column_mapping_max_id, TableProperties.of(now).column_mapping_max_id)
     if ids:
         configuration[max_id] = str(ids)
-    restored = msgspec.structs.replace(target, id=now.id, created_time=now.created_time, configuration=configuration)
-    return keeping_marks(restored, now)
+    return msgspec.structs.replace(
+        keeping_marks(target, now), id=now.id, created_time=now.created_time, configuration=configuration
+    )
 
 
 def _check_there(adds: list[AddFile], target: Snapshot, store: Store, outside: Outside | None) -> None:

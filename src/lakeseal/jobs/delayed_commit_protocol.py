@@ -130,7 +130,7 @@ class DelayedCommitProtocol:
 
     def _directory(self, dir: str | None, values: dict[str, str | None]) -> str:
         if self.random_prefix_length is not None:
-            prefix = "".join(random.choices(_ALPHANUMERIC, k=self.random_prefix_length))  # noqa: S311  spreads load
+            prefix = "".join(random.SystemRandom().choices(_ALPHANUMERIC, k=self.random_prefix_length))  # spreads load
             # Change files stay in `_change_data` even then: that is where readers and vacuum expect them.
             return f"{CDC_LOCATION}/{prefix}" if _is_cdc(values) else prefix
         first, _, rest = (dir or "").partition("/")

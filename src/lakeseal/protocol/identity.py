@@ -131,15 +131,17 @@ def with_marks(metadata: Metadata, marks: Mapping[str, int]) -> Metadata:
 def keeping_marks(metadata: Metadata, before: Metadata) -> Metadata:
     """Where a table gets the columns of another version or of another table: what it has given out itself stays given.
     A column is the same one by its name in files, whatever it is called."""
-    if not metadata.schema_string or not before.schema_string:
+    own = [(field, identity_of(field)) for field in metadata.schema.fields] if metadata.schema_string else []
+    made = [(field, one) for field, one in own if one is not None]
+    if not made or not before.schema_string:
         return metadata
     given = {field.physical_name: identity_of(field) for field in before.schema.fields}
     marks = {}
-    for field in metadata.schema.fields:
-        own, other = identity_of(field), given.get(field.physical_name)
-        if own is not None and other is not None and (own.start, own.step) == (other.start, other.step):
+    for field, one in made:
+        other = given.get(field.physical_name)
+        if other is not None and other.mark is not None and (one.start, one.step) == (other.start, other.step):
             marks[field.name] = other.mark
-    return with_marks(metadata, {name: mark for name, mark in marks.items() if mark is not None})
+    return with_marks(metadata, marks)
 
 
 def differs_by_marks(before: Metadata, after: Metadata) -> bool:
