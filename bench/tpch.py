@@ -180,7 +180,7 @@ def queries(timer: Timer, source: str, tables: str, rounds: int, peer: bool) -> 
         ways = {
             "to_spark": {name: table.to_spark(spark) for name, table in ours.items()},
             "plain Parquet": {
-                name: spark.read.parquet(*(f"{tables}/{name}/{file.path}" for file in table.files()))
+                name: spark.read.parquet(*(f"{tables}/{name}/{path}" for path in table.files()["path"].to_pylist()))
                 for name, table in ours.items()
             },
         }
@@ -263,7 +263,7 @@ def _facts(uri: Path) -> dict[str, Any]:
     import lakeseal
 
     if uri.name != "lineitem":
-        return {"rows": sum(file.num_records or 0 for file in lakeseal.Table(uri).files())}
+        return {"rows": lakeseal.Table(uri).to_arrow(columns=[]).num_rows}
     rows = lakeseal.Table(uri).to_arrow(columns=["l_orderkey", "l_quantity"])
     with duckdb.connect() as duck:
         count, keys, quantity = duck.execute(

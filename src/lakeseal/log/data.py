@@ -60,6 +60,8 @@ _GROUP_FILES = 8
 _GROUP_BYTES = 2**20
 # Below this, handing columns to threads costs more than reading them.
 _THREADED_BYTES = 2**20
+# Below this, all columns are read as fast as it is seen whether they are wanted.
+_LOOK_BYTES = 2**19
 # A batch that is read, one that waits, and one that is being used; and what is made of one.
 _BATCHES_AHEAD = 4
 _JOINED_BYTES = 2**24
@@ -126,6 +128,14 @@ RowGroups = Callable[[Footer], Iterable[int]]
 """Which row groups of a file to read, ascending; for readers that can tell from the footer."""
 
 
+class Look(Struct, frozen=True):
+    """At a few columns of a row group, to see whether it has a row that is wanted before all columns are read."""
+
+    reader: DataReader
+    """Of those columns."""
+    has_rows: Callable[[pa.RecordBatch], bool]
+
+
 class _Plan(Struct, frozen=True, kw_only=True):
     """How files of one schema are read."""
 
@@ -173,13 +183,15 @@ class DataReader:
         *,
         transform: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
         row_groups: RowGroups | None = None,
+        look: Look | None = None,
         workers: int = DEFAULT_WORKERS,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of `schema`, none empty. `transform` may filter or change them; it runs where they are read."""
+        """Batches of `schema`, none empty. `transform` may filter or change them; it runs where they are read. Row
+        groups without a row that a `look` finds may be left out."""
 
         def batches(group: list[DataFile]) -> Iterator[pa.RecordBatch]:
             for file in group:
-                for batch in self.read_file(file, row_groups=row_groups):
+                for batch in self.read_file(file, row_groups=row_groups, look=look):
                     changed = batch if transform is None else transform(batch)
                     if changed.num_rows:
                         yield changed
@@ -187,9 +199,11 @@ class DataReader:
         rows = data_files(files) if isinstance(files, pa.Table) else files
         return in_order(grouped(rows), batches, workers=workers)
 
-    def read_file(self, file: DataFile, *, row_groups: RowGroups | None = None) -> Iterator[pa.RecordBatch]:
+    def read_file(
+        self, file: DataFile, *, row_groups: RowGroups | None = None, look: Look | None = None
+    ) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._read(file, row_groups)
+            yield from self._read(file, row_groups, look)
         except ObjectNotFound as error:
             raise DataFileMissing("A data file is not there", table=self._store.uri, file=file.path) from error
         except LakesealError as error:
@@ -233,28 +247,52 @@ class DataReader:
             )
         self._known_places.add((root, directory))
 
-    def _read(self, file: DataFile, row_groups: RowGroups | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, file: DataFile, row_groups: RowGroups | None, look: Look | None) -> Iterator[pa.RecordBatch]:
         store, key = self.locate(file.path)
-        partition = [
-            self._partition_value(f, file) for f, yes in zip(self._wanted, self._is_partition, strict=True) if yes
-        ]
         with store.open_read(key) as opened, self._parquet(opened) as parquet:
             deleted = None
             if file.deletion_vector is not None:
                 deleted = self.hidden_rows(file.deletion_vector, opened.size())
             if deleted is not None and len(deleted) and deleted[-1] >= parquet.metadata.num_rows:
                 raise BrokenDeletionVector("A deletion vector names rows beyond the end of its data file")
-            plan = self._planned(parquet)
+            footer = Footer(parquet.metadata, opened)
+            wanted = range(len(footer.rows)) if row_groups is None else row_groups(footer)
             decoded = DecodedSize(self._spec.max_decoded_bytes, opened.size())
-            for start, batch in self._batches(parquet, opened, plan, row_groups):
-                decoded.add(batch.nbytes)
-                _check_text(batch, plan.text)
-                extra = self._with_row_ids(plan.extra.apply(batch), file, start)
-                own = plan.own.apply(batch)
-                if plan.calendar is not None:
-                    own = [plan.calendar.read(column) for column in own]
-                columns = self._columns(batch, own, partition, extra, start)
-                yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
+            if look is None:
+                yield from self._rows(file, parquet, opened, footer, wanted, deleted, decoded)
+                return
+            looked = DecodedSize(self._spec.max_decoded_bytes, opened.size())
+            few, all_ = look.reader._planned(parquet).leaves, self._planned(parquet).leaves
+            for number in wanted:
+                if _is_worth_a_look(footer, number, few, all_):
+                    seen = look.reader._rows(file, parquet, opened, footer, [number], deleted, looked)
+                    if not any(look.has_rows(batch) for batch in seen):
+                        continue
+                yield from self._rows(file, parquet, opened, footer, [number], deleted, decoded)
+
+    def _rows(
+        self,
+        file: DataFile,
+        parquet: pq.ParquetFile,
+        opened: pa.NativeFile,
+        footer: Footer,
+        row_groups: Iterable[int],
+        deleted: Positions | None,
+        decoded: DecodedSize,
+    ) -> Iterator[pa.RecordBatch]:
+        partition = [
+            self._partition_value(f, file) for f, yes in zip(self._wanted, self._is_partition, strict=True) if yes
+        ]
+        plan = self._planned(parquet)
+        for start, batch in self._batches(parquet, opened, footer, plan, row_groups):
+            decoded.add(batch.nbytes)
+            _check_text(batch, plan.text)
+            extra = self._with_row_ids(plan.extra.apply(batch), file, start)
+            own = plan.own.apply(batch)
+            if plan.calendar is not None:
+                own = [plan.calendar.read(column) for column in own]
+            columns = self._columns(batch, own, partition, extra, start)
+            yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
 
     def _planned(self, parquet: pq.ParquetFile) -> _Plan:
         plan, file = self._plan, parquet.schema_arrow
@@ -285,13 +323,17 @@ class DataReader:
         )
 
     def _batches(
-        self, parquet: pq.ParquetFile, opened: pa.NativeFile, plan: _Plan, row_groups: RowGroups | None
+        self,
+        parquet: pq.ParquetFile,
+        opened: pa.NativeFile,
+        footer: Footer,
+        plan: _Plan,
+        row_groups: Iterable[int],
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the position of their first row in the file."""
-        footer = Footer(parquet.metadata, opened)
         starts = [0, *accumulate(footer.rows)]
         wanted, limit = self._spec.batch_rows, self._spec.max_decoded_bytes // _BATCHES_AHEAD
-        for number in range(len(footer.rows)) if row_groups is None else row_groups(footer):
+        for number in row_groups:
             at = starts[number]
             threaded = parquet.metadata.row_group(number).total_byte_size >= _THREADED_BYTES
             rows = fitting_rows(
@@ -378,6 +420,13 @@ def _calendar(parquet: pq.ParquetFile) -> OldCalendar | None:
     columns = parquet.schema
     has_int96 = any(columns.column(n).physical_type == "INT96" for n in range(len(columns)))
     return OldCalendar.of(notes, has_int96=has_int96)
+
+
+def _is_worth_a_look(footer: Footer, number: int, few: tuple[int, ...], all_: tuple[int, ...]) -> bool:
+    """Columns that are looked at are read again if there are rows: only where the others are more."""
+    chunks = footer.groups[number]
+    looked, whole = (sum(chunks[leaf].compressed for leaf in leaves) for leaves in (few, all_))
+    return whole >= _LOOK_BYTES and 2 * looked <= whole
 
 
 def _has_text(kind: pa.DataType) -> bool:

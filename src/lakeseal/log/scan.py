@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakeseal import expr
 from lakeseal.errors import InvalidArgument, located
-from lakeseal.log.data import DataReader, ReadSpec
+from lakeseal.log.data import DataReader, Look, ReadSpec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowTrackingColumns
 from lakeseal.storage.base import Store
@@ -46,6 +46,7 @@ class Scan:
             read = msgspec.structs.replace(read, row_ids=self._tracked)
             self._names += () if self._tracked is None else self._tracked.names
             self._reader = DataReader(store, read, outside=outside)
+            self._look = None if self._bound is None else self._looking(read, store, outside)
 
     @property
     def schema(self) -> pa.Schema:
@@ -53,7 +54,8 @@ class Scan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of `schema`, in the order of the files."""
-        batches = self._reader.read(self.files, transform=None if self._bound is None else self._matching)
+        transform = None if self._bound is None else self._matching
+        batches = self._reader.read(self.files, transform=transform, look=self._look)
         if self._tracked is None:
             return batches
         schema = self.schema
@@ -73,6 +75,17 @@ class Scan:
         named = {column[0].lower() for column in self._bound.columns}
         asked = {name.lower() for name in self._names}
         return self._names + [n for n in snapshot.schema.names if n.lower() in named - asked]
+
+    def _looking(self, read: ReadSpec, store: Store, outside: Outside | None) -> Look | None:
+        """Where a row group has no row that matches, only the columns of the condition are read of it."""
+        assert self._bound is not None
+        bound, named = self._bound, {column[0].lower() for column in self._bound.columns}
+        if named <= {name.lower() for name in read.partition_columns}:
+            return None  # files have been told apart by these
+        names = tuple(field.name for field in read.schema.fields if field.name.lower() in named)
+        spec = msgspec.structs.replace(read, columns=names, row_ids=None)
+        reader = DataReader(store, spec, outside=outside)
+        return Look(reader, lambda batch: expr.filter_batch(bound, batch).num_rows > 0)
 
     def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self._bound is not None

@@ -1,0 +1,96 @@
+"""A scan with a condition reads a row group's other columns only if a row of it matches; rows are what they must be."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakeseal
+from lakeseal import errors
+from lakeseal.log import data
+
+ROWS = 12_000
+GROUP = 3_000
+
+
+def rows() -> pa.Table:
+    numbers = np.arange(ROWS)
+    return pa.table(
+        {
+            "id": numbers,
+            "few": pa.array(["ab"[n // GROUP % 2] for n in numbers]),
+            "text": pa.array([f"{n * 2_654_435_761 % 2**32:08x}" * 30 for n in numbers]),
+            "part": pa.array([f"p{n // (ROWS // 2)}" for n in numbers]),
+        }
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> lakeseal.Table:
+    """Two files of two row groups each, which are large enough for a look."""
+    properties = {"delta.enableDeletionVectors": "true"}
+    found = lakeseal.create(tmp_path / "t", rows().schema, partition_by=["part"], properties=properties)
+    found.write(rows())
+    for path in files(found):
+        pq.write_table(pq.read_table(path, partitioning=None), path, row_group_size=GROUP, compression="none")
+    return found
+
+
+def files(table: lakeseal.Table) -> list[Path]:
+    return sorted(Path(table.uri.removeprefix("file://")).glob("part=*/*.parquet"))
+
+
+CONDITIONS = (
+    "id = 4000",
+    "id < 0",
+    "few = 'b'",
+    "few = 'b' AND id % 7 = 3",
+    "id > 1400 AND id < 1600",
+    "part = 'p1' AND few = 'a'",
+    "part = 'p0'",
+    "1 = 0",
+    "length(text) > 3 AND id % 1000 = 1",
+    "10 / (id - 77) > 9 OR id = 5000",
+)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_rows_that_match_come_out_whatever_was_deleted(table: lakeseal.Table, condition: str) -> None:
+    gone = {77, *random.Random(condition).sample(range(ROWS), 40)}
+    table.delete(f"id IN ({', '.join(map(str, gone))})")
+    assert table.files()["deletionVector"].null_count < 2
+    found = table.to_arrow(where=condition, columns=["text", "id"])
+    whole = [row for row in rows().to_pylist() if row["id"] not in gone]
+    right = {
+        "id = 4000": lambda r: r["id"] == 4000,
+        "id < 0": lambda r: False,
+        "few = 'b'": lambda r: r["few"] == "b",
+        "few = 'b' AND id % 7 = 3": lambda r: r["few"] == "b" and r["id"] % 7 == 3,
+        "id > 1400 AND id < 1600": lambda r: 1400 < r["id"] < 1600,
+        "part = 'p1' AND few = 'a'": lambda r: r["part"] == "p1" and r["few"] == "a",
+        "part = 'p0'": lambda r: r["part"] == "p0",
+        "1 = 0": lambda r: False,
+        "length(text) > 3 AND id % 1000 = 1": lambda r: r["id"] % 1000 == 1,
+        "10 / (id - 77) > 9 OR id = 5000": lambda r: 10 / (r["id"] - 77) > 9 or r["id"] == 5000,
+    }[condition]
+    wanted = sorted((row["text"], row["id"]) for row in whole if right(row))
+    assert sorted(zip(*(found[name].to_pylist() for name in ("text", "id")), strict=True)) == wanted
+
+
+def test_other_columns_of_a_row_group_without_a_match_are_not_read(table: lakeseal.Table) -> None:
+    path = files(table)[0]
+    metadata = pq.read_metadata(path)
+    assert metadata.num_row_groups == 2
+    text = metadata.row_group(0).column(metadata.schema.names.index("text"))
+    held = bytearray(path.read_bytes())
+    assert text.total_compressed_size > data._LOOK_BYTES
+    held[text.data_page_offset : text.data_page_offset + 64] = b"\xff" * 64
+    path.write_bytes(held)
+    assert table.to_arrow(where="id = 4000")["id"].to_pylist() == [4000]
+    with pytest.raises(errors.BrokenDataFile):
+        table.to_arrow(where="id = 3")
