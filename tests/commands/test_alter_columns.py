@@ -184,6 +184,16 @@ def test_fields_below_arrays_and_maps_are_renamed_and_dropped(tmp_path: Path) ->
         table.rename_column("l.element.first", "B")
 
 
+def test_structs_of_a_mapped_table_meet_those_of_rows(tmp_path: Path) -> None:
+    """What the table notes of its fields makes no other type of them."""
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("l", pa.list_(pa.struct([("q", pa.int64())])))]))])
+    table = lakeseal.create(tmp_path / "t", schema, properties={"delta.columnMapping.mode": "name"})
+    table.write(pa.table({"id": [1, 2], "s": [{"l": [{"q": 1}]}, None]}, schema=schema))
+    rows = pa.table({"id": [1, 2], "s": [None, {"l": None}]}, schema=schema)
+    table.merge(rows, "t.id = s.id").when_matched_update({"s": "coalesce(s.s, t.s)"}).execute()
+    assert table.to_arrow().sort_by("id")["s"].to_pylist() == [{"l": [{"q": 1}]}, {"l": None}]
+
+
 def test_fields_stay_where_columns_are_not_mapped(tmp_path: Path) -> None:
     table = lakeseal.create(tmp_path / "t", pa.schema([("s", _NESTED)]))
 

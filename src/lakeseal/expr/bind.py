@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Never
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lakeseal.errors import EvaluationError, InvalidExpression, UnsupportedExpression
 from lakeseal.expr import casts, coercion, functions, operators
@@ -230,7 +231,9 @@ class Binder:
             self._readable(inner, path, node.position)
             bound = Bound("column", inner.type, nullable=bound.nullable or inner.nullable, option=path)
         self._without_chars(field, path, node.position)
-        return bound
+        # What a table notes of its fields, such as their names in files, makes no other type of them.
+        plain = coercion.without_notes(bound.type)
+        return bound if plain is bound.type else replace(bound, type=plain)
 
     def member(self, base: Bound, name: str, position: int) -> Bound:
         match base.type:

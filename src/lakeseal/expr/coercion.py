@@ -20,8 +20,12 @@ from lakeseal.protocol.schema import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     VOID,
+    ArrayType,
     DataType,
     DecimalType,
+    MapType,
+    StructField,
+    StructType,
 )
 
 INTEGRAL = (BYTE, SHORT, INTEGER, LONG)
@@ -64,6 +68,22 @@ def tightest(left: DataType, right: DataType) -> DataType | None:
             if one.precision - one.scale >= whole.precision and one.scale >= whole.scale:
                 return one
     return None
+
+
+def without_notes(data_type: DataType) -> DataType:
+    """The type without metadata of its fields; itself if it has none."""
+    match data_type:
+        case StructType(fields=fields):
+            plain = tuple(StructField(f.name, without_notes(f.type), f.nullable) for f in fields)
+            return data_type if plain == fields else StructType(plain)
+        case ArrayType(element=element):
+            inner = without_notes(element)
+            return data_type if inner is element else ArrayType(inner, data_type.contains_null)
+        case MapType(key=key, value=value):
+            parts = without_notes(key), without_notes(value)
+            same = parts[0] is key and parts[1] is value
+            return data_type if same else MapType(*parts, data_type.value_contains_null)
+    return data_type
 
 
 def wider(left: DataType, right: DataType) -> DataType | None:
