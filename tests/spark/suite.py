@@ -552,7 +552,7 @@ def on_a_cluster(function: Scenario) -> Scenario:
     return function
 
 
-def wait_for(found: Callable[[], Any], seconds: float = 60) -> Any:
+def wait_for(found: Callable[[], Any], seconds: float = 240) -> Any:
     deadline = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < deadline, "it did not happen in time"
