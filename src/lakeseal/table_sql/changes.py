@@ -14,13 +14,15 @@ from lakeseal.expr.render import quote_name
 from lakeseal.files.constraints import generation_expression
 from lakeseal.files.normalize import sql_when_missing
 from lakeseal.files.store_assignment import assign, check_assignable
+from lakeseal.protocol.arrow import from_arrow, to_arrow_type
 from lakeseal.protocol.identity import identity_of
-from lakeseal.protocol.schema import StructField, StructType
+from lakeseal.protocol.schema import DataType, StructField, StructType
 from lakeseal.statements.qualifiers import unqualified
 from lakeseal.statements.statement import Delete, Insert, Merge, StatedName, UpdateStatement
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import done
 from lakeseal.table_sql.context import SqlContext
+from lakeseal.table_sql.positions import named
 from lakeseal.table_sql.queries import frame_of, rows_of, viewed
 
 
@@ -156,9 +158,28 @@ class _Target:
             frame = frame_of(context, text)
             if names is not None:
                 self._check_count(len(frame.columns), names)
-                frame = frame.toDF(*names)
+                frame = self._framed(frame.toDF(*names))
             values = [f"{self._static(name)} AS {quote_name(name)}" for name in self.static]
             return frame.selectExpr("*", *values) if values else frame
+
+    def _framed(self, frame: Any) -> Any:
+        """Fields of structs go in by position, too."""
+        from lakeseal.spark.schema import data_schema, spark_type
+
+        given = data_schema(frame.schema).fields
+        kinds = [self._named(field.name, field.type) for field in given]
+        if kinds == [field.type for field in given]:
+            return frame
+        columns = [frame[quote_name(field.name)] for field in given]
+        return frame.select(
+            *(
+                column if kind == field.type else column.cast(spark_type(kind)).alias(field.name)
+                for column, field, kind in zip(columns, given, kinds, strict=True)
+            )
+        )
+
+    def _named(self, name: str, given: DataType) -> DataType:
+        return named(given, self._field(name).type, (name,))
 
     def arrow(self, context: SqlContext) -> pa.Table:
         if self._statement.rows:
@@ -167,10 +188,19 @@ class _Target:
             data = rows_of(context, self._statement.query or "")
             if self.names is not None:
                 self._check_count(data.num_columns, self.names)
-                data = data.rename_columns(list(self.names))
+                data = self._placed(data.rename_columns(list(self.names)))
         for name in self.static:
             cell = self._cell(self._static(name), self._field(name))
             data = data.append_column(name, pa.concat_arrays([cell] * data.num_rows) if data.num_rows else cell[:0])
+        return data
+
+    def _placed(self, data: pa.Table) -> pa.Table:
+        """Fields of structs go in by position, too."""
+        for place, field in enumerate(from_arrow(data.schema).fields):
+            kind = self._named(field.name, field.type)
+            if kind != field.type:
+                renamed = _renamed(data.column(place), field.type, kind)
+                data = data.set_column(place, data.schema.field(place).with_type(renamed.type), renamed)
         return data
 
     def _query(self) -> tuple[str, tuple[str, ...] | None]:
@@ -219,9 +249,11 @@ class _Target:
     def _cell(text: str, field: StructField) -> pa.Array:
         with located(column=field.name):
             bound = expr.bind(expr.parse(text), StructType(()))
-            check_assignable(bound.type, field.type, (field.name,))
+            kind = named(bound.type, field.type, (field.name,))
+            check_assignable(kind, field.type, (field.name,))
             one = pa.record_batch([pa.array([0])], names=["__one"])
-            return assign(expr.evaluate(bound, one, now=clock.now()), bound.type, field.type)
+            value = expr.evaluate(bound, one, now=clock.now())
+            return assign(value if kind == bound.type else _renamed(value, bound.type, kind), kind, field.type)
 
     @staticmethod
     def _check_count(given: int, names: tuple[str, ...]) -> None:
@@ -230,6 +262,15 @@ class _Target:
                 f"The rows have {given} columns, and there are {len(names)} to insert into: {', '.join(names[:20])}",
                 hint="Name the columns that the rows are for, or insert BY NAME",
             )
+
+
+def _renamed(values: Any, given: DataType, named_so: DataType) -> Any:
+    """Values of Arrow with other names for fields: nothing else changes."""
+    plain = values.cast(to_arrow_type(given))
+    kind = to_arrow_type(named_so)
+    if isinstance(plain, pa.ChunkedArray):
+        return pa.chunked_array([chunk.view(kind) for chunk in plain.chunks], kind)
+    return plain.view(kind)
 
 
 def _is_default(cell: str) -> bool:

@@ -1,0 +1,54 @@
+"""Fields of structs that an INSERT puts in by position, as it does with columns: names of the rows do not count.
+
+Spark and Delta Spark do so at every depth, in arrays and maps too. Fields beyond those of the column keep their names:
+the column may get them. `named` gives a type its column's names; rows of it are then written by name, as all rows are.
+"""
+
+from __future__ import annotations
+
+from lakeseal.errors import SchemaMismatch
+from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, dotted, duplicate_name
+
+
+def named(given: DataType, wanted: DataType, path: tuple[str, ...]) -> DataType:
+    """`given`, with the names of `wanted`."""
+    match given, wanted:
+        case StructType(), StructType():
+            return _struct(given, wanted, path)
+        case ArrayType(), ArrayType():
+            return ArrayType(named(given.element, wanted.element, (*path, "element")), given.contains_null)
+        case MapType(), MapType():
+            return MapType(
+                named(given.key, wanted.key, (*path, "key")),
+                named(given.value, wanted.value, (*path, "value")),
+                given.value_contains_null,
+            )
+    return given
+
+
+def _struct(given: StructType, wanted: StructType, path: tuple[str, ...]) -> StructType:
+    if len(given.fields) < len(wanted.fields):
+        raise SchemaMismatch(
+            f"The struct has {len(given.fields)} fields, and its column {len(wanted.fields)}: "
+            f"{', '.join(wanted.names[:20])}",
+            column=dotted(path),
+            hint="Fields go in by position: give all of them",
+        )
+    fields = [
+        StructField(
+            name=other.name,
+            type=named(one.type, other.type, (*path, other.name)),
+            nullable=one.nullable,
+            metadata=one.metadata,
+        )
+        for one, other in zip(given.fields, wanted.fields, strict=False)
+    ]
+    found = StructType((*fields, *given.fields[len(fields) :]))
+    twice = duplicate_name(found.names)
+    if twice is not None:
+        raise SchemaMismatch(
+            f"The struct's field {twice!r} is beyond those of its column, which has one of this name",
+            column=dotted(path),
+            hint="Fields go in by position: give them in the column's order",
+        )
+    return found
