@@ -147,6 +147,32 @@ def test_a_row_without_a_key_goes_to_the_error_table_with_itself(lake: Any) -> N
     assert "lakeseal" not in told
 
 
+@pytest.mark.parametrize("mode", [{"mode": "upsert"}, {"mode": "scd2"}])
+def test_an_empty_text_that_would_be_a_partitions_null_is_no_key(lake: Any, mode: dict[str, str]) -> None:
+    """It was written as null, never found again, and doubled by the next run."""
+    target = lake.to_table(keys=("a", "id"), sequence_by="n", partition_by=("a",), **mode)
+    dataset = Dataset(name="d", source=lake.files(schema=SCHEMA), target=target, on_bad_record="error_table")
+    for n in (1, 2):
+        lake.land(f"{n}.json", [{"id": 1, "n": n, "a": ""}, {"id": 1, "n": n, "a": "x"}])
+        lake.pipeline(dataset).run()
+    found = lake.table().to_arrow().to_pylist()
+    assert {row["a"] for row in found} == {"x"}
+    assert len(found) == (1 if mode["mode"] == "upsert" else 2)
+    assert lake.table("t_errors").to_arrow().num_rows == 2
+
+
+def test_an_empty_key_is_refused_by_a_table_that_was_partitioned_by_it_before(lake: Any) -> None:
+    landed = Landed(lake, "ledger", mode="upsert", keys=("a",), sequence_by="n", partition_by=("a",))
+    landed.land([{"id": 1, "n": 1, "a": "x"}])
+    landed.run()
+    other = Landed(lake, "ledger", mode="upsert", keys=("a",), sequence_by="n")
+    other.files = landed.files
+    other.land([{"id": 2, "n": 2, "a": ""}])
+    with pytest.raises(RunFailed, match="An empty text is null as a partition's value"):
+        other.run()
+    assert landed.table().to_arrow()["a"].to_pylist() == ["x"]
+
+
 def test_a_row_without_a_key_fails_the_dataset_by_its_words(lake: Any) -> None:
     landed = Landed(lake, "ledger", **BY_N)
     landed.land([{"n": 2, "a": "whose?"}])

@@ -62,6 +62,16 @@ def test_fields_that_have_no_place_are_refused(table: str, value: str, told: str
     assert rows(table) == []
 
 
+@pytest.mark.parametrize("values", [f"array({TURNED}), 1", "array(named_struct('x', 1, 'a', 2)), 1"])
+def test_below_arrays_another_order_of_fields_is_refused_where_columns_are_listed(table: str, values: str) -> None:
+    """Delta Spark goes by name there or by position, as other columns have it."""
+    with pytest.raises(SchemaMismatch, match="in another order"):
+        lakeseal.sql(f"INSERT INTO {table} (l, id) VALUES ({values})")
+    assert rows(table) == []
+    lakeseal.sql(f"INSERT INTO {table} (s, id) VALUES ({TURNED}, 1)")
+    assert rows(table) == [{"id": 1, "s": PUT, "l": None, "m": None}]
+
+
 @pytest.mark.spark
 def test_fields_of_a_query_of_spark_go_in_by_position(spark: Any, table: str) -> None:
     lakeseal.sql(f"INSERT INTO {table} SELECT 1, {TURNED}, array({TURNED}), map('k', {TURNED})", spark)

@@ -239,6 +239,10 @@ class Dataset(Struct, frozen=True, kw_only=True):
         needed = [*target.keys, *([] if target.sequence_by is None else [target.sequence_by])]
         on_fail: OnRowFailure = "fail" if self.on_bad_record == "fail" else "error_table"
         no_key = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in needed)
+        partitions = {name.lower() for name in target.partition_by}
+        for name in (name for name in target.keys if name.lower() in partitions):
+            # As a partition's value an empty text is null, and would be a new row each time.
+            no_key += f" AND CAST({quote_name(name)} AS STRING) <> ''"
         if target.mode == "cdc":  # a truncate has none
             no_key = f"{CHANGE_TYPE} = 'truncate' OR ({no_key})"
         return (*self.quality, Check(rule=no_key, on_fail=on_fail))

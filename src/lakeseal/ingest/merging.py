@@ -27,7 +27,7 @@ from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.transaction import OptimisticTransaction
-from lakeseal.errors import InvalidArgument, UnsupportedExpression
+from lakeseal.errors import InvalidArgument, InvalidInput, UnsupportedExpression
 from lakeseal.expr.render import quote_name
 from lakeseal.ingest import unchanged
 from lakeseal.ingest.config import TableTarget
@@ -209,9 +209,27 @@ def apply(merging: TargetMerging, waiting: StoreSpec, target: ChangingTable, del
     rows = waiting_rows(waiting)
     if merging.mode == "replace":
         return _replaced(merging, rows.select(list(merging.columns)), target)
+    _refuse_empty_keys(merging, rows, target)
     if merging.mode == "scd2":
         return _historized(merging, rows, target, deletes)
     return _upserted(merging, rows, target, deletes)
+
+
+def _refuse_empty_keys(merging: TargetMerging, rows: pa.Table, target: ChangingTable) -> None:
+    """For a table that was partitioned by a key before the pipeline came; see `Dataset.rules`."""
+    snapshot = target.txn.snapshot
+    partitions = {name.lower() for name in (snapshot.metadata.partition_columns if snapshot else ())}
+    for key in (key for key in merging.rule.keys if key.lower() in partitions):
+        kind = rows.schema.field(key).type
+        if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+            continue
+        if pc.any(pc.equal(pc.binary_length(rows[key]), 0)).as_py():
+            raise InvalidInput(
+                "An empty text is null as a partition's value, so that no row of this key is ever found again",
+                table=merging.target,
+                column=key,
+                hint=f"Set such rows aside by a rule: {quote_name(key)} <> ''",
+            )
 
 
 def _replaced(merging: TargetMerging, rows: pa.Table, target: ChangingTable) -> bool:

@@ -22,7 +22,7 @@ from lakeseal.statements.statement import Delete, Insert, Merge, StatedName, Upd
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import done
 from lakeseal.table_sql.context import SqlContext
-from lakeseal.table_sql.positions import named
+from lakeseal.table_sql.positions import named, refuse_turned
 from lakeseal.table_sql.queries import frame_of, rows_of, viewed
 
 
@@ -179,7 +179,10 @@ class _Target:
         )
 
     def _named(self, name: str, given: DataType) -> DataType:
-        return named(given, self._field(name).type, (name,))
+        wanted = self._field(name).type
+        if self._statement.columns is not None:
+            refuse_turned(given, wanted, (name,))
+        return named(given, wanted, (name,))
 
     def arrow(self, context: SqlContext) -> pa.Table:
         if self._statement.rows:
@@ -245,11 +248,10 @@ class _Target:
             columns[field.name] = pa.concat_arrays(cells)
         return pa.table(columns)
 
-    @staticmethod
-    def _cell(text: str, field: StructField) -> pa.Array:
+    def _cell(self, text: str, field: StructField) -> pa.Array:
         with located(column=field.name):
             bound = expr.bind(expr.parse(text), StructType(()))
-            kind = named(bound.type, field.type, (field.name,))
+            kind = self._named(field.name, bound.type)
             check_assignable(kind, field.type, (field.name,))
             one = pa.record_batch([pa.array([0])], names=["__one"])
             value = expr.evaluate(bound, one, now=clock.now())

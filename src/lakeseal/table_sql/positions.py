@@ -26,6 +26,27 @@ def named(given: DataType, wanted: DataType, path: tuple[str, ...]) -> DataType:
     return given
 
 
+def refuse_turned(given: DataType, wanted: DataType, path: tuple[str, ...], *, below: bool = False) -> None:
+    """For an INSERT with a list of columns: below arrays and maps, Delta Spark then goes by name or by position, as
+    other columns have it. Where the two say different things, nobody should have to know that."""
+    match given, wanted:
+        case StructType(), StructType():
+            places = {name.lower(): place for place, name in enumerate(wanted.names)}
+            if below and any(places.get(name.lower(), place) != place for place, name in enumerate(given.names)):
+                raise SchemaMismatch(
+                    f"The struct's fields are in another order than the column's: {', '.join(wanted.names[:20])}",
+                    column=dotted(path),
+                    hint="Give them in the column's order, or INSERT … BY NAME",
+                )
+            for one, other in zip(given.fields, wanted.fields, strict=False):
+                refuse_turned(one.type, other.type, (*path, other.name), below=below)
+        case ArrayType(), ArrayType():
+            refuse_turned(given.element, wanted.element, (*path, "element"), below=True)
+        case MapType(), MapType():
+            refuse_turned(given.key, wanted.key, (*path, "key"), below=True)
+            refuse_turned(given.value, wanted.value, (*path, "value"), below=True)
+
+
 def _struct(given: StructType, wanted: StructType, path: tuple[str, ...]) -> StructType:
     if len(given.fields) < len(wanted.fields):
         raise SchemaMismatch(
