@@ -52,7 +52,7 @@ class Backend(Protocol):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether one statement takes many rows as one text, and values as an array: see `many_rows`."""
+        """Whether one statement takes many rows as one text, and values as an array: see `statements`."""
 
     def transaction(self, kind: TransactionKind) -> AbstractContextManager[sa.Connection]:
         """A connection inside a transaction, which is rolled back at the end unless it was committed."""

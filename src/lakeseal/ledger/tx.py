@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import StatementError
 
 from lakeseal.errors import InvalidArgument, LakesealError
-from lakeseal.ledger import many_rows, statements
+from lakeseal.ledger import statements
 from lakeseal.ledger.backend import Backend
 from lakeseal.ledger.types import key as key_of
 
@@ -83,8 +83,8 @@ class Tx:
         self._writable()
         values = [self._columns(table, row) for row in rows]
         if values and self._backend.reads_rows:
-            given = {many_rows.ROWS: many_rows.encode(table, values)}
-            self._run_driver(many_rows.insert(table, tuple(values[0])), given)
+            given = {statements.ROWS: statements.rows_as_text(table, values)}
+            self._run_driver(statements.insert_rows(table, tuple(values[0])), given)
         elif values:
             self._run(lambda connection: connection.execute(statements.insert_all(table), values))
 
@@ -96,7 +96,9 @@ class Tx:
         self._check(table, rows[0])
         columns = tuple(name for name in rows[0] if name != on)
         if self._backend.reads_rows:
-            self._run_driver(many_rows.update(table, on, columns), {many_rows.ROWS: many_rows.encode(table, rows)})
+            self._run_driver(
+                statements.update_rows(table, on, columns), {statements.ROWS: statements.rows_as_text(table, rows)}
+            )
         else:
             match = ((on, False),)
             values = [{f"is_{on}": row[on], **{f"new_{name}": row[name] for name in columns}} for row in rows]
@@ -120,8 +122,11 @@ class Tx:
         values = [self._columns(table, row) for row in rows]
         changed = tuple(name for name in updates[0] if name != on)
         self._run_driver(
-            many_rows.insert_and_update(table, tuple(values[0]), updated, on, changed),
-            {many_rows.ROWS: many_rows.encode(table, values), many_rows.UPDATES: many_rows.encode(updated, updates)},
+            statements.insert_and_update(table, tuple(values[0]), updated, on, changed),
+            {
+                statements.ROWS: statements.rows_as_text(table, values),
+                statements.UPDATES: statements.rows_as_text(updated, updates),
+            },
         )
 
     def _run_driver(self, statement: str, values: dict[str, Any]) -> None:

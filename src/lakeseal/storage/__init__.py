@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from lakeseal.storage.base import HasDirectories, KeepsTimes, MovesObjects, NewObject, ObjectMeta, Store, SyncsObjects
-from lakeseal.storage.local.store import LocalStore
+from lakeseal.storage.local.store import LocalStore, put_together
 from lakeseal.storage.object.store import ObjectStore
 from lakeseal.storage.streams import WriteStream
-from lakeseal.storage.together import put_together
 from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, real_uri, resolve
 
 __all__ = [

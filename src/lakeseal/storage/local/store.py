@@ -19,7 +19,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import pyarrow as pa
@@ -438,21 +438,23 @@ class _LocalWriteStream(WriteStream):
         self._file.discard()
 
 
-def put_together(asked: Sequence[tuple[LocalStore, Iterable[NewObject]]]) -> list[int | LakesealError]:
+def put_together(asked: Sequence[tuple[Store, Iterable[NewObject]]]) -> list[int | LakesealError]:
     """As `put_if_absent` for the objects of each of several stores, one after the other up to a key that is taken; how
     many that were, or what the first failed by. All files are made durable together, before the first has its name,
-    and so are all directories; a few hundred files at a time."""
+    and so are all directories; a few hundred files at a time. A store that is not on local disk gains nothing by it and
+    is left as it is: 0 of them."""
     came_to: list[int | LakesealError] = [0] * len(asked)
     over: set[int] = set()
-    wanted = [(place, one) for place, (_, objects) in enumerate(asked) for one in objects]
+    stores = {place: store for place, (store, _) in enumerate(asked) if isinstance(store, LocalStore)}
+    wanted = [(place, one) for place, (_, objects) in enumerate(asked) if place in stores for one in objects]
     for start in range(0, len(wanted), _FILES_AT_ONCE):
         some = [one for one in wanted[start : start + _FILES_AT_ONCE] if one[0] not in over]
-        _put_some([store for store, _ in asked], some, came_to, over)
+        _put_some(stores, some, came_to, over)
     return came_to
 
 
 def _put_some(
-    stores: Sequence[LocalStore],
+    stores: Mapping[int, LocalStore],
     wanted: Sequence[tuple[int, NewObject]],
     came_to: builtins.list[int | LakesealError],
     over: set[int],
