@@ -112,7 +112,7 @@ class TestNewTaskTempFile:
     @pytest.mark.parametrize("value", ["x" * 256, "é" * 128, "/" * 100])
     def test_a_directory_too_long_for_stores_is_replaced_and_its_values_are_kept(self, value: str) -> None:
         made = protocol()
-        directory = partition_directory({"p": value})
+        directory = partition_directory("p", value)
         first, second = (made.new_task_file(task(), directory, ".p") for _ in range(2))
         parent = first.key.rpartition("/")[0]
         assert re.fullmatch("[0-9a-f]{32}", parent)

@@ -565,7 +565,7 @@ def test_files_in_directories_with_odd_names_are_found_by_their_encoded_paths(ur
     values = ["A/A", "a?", "é", "%3A", "10:00", "a b+c&d", "#=%", "..", "\t", "日本", None]
     files = []
     for n, value in enumerate(values):
-        key = f"{partition_directory({'p q': value})}/part {n}.parquet"
+        key = f"{partition_directory('p q', value)}/part {n}.parquet"
         put(store, pa.table({"a": [n]}), key)
         files.append(DataFile(path=encode_path(key), partition_values={"p q": value}))
     schema = struct(**{"a": delta.LONG, "p q": delta.STRING})

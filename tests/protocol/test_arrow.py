@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeseal.errors import InvalidArgument, UnsupportedType
-from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow, to_arrow_field, to_arrow_type
+from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow, to_arrow_type
 from lakeseal.protocol.schema import (
     BINARY,
     BOOLEAN,
@@ -173,10 +173,10 @@ def test_an_arrow_schema_that_is_too_deep_is_refused() -> None:
 def test_field_metadata_is_kept() -> None:
     arrow = pa.field("a", pa.int64(), metadata={"comment": "é", "PARQUET:field_id": "7"})
 
-    (field,) = from_arrow(pa.schema([arrow])).fields
+    schema = from_arrow(pa.schema([arrow]))
 
-    assert field.metadata == {"comment": "é", "PARQUET:field_id": "7"}
-    assert to_arrow_field(field).metadata == arrow.metadata
+    assert schema.fields[0].metadata == {"comment": "é", "PARQUET:field_id": "7"}
+    assert to_arrow(schema).field(0).metadata == arrow.metadata
 
 
 def test_an_extension_leaves_no_label_behind() -> None:

@@ -18,9 +18,7 @@ from lakeseal.protocol.file_stats import (
     ColumnStats,
     FileStats,
     StatsCollector,
-    row_group_stats,
     stats_from_parquet_metadata,
-    widen_bounds,
 )
 from lakeseal.protocol.schema import ArrayType, DataType, DecimalType, StructField, StructType
 from lakeseal.protocol.stats import parse_stats, stats_schema
@@ -264,20 +262,3 @@ def test_a_string_too_long_for_the_footer_is_unknown() -> None:
 def test_an_empty_file_has_statistics() -> None:
     table = to_arrow(struct(a=delta.LONG, f=delta.DOUBLE)).empty_table()
     assert collected(table)["numRecords"] == 0
-
-
-def test_wide_bounds_keep_everything_else_as_it_was() -> None:
-    text = '{"numRecords":3,"minValues":{"d":0.1000000000000000055511151231},"tightBounds":true,"x":[1]}'
-    assert widen_bounds(text) == text.replace("true", "false")
-    assert msgspec.json.decode(widen_bounds('{"numRecords":3}')) == {"numRecords": 3, "tightBounds": False}
-
-
-def test_row_groups_have_statistics_like_files() -> None:
-    footer = written(pa.table({"a": [1, 2, 3, 7, None, 9, None], "f": [1.0] * 7}))
-    found = row_group_stats(footer, struct(a=delta.LONG, f=delta.DOUBLE, gone=delta.STRING)).to_pylist()
-    assert [(r["numRecords"], r["minValues"]["a"], r["maxValues"]["a"], r["nullCount"]["a"]) for r in found] == [
-        (3, 1, 3, 0),
-        (3, 7, 9, 1),
-        (1, None, None, 1),
-    ]
-    assert [(r["maxValues"]["f"], r["nullCount"]["gone"]) for r in found] == [(None, 3), (None, 3), (None, 1)]

@@ -12,7 +12,6 @@ from lakeseal.protocol import schema as delta
 from lakeseal.protocol.partitions import (
     can_partition,
     escape_path_name,
-    format_partition_value,
     format_partition_values,
     parse_partition_directory,
     parse_partition_values,
@@ -49,7 +48,8 @@ def test_large_strings_are_texts_too() -> None:
 
 def test_a_single_value_of_any_size_has_a_text() -> None:
     far = pa.scalar(2**62, pa.timestamp("us"))
-    assert format_partition_value(far, delta.TIMESTAMP_NTZ) == "+148108-07-06 14:00:27.387904"
+    texts = format_partition_values(pa.repeat(far, 1), delta.TIMESTAMP_NTZ)
+    assert texts.to_pylist() == ["+148108-07-06 14:00:27.387904"]
 
 
 def test_no_rows_give_no_values() -> None:
@@ -83,7 +83,7 @@ def test_types_that_cannot_partition_are_refused(data_type: DataType) -> None:
 
 @pytest.mark.parametrize(("value", "data_type"), [("", delta.STRING), (b"", delta.BINARY), (None, delta.STRING)])
 def test_empty_values_are_written_as_null(value: Any, data_type: DataType) -> None:
-    assert format_partition_value(pa.scalar(value), data_type) is None
+    assert format_partition_values(pa.repeat(pa.scalar(value), 1), data_type).to_pylist() == [None]
 
 
 @given(st.lists(st.text(min_size=1) | st.none()))
@@ -113,12 +113,14 @@ def test_an_escape_stands_for_a_character_and_other_percent_signs_for_themselves
 
 @given(st.dictionaries(st.text(min_size=1), st.text(min_size=1) | st.none(), max_size=4))
 def test_a_directory_gives_its_partition_back(values: dict[str, str | None]) -> None:
-    if "__HIVE_DEFAULT_PARTITION__" not in values.values():
-        assert list(parse_partition_directory(partition_directory(values)).items()) == list(values.items())
+    directory = "/".join(partition_directory(column, text) for column, text in values.items())
+    assert "\0" not in directory
+    assert list(parse_partition_directory(directory).items()) == list(values.items())
 
 
-def test_null_and_empty_share_the_default_directory() -> None:
-    assert partition_directory({"a": None, "b": ""}) == "a=__HIVE_DEFAULT_PARTITION__/b=__HIVE_DEFAULT_PARTITION__"
+def test_null_has_the_default_directory_and_a_text_that_reads_like_it_has_not() -> None:
+    assert partition_directory("a", None) == "a=__HIVE_DEFAULT_PARTITION__"
+    assert partition_directory("a", "__HIVE_DEFAULT_PARTITION__") == "a=%5F_HIVE_DEFAULT_PARTITION__"
 
 
 def test_directories_that_are_no_partitions_are_left_out() -> None:

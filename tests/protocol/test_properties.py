@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lakeseal.errors import InvalidArgument, InvalidMetadata
 from lakeseal.protocol.actions import Metadata
-from lakeseal.protocol.properties import Property, TableProperties, parse_interval_ms, settings
+from lakeseal.protocol.properties import Property, TableProperties, settings
 
 DAY = 86_400_000
 ALL = {name: value for name, value in vars(TableProperties).items() if isinstance(value, Property)}
@@ -165,7 +165,7 @@ def test_constraints_are_found_by_their_prefix() -> None:
     ],
 )
 def test_an_interval_is_read_as_spark_reads_it(text: str, milliseconds: int) -> None:
-    assert parse_interval_ms(text) == milliseconds
+    assert properties(logRetentionDuration=text).log_retention_ms == milliseconds
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_an_interval_is_read_as_spark_reads_it(text: str, milliseconds: int) -> 
     ],
 )
 def test_what_is_no_fixed_length_of_time_is_refused(text: str) -> None:
-    with pytest.raises(InvalidArgument):
-        parse_interval_ms(text)
+    with pytest.raises(InvalidMetadata):
+        _ = properties(logRetentionDuration=text).log_retention_ms
 
 
 @given(st.text(max_size=30))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeseal.files.file_schema import CDC_PARTITION_FALSE, CDC_PARTITION_TRUE, CHANGE_TYPE
-from lakeseal.protocol.partitions import NULL_DIRECTORY, escape_path_name, format_partition_values
+from lakeseal.protocol.partitions import format_partition_values, partition_directory
 from lakeseal.protocol.schema import StructField
 
 Codes = np.ndarray[Any, np.dtype[Any]]
@@ -64,25 +64,12 @@ class PartitionSplit:
         for name, physical_name, data_type in self._columns:
             encoded = _whole(rows.column(name)).dictionary_encode(null_encoding="encode")
             texts = format_partition_values(encoded.dictionary, data_type).to_pylist()
-            yield [_segment(physical_name, text) for text in texts], encoded.indices.to_numpy().astype(np.int64)
+            segments = [partition_directory(physical_name, text) for text in texts]
+            yield segments, encoded.indices.to_numpy().astype(np.int64)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
-def _segment(name: str, text: str | None) -> str:
-    if text is None:
-        return f"{_escaped(name)}={NULL_DIRECTORY}"
-    if text == NULL_DIRECTORY:
-        # A value that happens to read like the name for null; escaped, it is read back as what it is.
-        return f"{_escaped(name)}=%5F{text[1:]}"
-    return f"{_escaped(name)}={_escaped(text)}"
-
-
-def _escaped(text: str) -> str:
-    # Hive leaves NUL as it is, and no store takes it.
-    return escape_path_name(text).replace("\0", "%00")
 
 
 def _dense(codes: Codes, limit: int) -> tuple[list[int], Codes]:

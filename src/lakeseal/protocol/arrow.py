@@ -98,10 +98,6 @@ def to_arrow_type(data_type: DataType, *, field_ids: bool = False) -> pa.DataTyp
             return _TO_ARROW[primitive]
 
 
-def to_arrow_field(field: StructField, *, field_ids: bool = False) -> pa.Field:
-    return _to_field(field, field_ids)
-
-
 def from_arrow(schema: pa.Schema) -> StructType:
     return _from_fields(list(schema), (), 1)
 

@@ -33,8 +33,6 @@ from lakeseal.protocol.stats import (
     NUM_RECORDS,
     TIGHT_BOUNDS,
     has_bounds,
-    parse_stats,
-    stats_schema,
 )
 from lakeseal.protocol.text_values import FIRST_DAY, FIRST_MICROS, LAST_DAY, LAST_MICROS, format_day, format_micros
 
@@ -153,30 +151,7 @@ def stats_from_parquet_metadata(
     how many are null; what is known of them is given by `floats` and `null_counts`.
     """
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
-    found = _from_groups(metadata, groups, indexed, floats or {}, null_counts or {})
-    return msgspec.structs.replace(found, string_prefix=string_prefix)
-
-
-def row_group_stats(metadata: pq.FileMetaData, indexed: StructType) -> pa.StructArray:
-    """What a footer says of each row group, in the form of `parse_stats`: what skips files can skip row groups too."""
-    groups = (metadata.row_group(n) for n in range(metadata.num_row_groups))
-    texts = [_from_groups(metadata, [group], indexed, {}, {}).to_json() for group in groups]
-    return parse_stats(pa.array(texts, pa.string()), stats_schema(indexed))
-
-
-def widen_bounds(stats: str) -> str:
-    """The same statistics for a file of which a deletion vector takes rows: bounds still hold, but are not tight."""
-    parts = msgspec.json.decode(stats, type=dict[str, Raw])
-    return msgspec.json.encode({**parts, TIGHT_BOUNDS: False}).decode()
-
-
-def _from_groups(
-    metadata: pq.FileMetaData,
-    groups: Sequence[pq.RowGroupMetaData],
-    indexed: StructType,
-    floats: Mapping[Path, FloatRange],
-    null_counts: Mapping[Path, int],
-) -> FileStats:
+    floats, null_counts = floats or {}, null_counts or {}
     places = dict(_leaf_places(metadata.schema.to_arrow_schema()))
     rows = sum(group.num_rows for group in groups)
     columns = []
@@ -190,7 +165,7 @@ def _from_groups(
             columns.append(_from_values(path, leaf, floats[path], null_counts.get(path)))
         else:
             columns.append(_from_footer(groups, path, leaf, *place))
-    return FileStats(num_records=rows, columns=tuple(columns))
+    return FileStats(num_records=rows, columns=tuple(columns), string_prefix=string_prefix)
 
 
 def _is_float(data_type: DataType) -> bool:

@@ -22,7 +22,6 @@ START = "delta.identity.start"
 STEP = "delta.identity.step"
 HIGH_WATER_MARK = "delta.identity.highWaterMark"
 ALLOW_EXPLICIT_INSERT = "delta.identity.allowExplicitInsert"
-KEYS = frozenset({START, STEP, HIGH_WATER_MARK, ALLOW_EXPLICIT_INSERT})
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 

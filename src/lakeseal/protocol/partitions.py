@@ -12,7 +12,6 @@ are only a convention: the log alone says which values a file has.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,11 +59,6 @@ def format_partition_values(values: pa.Array | pa.ChunkedArray, data_type: DataT
     return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
-def format_partition_value(value: pa.Scalar, data_type: DataType) -> str | None:
-    text: str | None = format_partition_values(pa.repeat(value, 1), data_type)[0].as_py()
-    return text
-
-
 def escape_path_name(text: str) -> str:
     """A column name or partition value as part of a directory name, escaped as Hive does."""
     return _HIVE_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
@@ -75,12 +69,17 @@ def unescape_path_name(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-def partition_directory(values: Mapping[str, str | None]) -> str:
-    """The directory for rows with these partition texts, in the order of the table's partition columns."""
-    return "/".join(
-        f"{escape_path_name(name)}={escape_path_name(value) if value else NULL_DIRECTORY}"
-        for name, value in values.items()
-    )
+def partition_directory(column: str, text: str | None) -> str:
+    """The directory of rows with this text in a partition column; one of several columns lies in that of the column
+    before it."""
+    # Hive leaves NUL as it is, and no store takes it.
+    name = escape_path_name(column).replace("\0", "%00")
+    if text is None:
+        return f"{name}={NULL_DIRECTORY}"
+    if text == NULL_DIRECTORY:
+        # A value that happens to read like the name for null; escaped, it is read back as what it is.
+        return f"{name}=%5F{text[1:]}"
+    return f"{name}={escape_path_name(text)}".replace("\0", "%00")
 
 
 def parse_partition_directory(directory: str) -> dict[str, str | None]:

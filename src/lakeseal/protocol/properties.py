@@ -136,18 +136,10 @@ def _text(text: str) -> str:
     return text
 
 
-def parse_interval_ms(text: str) -> int:
+def _retention(text: str) -> int:
     """Milliseconds of a calendar interval such as `interval 1 week 2 days` or `168 hours`.
 
-    Months and years are refused, for their length differs. Raises `InvalidArgument`.
-    """
-    try:
-        return _interval_ms(text)
-    except _Malformed as error:
-        raise InvalidArgument(f"An interval must be {error}, not {text[:100]!r}") from None
-
-
-def _interval_ms(text: str) -> int:
+    Months and years are refused, for their length differs."""
     expected = "an interval such as 'interval 2 weeks', in weeks to microseconds"
     rest = text.strip().lower()
     rest = rest.removeprefix("interval") if rest.startswith("interval ") else rest
@@ -196,7 +188,6 @@ def _string_map(text: str) -> dict[str, str]:
         raise _Malformed("a JSON object of strings") from None
 
 
-_retention = _interval_ms
 _DAY = 86_400_000
 
 _ICEBERG = "Nothing is written for Iceberg here: set it with a client that does, and let that one write the table"
