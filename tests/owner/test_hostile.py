@@ -25,7 +25,7 @@ from lakeseal.errors import (
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.owner.messages import Batch, CommitRequest, error_from_json, error_to_json, file_name
+from lakeseal.owner.messages import Batch, CommitRequest, error_from_json, file_name
 from lakeseal.owner.ownership import State
 from lakeseal.owner.policies import AppendOnly, MaxBytes, MaxFiles, RequiredUserMetadata, SchemaOnlyWidens
 from lakeseal.owner.validation import FURTHEST_AHEAD_MS
@@ -327,7 +327,7 @@ def test_a_hostile_commit_is_refused_with_its_line_and_the_table_goes_on(
         assert f"Line {one.at}" in raised.value.message
     if isinstance(raised.value, InvalidCommit):
         assert raised.value.line == one.at
-        assert getattr(error_from_json(error_to_json(raised.value)), "line", None) == one.at
+        assert getattr(error_from_json(raised.value.to_json()), "line", None) == one.at
     assert distrustful.get_commits(memory.uri) == before
     log, managed = managed_log(distrustful, memory)
     append(log, managed, "b")

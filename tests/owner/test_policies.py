@@ -13,7 +13,7 @@ from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import CommitOutcomeUnknown, InvalidArgument, PolicyRefused, Refused
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.owner.messages import error_from_json, error_to_json
+from lakeseal.owner.messages import error_from_json
 from lakeseal.owner.policies import (
     AllowedPrincipals,
     AppendOnly,
@@ -244,7 +244,7 @@ def test_an_owner_that_does_not_trust_reads_every_commit_whole(open_owner, memor
 def test_a_refusal_survives_a_wire() -> None:
     error = PolicyRefused("no", table="t", version=3, hint="ask")
     error.policy = "max-files"
-    again = error_from_json(json.loads(json.dumps(error_to_json(error))))
+    again = error_from_json(json.loads(json.dumps(error.to_json())))
     assert isinstance(again, PolicyRefused)
     assert (again.policy, str(again)) == ("max-files", str(error))
 
@@ -252,6 +252,6 @@ def test_a_refusal_survives_a_wire() -> None:
 def test_what_is_not_known_survives_a_wire_with_the_transaction_to_look_for() -> None:
     error = CommitOutcomeUnknown("nobody can tell", table="t", version=3)
     error.txn_id = "t-1"
-    again = error_from_json(json.loads(json.dumps(error_to_json(error))))
+    again = error_from_json(json.loads(json.dumps(error.to_json())))
     assert isinstance(again, CommitOutcomeUnknown)
     assert again.txn_id == "t-1"

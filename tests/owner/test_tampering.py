@@ -29,7 +29,7 @@ PUBLISHERS: dict[str, Publish] = {
     "publisher": lambda owner, store: Publisher(owner, alone=True).run_once(),
     "recover": lambda owner, store: recover(owner),
     "release": handover.release,
-    "follow": lambda owner, store: owner.follow([store.uri]),
+    "background": lambda owner, store: owner.backfill_tables([store.uri]),
     "a process that has just started": lambda owner, store: LedgerOwner(owner.ledger).backfill(store.uri),
 }
 

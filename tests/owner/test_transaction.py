@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from lakeseal.commit.attempts import Retry
+from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import (
@@ -19,6 +20,7 @@ from lakeseal.errors import (
     NotAuthenticated,
     OwnedElsewhere,
     PolicyRefused,
+    StorageUnavailable,
     TableNotFound,
     UnknownOutcome,
 )
@@ -26,7 +28,8 @@ from lakeseal.ledger.schema import watermarks
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.handover import release
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, LedgerRecord
+from lakeseal.owner.messages import Batch, BatchAnswer, LedgerRecord, TableCommits
+from lakeseal.owner.ownership import State
 from lakeseal.owner.policies import MaxFiles
 from lakeseal.owner.snapshots import snapshots
 from lakeseal.owner.transaction import Transaction
@@ -280,6 +283,28 @@ def test_snapshots_of_several_tables_are_of_one_moment(owner: LedgerOwner, owned
         snapshots(owner, [owned[0], files])
     with pytest.raises(TableNotFound):
         snapshots(owner, [open_store(f"memory://{uuid.uuid4().hex}/t")])
+
+
+def test_who_reads_several_tables_sees_a_release_that_its_owner_was_not_told_of(
+    owner: LedgerOwner, owned: list[Store]
+) -> None:
+    class Deaf(LedgerOwner):
+        def finish_release(self, table: str) -> TableCommits:
+            raise StorageUnavailable("the message is lost")
+
+    with pytest.raises(StorageUnavailable):
+        release(Deaf(owner.ledger, name=owner.name), owned[1], retry=Retry(deadline_s=0))
+    assert owner.get_commits(owned[1].uri).state is State.RELEASING
+    append(DeltaLog(owned[1]), FilesystemOwner(owned[1]), "later")
+    with pytest.raises(OwnedElsewhere):
+        snapshots(owner, owned)
+    assert owner.get_commits(owned[1].uri).state is State.NONE
+
+
+def test_a_release_that_is_not_in_the_log_yet_is_in_nobodys_way(owner: LedgerOwner, owned: list[Store]) -> None:
+    append(*managed_log(owner, owned[1]), "earlier")
+    owner.begin_release(owned[1].uri, "a release")
+    assert [one.version for one in snapshots(owner, owned)] == [0, 1, 0]
 
 
 def test_readers_see_all_of_a_transaction_or_nothing_while_writers_and_backfill_run(

@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lakeseal.clock import now_ms
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.owner.messages import Batch, to_json
+from lakeseal.owner.messages import Batch
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.service.client import HttpOwner
@@ -28,7 +29,7 @@ def commit(owner: Any, store: Store, version: int, txn: str) -> bytes:
     request = ManagedOwner(owner, store).request(
         version, encode([info, add(txn)]), txn_id=txn, in_commit_timestamp=FUTURE + version
     )
-    return to_json(Batch(commits=(request,)))
+    return msgspec.json.encode(Batch(commits=(request,)))
 
 
 def request(body: bytes, *headers: str, protocol: str = "1.1", kind: str = "application/json") -> bytes:

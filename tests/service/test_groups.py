@@ -17,7 +17,7 @@ import pytest
 from lakeseal.clock import now_ms
 from lakeseal.errors import InvalidArgument, NotAllowed, PolicyRefused, VersionNotFound
 from lakeseal.owner.managed_owner import ManagedOwner
-from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken, to_json
+from lakeseal.owner.messages import Batch, BatchAnswer, Ratified, Taken
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
 from lakeseal.service import call_routes
@@ -38,7 +38,7 @@ def body(owner: HttpOwner, store: Store, version: int, txn: str, *, more: bytes 
         version, encode([info, add(txn)]), txn_id=txn, in_commit_timestamp=FUTURE + version
     )
     data = (request.data or b"") + more
-    return to_json(Batch(commits=(msgspec.structs.replace(request, data=data, size=len(data)),)))
+    return msgspec.json.encode(Batch(commits=(msgspec.structs.replace(request, data=data, size=len(data)),)))
 
 
 SMUGGLED = (
@@ -64,7 +64,7 @@ def test_one_that_is_refused_one_that_conflicts_and_one_that_is_malformed_leave_
             (body(owner, c, 1, "c1").replace(b'"version":1', b'"version":2'), ANONYMOUS, VersionNotFound),
             (body(owner, b, 1, "stranger"), somebody, NotAllowed),
             (body(owner, c, 7, "gap"), ANONYMOUS, VersionNotFound),
-            (to_json(Batch(commits=(), guards=())), ANONYMOUS, InvalidArgument),
+            (msgspec.json.encode(Batch(commits=(), guards=())), ANONYMOUS, InvalidArgument),
             (body(owner, b, 1, "b1"), ANONYMOUS, Ratified),
         ]
         start = threading.Barrier(len(asked))
@@ -135,7 +135,7 @@ def test_a_commit_that_came_too_late_is_read_looked_at_decided_on_and_charged_on
         append(*create(store, owner), "first")
         late = body(owner, store, 1, "late")
         monkeypatch.setattr(call_routes, "decoded", counted("read", decoded))
-        monkeypatch.setattr(service.owner._gate, "_check", counted("looked at", service.owner._gate._check))
+        monkeypatch.setattr(service.owner._admission, "_check", counted("looked at", service.owner._admission._check))
         monkeypatch.setattr(service.owner._queue, "_decide", counted("decided on", service.owner.ratification.decide))
         monkeypatch.setattr(service.buckets, "take", counted("charged", service.buckets.take))
         reply = client.post("/v1/ratify", content=late, headers={"content-type": "application/json"})

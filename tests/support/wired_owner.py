@@ -18,9 +18,7 @@ from lakeseal.owner.messages import (
     CommitRequest,
     TableCommits,
     error_from_json,
-    error_to_json,
     from_json,
-    to_json,
 )
 from lakeseal.owner.naming import name_of
 from lakeseal.storage.base import Store
@@ -50,7 +48,8 @@ class WiredOwner:
         return self._ask(self._owner.get_commits_of, (list(tables),), tuple[TableCommits, ...])
 
     def ratify(self, batch: Batch) -> BatchAnswer:
-        return self._ask(lambda sent: self._owner.ratify(from_json(sent, Batch)), (to_json(batch),), BatchAnswer)
+        data = msgspec.json.encode(batch)
+        return self._ask(lambda sent: self._owner.ratify(from_json(sent, Batch)), (data,), BatchAnswer)
 
     def backfill(self, table: str, version: int | None = None) -> TableCommits:
         return self._one("backfill", table, version)
@@ -68,7 +67,7 @@ class WiredOwner:
             shown = None if sent is None else from_json(sent, CommitRequest)
             return self._owner.begin_takeover(table, takeover_id, version, shown, epoch=epoch)
 
-        return self._ask(begin, (None if commit is None else to_json(commit),), TableCommits)
+        return self._ask(begin, (None if commit is None else msgspec.json.encode(commit),), TableCommits)
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
         return self._one("confirm_takeover", table, takeover_id)
@@ -93,6 +92,6 @@ class WiredOwner:
         try:
             reply = msgspec.json.encode(call(*arguments))
         except LakesealError as error:
-            told = msgspec.json.decode(msgspec.json.encode(error_to_json(error)))
+            told = msgspec.json.decode(msgspec.json.encode(error.to_json()))
             raise error_from_json(told) from None
         return from_json(reply, answer)

@@ -29,7 +29,7 @@ from lakeseal.storage.base import Store
 _LET_GO_AT_ONCE = 1000
 
 
-class Gate:
+class Admission:
     def __init__(
         self,
         *,

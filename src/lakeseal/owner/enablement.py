@@ -19,7 +19,7 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.kinds import Kind, kind_of
 from lakeseal.protocol.actions import Action, CommitInfo, Metadata, Protocol
 from lakeseal.protocol.codec import decode, decode_line
-from lakeseal.protocol.features import check_writable, disable, enable, required_features, supports
+from lakeseal.protocol.features import check_writable, disable, supports
 from lakeseal.protocol.properties import OWNER_KEYS, TableProperties
 
 OWNERSHIP_POLICY = "ownership"
@@ -72,10 +72,6 @@ def with_owner_of(metadata: Metadata, before: Metadata) -> Metadata:
     owned = {key: value for key in keys if (value := before.configuration.get(key)) is not None}
     rest = {key: value for key, value in metadata.configuration.items() if key not in OWNER_KEYS}
     return msgspec.structs.replace(metadata, configuration={**rest, **owned})
-
-
-def managed_protocol(protocol: Protocol, metadata: Metadata) -> Protocol:
-    return enable(protocol, *required_features(metadata))
 
 
 def released(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Metadata]:

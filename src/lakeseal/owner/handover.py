@@ -39,7 +39,7 @@ from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.kinds import Kind, NewTable
 from lakeseal.owner.messages import NO_COMMITS, TableCommits
 from lakeseal.owner.ownership import State
-from lakeseal.owner.sources import ToldCommits
+from lakeseal.owner.snapshots import ToldCommits
 from lakeseal.storage.base import Store
 
 TAKE_OVER = "TAKE OVER"

@@ -42,12 +42,12 @@ from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.ratified_commit import Told
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import ownership, rows
-from lakeseal.owner.admission import Gate
+from lakeseal.owner.admission import Admission
 from lakeseal.owner.backfill import Each, is_reachable, look, publish_up_to, tidy
+from lakeseal.owner.background_backfill import background_backfill
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
 from lakeseal.owner.endpoint import vanished
-from lakeseal.owner.follower import follower
 from lakeseal.owner.messages import (
     Answer,
     Batch,
@@ -79,7 +79,7 @@ _MOST_LOGS = 64
 
 def flush(*, timeout: float | None = None) -> bool:
     """Waits for the backfills in the background of this process; False if that took longer than `timeout` seconds."""
-    return follower.flush(timeout=timeout)
+    return background_backfill.flush(timeout=timeout)
 
 
 class LedgerOwner:
@@ -121,7 +121,7 @@ class LedgerOwner:
         self._backfills = backfills
         self._in_background = in_background
         self._identity: str | None = None
-        self._gate = Gate(
+        self._admission = Admission(
             owner=name,
             policies=policies,
             trusting=trusting,
@@ -203,7 +203,7 @@ class LedgerOwner:
         if request.data is None or len(request.data) > self.inline_bytes:
             # What takes longer to read would keep the loop from others.
             return None
-        checked = self._gate.check_at_once(request, principal=principal or self._principal)
+        checked = self._admission.check_at_once(request, principal=principal or self._principal)
         if checked is None:
             return None
         decision = await self._queue.ask_async(Asked(batch=Batch(commits=(checked,))))
@@ -264,7 +264,7 @@ class LedgerOwner:
         principal: str | None = None,
     ) -> TableCommits:
         self.tell_of_idle_policies(table)
-        self._gate.check_principal(table, principal or self._principal, "create" if version == 0 else "take over")
+        self._admission.check_principal(table, principal or self._principal, "create" if version == 0 else "take over")
         sha256 = self._creation(table, takeover_id, commit, principal) if version == 0 else None
         for _ in range(_TRIES):
             verdict = self.book.step(
@@ -305,14 +305,14 @@ class LedgerOwner:
     ) -> str | None:
         """What the commit that creates a table must consist of; its content is looked at like that of any other."""
         if commit is None:
-            if self._gate.trusting:
+            if self._admission.trusting:
                 return None
             raise InvalidArgument(
                 "Whoever creates a table has to show its first commit to the table's owner", table=table, version=0
             )
         if (commit.table, commit.version, commit.txn_id) != (table, 0, takeover_id):
             raise InvalidArgument("The commit that was shown is not the one that creates the table", table=table)
-        return self._gate.check(commit, self.store(table), principal=principal or self._principal).sha256
+        return self._admission.check(commit, self.store(table), principal=principal or self._principal).sha256
 
     def confirm_takeover(self, table: str, takeover_id: str) -> TableCommits:
         """A message that comes late names an id that nobody waits for any more, and changes nothing."""
@@ -334,7 +334,7 @@ class LedgerOwner:
     def begin_release(
         self, table: str, release_id: str, *, epoch: int | None = None, principal: str | None = None
     ) -> TableCommits:
-        self._gate.check_principal(table, principal or self._principal, "release")
+        self._admission.check_principal(table, principal or self._principal, "release")
         self.settle(table)
         verdict = self.book.step(table, lambda row: ownership.begin_release(row, release_id, epoch=epoch))
         if verdict is not None:
@@ -395,7 +395,8 @@ class LedgerOwner:
         if self._has_told:
             return
         self._has_told = True
-        named = [(prefix, policy) for prefix, policy in self._gate.policies if prefix and not is_below(coming, prefix)]
+        bound = [(prefix, policy) for prefix, policy in self._admission.policies if prefix]
+        named = [(prefix, policy) for prefix, policy in bound if not is_below(coming, prefix)]
         if not named:
             return
         known = self.ledger.read(rows.table_names)
@@ -416,7 +417,7 @@ class LedgerOwner:
     def _check(self, request: CommitRequest, principal: str | None) -> CommitRequest | Ratified:
         """The request as it may be ratified; or its answer, where there is one already."""
         try:
-            return self._gate.check(request, self.store(request.table), principal=principal)
+            return self._admission.check(request, self.store(request.table), principal=principal)
         except (PolicyRefused, InvalidCommit):
             # What was ratified before a policy came is ratified.
             answer = self.ledger.read(lambda tx: answered(tx, request))
@@ -434,13 +435,13 @@ class LedgerOwner:
             if self._in_background and waiting < _FAR_BEHIND * size:
                 if request.version % _TIDY_EVERY == 0:
                     self._untidy.add(request.table)
-                follower.note(self, request.table, at_once=waiting >= size)
+                background_backfill.note(self, request.table, at_once=waiting >= size)
             # One writer per batch does it; if that one died, the backlog grows and the next does.
             elif self._in_background or (waiting >= size and (not request.version % size or waiting >= 2 * size)):
                 self._backfill_quietly(request.table, tidies=request.version % _TIDY_EVERY < size)
 
-    def follow(self, tables: Iterable[str]) -> dict[str, LakesealError]:
-        """See `Followed`."""
+    def backfill_tables(self, tables: Iterable[str]) -> dict[str, LakesealError]:
+        """See `BackfillsTables`."""
         ours = sorted(tables)
         with ExitStack() as held:
             for table in ours:

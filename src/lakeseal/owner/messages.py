@@ -1,7 +1,7 @@
 """What is said to a commit owner and what it answers: frozen values that travel as JSON.
 
-`to_json` and `from_json` of this module serve every type here; bytes travel as base64. Errors are not part of the
-answers: an owner raises them, and `error_to_json` and `error_from_json` carry them over a wire.
+`from_json` reads every type here; bytes travel as base64. Errors are not part of the
+answers: an owner raises them, and `LakesealError.to_json` and `error_from_json` carry them over a wire.
 """
 
 from __future__ import annotations
@@ -235,10 +235,6 @@ class BatchAnswer(Struct, frozen=True, kw_only=True):
     """Those that did not hold."""
 
 
-def to_json(value: Struct) -> bytes:
-    return msgspec.json.encode(value)
-
-
 def from_json(data: bytes, cls: type[T]) -> T:
     try:
         return typed_json.decode(data, cls)
@@ -251,12 +247,8 @@ _BY_KIND: dict[str, type[LakesealError]] = {
 }
 
 
-def error_to_json(error: LakesealError) -> dict[str, object]:
-    return error.to_json()
-
-
 def error_from_json(value: dict[str, Any]) -> LakesealError:
-    """The error that `error_to_json` told of; an unknown kind becomes the root of the tree."""
+    """The error that `LakesealError.to_json` told of; an unknown kind becomes the root of the tree."""
     known = {name: value[name] for name in ("hint", "table", "version", "file", "column") if name in value}
     error = _BY_KIND.get(str(value.get("kind")), LakesealError)(str(value.get("message", "")), **known)
     if isinstance(error, errors.PolicyRefused):

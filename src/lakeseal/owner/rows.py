@@ -254,7 +254,3 @@ def tables_to_forget(tx: Tx, *, grace_ms: int) -> list[str]:
 
 def table_names(tx: Tx) -> list[str]:
     return [row.table_id for row in tx.rows(sa.select(tables.c.table_id), lock=False)]
-
-
-def all_tables(tx: Tx) -> list[tuple[str, TableRow]]:
-    return [(row.table_id, TableRow.from_row(row)) for row in tx.rows(sa.select(tables), lock=False)]

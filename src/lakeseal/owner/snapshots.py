@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from lakeseal.errors import OwnedElsewhere, TableNotFound
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.ratified_commit import Told
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
-from lakeseal.owner.sources import ToldCommits
 from lakeseal.storage.base import Store
 
 
@@ -25,12 +25,28 @@ def snapshots(endpoint: OwnerEndpoint, stores: Sequence[Store]) -> tuple[Snapsho
 
 
 def at_one_moment(endpoint: OwnerEndpoint, tables: Sequence[str]) -> tuple[TableCommits, ...]:
-    """What the owner knows of the tables, in one read of its ledger and in their order."""
-    told = endpoint.get_commits_of(tables)
-    unsettled = [one for one in told if one.state is State.PENDING and one.change_id is not None]
-    for one in unsettled:
-        endpoint.confirm_takeover(one.table, one.change_id or "")
-    return endpoint.get_commits_of(tables) if unsettled else told
+    """What the owner knows of the tables, in one read of its ledger and in their order.
+
+    A take-over or release that is in the log holds before the owner knows of it, and others may have written on since
+    then. What was told before the owner looked, and found none, is true of the moment when it was told."""
+    while True:
+        told = endpoint.get_commits_of(tables)
+        # All of them, though one that has moved is enough to ask again: each is a look that is due anyway.
+        if not any([_has_moved(endpoint, one) for one in told]):
+            return told
+
+
+def _has_moved(endpoint: OwnerEndpoint, told: TableCommits) -> bool:
+    if told.change_id is None:
+        return False
+    match told.state:
+        case State.PENDING:
+            now = endpoint.confirm_takeover(told.table, told.change_id)
+        case State.RELEASING:
+            now = endpoint.finish_release(told.table)
+        case _:
+            return False
+    return (now.state, now.change_id) != (told.state, told.change_id)
 
 
 def _snapshot(endpoint: OwnerEndpoint, store: Store, told: TableCommits) -> Snapshot:
@@ -47,3 +63,16 @@ def not_owned(endpoint: OwnerEndpoint, table: str) -> OwnedElsewhere:
         table=table,
         hint="Only tables of one owner can be read together; let it take over this one first",
     )
+
+
+class ToldCommits:
+    """What an owner told at one moment, as the log's source of commits that are not in it under their own names yet.
+
+    Always the same answer, so that a snapshot made of it is of that moment."""
+
+    def __init__(self, told: TableCommits) -> None:
+        self._told = told.told()
+
+    def unbackfilled(self, start_version: int) -> Told:
+        later = {version: commit for version, commit in self._told.commits.items() if version >= start_version}
+        return Told(commits=later, up_to=self._told.up_to)

@@ -58,6 +58,7 @@ from lakeseal.errors import (
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.replay import LogCommit, replay
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner.combined_proposal import combined
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import (
@@ -72,7 +73,6 @@ from lakeseal.owner.messages import (
 )
 from lakeseal.owner.ownership import State
 from lakeseal.owner.snapshots import at_one_moment, not_owned
-from lakeseal.owner.statements import combined
 from lakeseal.protocol.actions import Action
 from lakeseal.protocol.data_paths import canonical_paths
 from lakeseal.protocol.paths import commit_path

@@ -25,14 +25,14 @@ _IDLE_S = 2.0
 _EXIT_TIMEOUT_S = 60.0
 
 
-class Followed(Protocol):
+class BackfillsTables(Protocol):
     """An owner whose commits are backfilled."""
 
-    def follow(self, tables: Iterable[str]) -> dict[str, LakesealError]:
+    def backfill_tables(self, tables: Iterable[str]) -> dict[str, LakesealError]:
         """Everything that these tables have is then in their logs, except for those that failed."""
 
 
-class Follower:
+class BackgroundBackfill:
     """For any thread."""
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class Follower:
     def _reset(self) -> None:
         # In a forked child the thread is gone, the lock may be held by nobody, and the parent does what is left.
         self._changed = threading.Condition()
-        self._waiting: dict[Followed, set[str]] = {}
+        self._waiting: dict[BackfillsTables, set[str]] = {}
         self._is_urgent = False
         self._is_running = False
         self._has_thread = False
         self._is_registered = False
 
-    def note(self, owner: Followed, table: str, *, at_once: bool = False) -> None:
+    def note(self, owner: BackfillsTables, table: str, *, at_once: bool = False) -> None:
         """`table` has a commit that is not in its log yet."""
         with self._changed:
             is_first = not self._waiting
@@ -61,7 +61,7 @@ class Follower:
                 return
             self._has_thread = True
             self._end_with_a_worker()
-        threading.Thread(target=self._work, name="lakeseal-follower", daemon=True).start()
+        threading.Thread(target=self._work, name="lakeseal-backfill", daemon=True).start()
 
     def flush(self, *, timeout: float | None = None) -> bool:
         """Waits until nothing is left to do; False if that took longer than `timeout` seconds."""
@@ -75,7 +75,7 @@ class Follower:
             for owner, tables in found.items():
                 failed: Mapping[str, Exception]
                 try:
-                    failed = owner.follow(tables)
+                    failed = owner.backfill_tables(tables)
                 except Exception as error:
                     failed = dict.fromkeys(tables, error)
                 for table, reason in failed.items():
@@ -83,7 +83,7 @@ class Follower:
             # Held no longer: an owner that nobody else uses is let go.
             found = owner = None  # type: ignore[assignment]
 
-    def _next(self) -> dict[Followed, set[str]] | None:
+    def _next(self) -> dict[BackfillsTables, set[str]] | None:
         with self._changed:
             self._is_running = False
             self._changed.notify_all()
@@ -107,4 +107,4 @@ class Follower:
         Finalize(None, self.flush, kwargs={"timeout": _EXIT_TIMEOUT_S}, exitpriority=0)
 
 
-follower = Follower()
+background_backfill = BackgroundBackfill()

@@ -15,9 +15,9 @@ import pytest
 
 import lakeseal
 from lakeseal.errors import StorageUnavailable
-from lakeseal.owner import follower as following
+from lakeseal.owner import background_backfill as background
+from lakeseal.owner.background_backfill import BackgroundBackfill
 from lakeseal.owner.connect import connect
-from lakeseal.owner.follower import Follower
 from lakeseal.owner.ledger_owner import flush
 from lakeseal.storage import Store
 from lakeseal.testing.faults import Fault, FaultyStore, How
@@ -96,14 +96,14 @@ def test_many_commits_at_once_are_few_pieces_of_work(tmp_path: Path, monkeypatch
     flush()
     pieces = []
     are_written = threading.Event()
-    follow = type(owner).follow
+    backfill = type(owner).backfill_tables
 
     def later(self, tables):
         pieces.append(1)
         assert are_written.wait(timeout=60)
-        return follow(self, tables)
+        return backfill(self, tables)
 
-    monkeypatch.setattr(type(owner), "follow", later)
+    monkeypatch.setattr(type(owner), "backfill_tables", later)
     for _ in range(40):
         table.write(ROWS)
     are_written.set()
@@ -131,18 +131,18 @@ def test_an_error_that_nobody_expected_does_not_end_the_thread(caplog: pytest.Lo
     class Odd:
         calls = 0
 
-        def follow(self, tables):
+        def backfill_tables(self, tables):
             self.calls += 1
             if self.calls == 1:
                 raise RuntimeError("odd")
             return dict.fromkeys(tables, StorageUnavailable("later"))
 
-    follower, odd = Follower(), Odd()
-    follower.note(odd, "t", at_once=True)
-    assert follower.flush(timeout=20)
-    follower.note(odd, "t")
-    assert follower.flush(timeout=20)
+    backfill, odd = BackgroundBackfill(), Odd()
+    backfill.note(odd, "t", at_once=True)
+    assert backfill.flush(timeout=20)
+    backfill.note(odd, "t")
+    assert backfill.flush(timeout=20)
     assert odd.calls == 2
     assert "odd" in caplog.text
     assert "later" in caplog.text
-    assert following.DELAY_S < 1
+    assert background.DELAY_S < 1
