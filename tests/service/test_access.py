@@ -38,7 +38,7 @@ NEEDS = {
     "confirm_takeover": "reader",
     "withdraw_takeover": "writer",
     "begin_release": "admin",
-    "finish_release": "writer",
+    "finish_release": "reader",
     "drop": "admin",
 }
 

@@ -195,7 +195,7 @@ class World:
         self.dice.shuffle(todo)
         for one in todo:
             self.scheduler.sleep(self.dice.random() ** 2 * _CHAOS_S)
-            if not self.is_busy:
+            if self.faults.is_over:
                 return
             mortal: OwnerProcess | Client = self.dice.choice([*self.processes, *self.clients])
             if one == "jump":
@@ -212,6 +212,8 @@ class World:
         while any(client.is_busy for client in self.clients):
             self.scheduler.sleep(0.5)
         self.faults.is_over = True
+        while any(process.owner is None for process in self.processes):
+            self.scheduler.sleep(0.5)
         self._check_goes_on()
         self.is_busy = False
         self.scheduler.sleep(100.0)

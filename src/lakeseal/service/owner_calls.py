@@ -182,6 +182,8 @@ class BeginRelease(_OfOneTable, frozen=True, kw_only=True):
 class FinishRelease(_OfOneTable, frozen=True, kw_only=True):
     """Have the owner look whether the release is in the log."""
 
+    role: ClassVar[Role] = Role.READER
+
     def perform(self, service: Service, caller: Caller) -> TableCommits:
         return service.owner.finish_release(self.table)
 
