@@ -121,6 +121,42 @@ def test_what_could_expand_or_is_no_xml_is_refused_with_its_reason(text: str, re
     assert re.search(reason, bad[0].reason), bad[0].reason
 
 
+PART = "_id long, _VALUE string, n int, names array<string>, place struct<_a: int, zip: int, _VALUE: array<int>>"
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ("<r/>", {}),
+        ("<r id='1'><place/></r>", {"_id": 1, "place": {"_a": None, "zip": None, "_VALUE": None}}),
+        ("<r><N>1</N><Place A='2'/></r>", {"n": 1, "place": {"_a": 2, "zip": None, "_VALUE": None}}),
+        ("<r>said<n> 1 <!-- one --> </n></r>", {"_VALUE": "said", "n": 1}),
+        ("<r><names>a<!-- no --> b</names><names>\u00a0c\u2028</names></r>", {"names": ["a b", "\u00a0c\u2028"]}),
+        ("<r><place>1<zip>7</zip>2</place></r>", {"place": {"_a": None, "zip": 7, "_VALUE": [1, 2]}}),
+        ("<r><n>-2147483648</n></r>", {"n": -(2**31)}),
+        ("<r><n>1<!-- no -->2</n></r>", "n: '12' is cut in two by a comment"),
+        ("<r>one<n>1</n>two</r>", "_VALUE is there 2 times"),
+        ("<r><n>1</n><N>2</N></r>", "n is there 2 times"),
+        ("<r id='1'><_id>2</_id></r>", "_id is there 2 times"),
+        ("<r id='one'/>", "_id: 'one' is no bigint"),
+        ("<r id=''/>", "_id: '' is no bigint"),
+    ],
+)
+def test_a_record_is_read_by_the_rules_of_sparks_reader_or_has_a_reason(record: str, expected: Any) -> None:
+    found, bad = rows(f"<all>{record}</all>", PART)
+    if isinstance(expected, str):
+        assert ([one.reason for one in bad], found) == ([expected], [])
+    else:
+        assert (found, bad) == ([{**dict.fromkeys(("_id", "_VALUE", "n", "names", "place")), **expected}], [])
+
+
+def test_an_attribute_is_no_array_and_no_struct() -> None:
+    _, bad = rows("<all><r a='1' b='2'/></all>", "_a array<int>")
+    assert bad[0].reason == "_a is an attribute, and is to be an array"
+    _, bad = rows("<all><r a='1' b='2'/></all>", "_b struct<x: int>")
+    assert bad[0].reason == "_b is a text, and is to have elements inside"
+
+
 def test_a_record_is_bounded_and_what_came_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_records, "_LARGEST", 1000)
     found, bad = rows(f"<a><r><id>1</id></r><r><id>{'x' * 2000}</id></r><r><id>3</id></r></a>", "id string")

@@ -21,6 +21,8 @@ FILES = 50
 _LEAVES = tuple(leaf for leaf in LEAVES if leaf != "binary")
 # What XML 1.0 can't hold is no text of any record.
 _TEXTS = tuple(text for text in TEXTS if "\x00" not in text)
+# Spark takes the sign of these off before it reads them, and then there is no room for them. Here they are read.
+_SMALLEST = {"int": "-2147483648", "long": "-9223372036854775808"}
 _BETWEEN = (
     "",
     "",
@@ -75,17 +77,20 @@ class _Record:
 
     def __init__(self, chance: random.Random, columns: list[tuple[str, Any]], number: int, share: float) -> None:
         self._chance, self._share, self.is_tame = chance, share, True
-        self.text = self._element("r", ("struct", (("_id", number), *columns[1:])))
+        self.text = self._element("r", ("struct", (("_id", number), *columns[1:])), is_root=True)
 
-    def _text(self, kind: Any) -> str:
+    def _text(self, kind: Any, *, always_tame: bool = False) -> str:
         if isinstance(kind, int):
             return str(kind)
-        if self._chance.random() >= self._share:
-            return tame_text(self._chance, kind)
-        self.is_tame = False
-        return self._chance.choice(_TEXTS)
+        if always_tame or self._chance.random() >= self._share:
+            text = tame_text(self._chance, kind)
+        else:
+            self.is_tame = False
+            text = self._chance.choice(_TEXTS)
+        return "0" if text == _SMALLEST.get(kind) else text
 
-    def _said(self, text: str) -> str:
+    def _said(self, text: str, *, is_whole: bool) -> str:
+        """A text, which a comment may cut in two only where it is all taken."""
         way = self._chance.random()
         if way < 0.1 and "]]>" not in text:
             return f"<![CDATA[{text}]]>"
@@ -93,20 +98,27 @@ class _Record:
             return f"&#{ord(text[0])};{escape(text[1:])}" if text[0].isprintable() else escape(text)
         if way < 0.3:
             cut = len(text) // 2
+            self.is_tame &= is_whole or cut == 0
             return f"{escape(text[:cut])}<!-- within -->{escape(text[cut:])}"
         return escape(text)
 
-    def _element(self, name: str, kind: Any) -> str:
+    def _name(self, name: str) -> str:
+        return name.upper() if self._chance.random() < self._share / 4 else name
+
+    def _element(self, name: str, kind: Any, *, is_root: bool = False) -> str:
+        tag = name if is_root else self._name(name)
         if isinstance(kind, str):
-            return f"<{name}>{self._said(self._text(kind))}</{name}>"
+            return f"<{tag}>{self._said(self._text(kind), is_whole=kind == 'string')}</{tag}>"
         attributes, inside = "", []
         for field, one in kind[1]:
             if not isinstance(one, int) and self._chance.random() < 0.15:
                 continue
             if field == "_VALUE":
-                inside.append(self._said(self._text(one)))
+                inside.append(self._said(self._text(one), is_whole=False))
             elif field.startswith("_"):
-                attributes += f" {field[1:]}={quoteattr(self._text(one))}"
+                # An attribute of a record that is no value ends all of Spark's read, whatever its mode.
+                value = self._text(one, always_tame=is_root and one != "string")
+                attributes += f" {self._name(field[1:])}={quoteattr(value)}"
             elif not isinstance(one, str) and one[0] == "array":
                 inside += [self._element(field, one[1]) for _ in range(self._chance.randrange(3))]
             else:
@@ -121,7 +133,7 @@ class _Record:
         if self._chance.random() < self._share / 4:
             self.is_tame = False
             inside.append(self._chance.choice(("stray", "<r/>", "<r id='1'/>", "&amp;", "<c0/>", "<c0><deep/></c0>")))
-        return f"<{name}{attributes}>{''.join(inside)}</{name}>"
+        return f"<{tag}{attributes}>{''.join(inside)}</{tag}>"
 
 
 def xml_file(chance: random.Random, columns: list[tuple[str, Any]], name: str) -> Landed:

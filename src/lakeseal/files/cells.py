@@ -64,6 +64,12 @@ JSON_NAMES: Mapping[str, float] = {
     "+Infinity": math.inf,
     "-Infinity": -math.inf,
 }
+XML_NAMES: Mapping[str, float] = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "-Infinity": -math.inf,
+}
 
 
 def parse(

@@ -1,9 +1,10 @@
 """Records of XML: each element of one name is a record, as Spark's XML reader has it, or none with its reason.
 
 A column is an element inside of the record, or an attribute of it by `_` and its name; `_VALUE` is the text of an
-element that also has attributes or others inside. What is there several times is an array. Names have their prefixes;
-an element that is empty is no value, and `""` to a text. Texts become values as in CSV (`files.cells`), without blanks
-around them.
+element that also has attributes or others inside. What is there several times is an array. Names have their prefixes,
+and may be written in other cases; an element that is empty is no value, `""` to a text, and a struct of nothing. Texts
+become values as in CSV (`files.cells`), without blanks around them. A text column has all of an element's text, across
+comments; where other values are cut in two by one, Spark takes the last part or none, and the record is a bad one.
 
 A file is read as it comes, whatever its size. Declarations of a document type are refused, so that there are no
 entities but the five of XML itself: nothing expands, and nothing is fetched. A record is bounded in size and depth.
@@ -12,7 +13,7 @@ Where the text is not XML any more, the rest of the file is one record, and a ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from xml.parsers import expat
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakeseal.errors import UnsupportedType
-from lakeseal.files.cells import scalar, unfit
+from lakeseal.files.cells import XML_NAMES, scalar, unfit
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
 
@@ -31,16 +32,28 @@ _LARGEST = 64 * 2**20
 _SHOWN = 2_000
 VALUE = "_VALUE"
 ATTRIBUTE = "_"
+_BLANKS = " \t\r\n"
 
-Convert = Callable[["Element"], Any]
+Convert = Callable[["Element | str"], Any]
+"""Of an element, or of a text: that of an attribute, or a part of one."""
 
 
 class Element(Struct):
-    """An element inside of a record."""
+    """An element inside of a record. Its names are in small letters."""
 
-    attributes: dict[str, str]
+    attributes: dict[str, list[str]]
     inner: dict[str, list[Element]]
-    text: str = ""
+    parts: list[str]
+    """Its text; comments, instructions and other elements stand between the parts."""
+    is_cut: bool = True
+    """Whether what comes next is another part."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts).strip(_BLANKS)
+
+    def said(self) -> list[str]:
+        return [said for part in self.parts if (said := part.strip(_BLANKS))]
 
 
 class XmlMisfit(Struct, frozen=True, kw_only=True):
@@ -98,7 +111,7 @@ class _Reading:
         self.misfits: list[XmlMisfit] = []
         self.size = 0
         self._row_tag = row_tag
-        self._open: list[tuple[str, Element]] = []
+        self._open: list[Element] = []
         self._count, self._line, self._length = 0, 0, 0
         self._tail = b""
         self._parser = parser = expat.ParserCreate()
@@ -106,6 +119,7 @@ class _Reading:
         parser.StartElementHandler = self._started
         parser.EndElementHandler = self._ended
         parser.CharacterDataHandler = self._said
+        parser.CommentHandler = parser.ProcessingInstructionHandler = self._cut
         parser.StartDoctypeDeclHandler = self._declared
 
     def feed(self, data: bytes) -> bool:
@@ -142,22 +156,33 @@ class _Reading:
         if len(self._open) >= _DEEPEST:
             raise _Stop(f"A record has more than {_DEEPEST} elements inside of each other")
         self._grow(len(name) + sum(len(key) + len(value) for key, value in attributes.items()) + 32)
-        element = Element(attributes=attributes, inner={})
+        element = Element(attributes={}, inner={}, parts=[])
+        for key, value in attributes.items():
+            element.attributes.setdefault(key.lower(), []).append(value)
         if self._open:
-            self._open[-1][1].inner.setdefault(name, []).append(element)
-        self._open.append((name, element))
+            self._cut()
+            self._open[-1].inner.setdefault(name.lower(), []).append(element)
+        self._open.append(element)
 
     def _ended(self, _name: str) -> None:
         if not self._open:
             return
-        _, element = self._open.pop()
+        element = self._open.pop()
         if not self._open:
             self.records.append((self._count, self._line, element))
 
     def _said(self, text: str) -> None:
         if self._open:
             self._grow(len(text))
-            self._open[-1][1].text += text
+            element = self._open[-1]
+            if element.is_cut:
+                element.parts.append("")
+                element.is_cut = False
+            element.parts[-1] += text
+
+    def _cut(self, *_: str) -> None:
+        if self._open:
+            self._open[-1].is_cut = True
 
     def _grow(self, by: int) -> None:
         self._length += by
@@ -165,24 +190,46 @@ class _Reading:
             raise _Stop(f"A record is larger than {_LARGEST} bytes")
 
 
-def _struct(fields: tuple[StructField, ...]) -> Convert:
-    found = [(field.name, *_member(field)) for field in fields]
+def _struct(fields: tuple[StructField, ...], name: str = "") -> Convert:
+    found = [(field.name, _members_of(field), *_member(field)) for field in fields]
 
-    def convert(element: Element) -> dict[str, Any]:
-        row: dict[str, Any] = dict.fromkeys(name for name, _, _ in found)
-        for name, member, is_array in found:
-            inner = element.inner.get(name)
-            if inner is not None:
-                if not is_array and len(inner) > 1:
-                    raise ValueError(f"{name} is there {len(inner)} times")
-                row[name] = [member(one) for one in inner] if is_array else member(inner[0])
-            elif name == VALUE and (text := element.text.strip()):
-                row[name] = member(Element(attributes={}, inner={}, text=text))
-            elif name.startswith(ATTRIBUTE) and (value := element.attributes.get(name[1:])) is not None:
-                row[name] = member(Element(attributes={}, inner={}, text=value))
+    def of_text(_: str) -> Any:
+        raise ValueError(f"{name} is a text, and is to have elements inside")
+
+    def of_element(element: Element) -> Any:
+        row: dict[str, Any] = dict.fromkeys(column for column, _, _, _ in found)
+        for column, members_of, member, is_array in found:
+            members = members_of(element)
+            if not members:
+                continue
+            if not is_array and len(members) > 1:
+                raise ValueError(f"{column} is there {len(members)} times")
+            row[column] = [member(one) for one in members] if is_array else member(members[0])
         return row
 
-    return convert
+    return _of_either(of_element, of_text)
+
+
+def _members_of(field: StructField) -> Callable[[Element], Sequence[Element | str]]:
+    """What a column is made of: elements, and attributes or parts of the text."""
+    name = field.name.lower()
+    attribute = name.removeprefix(ATTRIBUTE)
+
+    def valued(element: Element) -> Sequence[Element | str]:
+        return [*element.inner.get(name, ()), *element.said()]
+
+    def attributed(element: Element) -> Sequence[Element | str]:
+        texts = element.attributes.get(attribute, ())
+        if texts and isinstance(field.type, ArrayType):
+            raise ValueError(f"{field.name} is an attribute, and is to be an array")
+        return [*element.inner.get(name, ()), *texts]
+
+    def inner(element: Element) -> Sequence[Element | str]:
+        return element.inner.get(name, ())
+
+    if field.name == VALUE:
+        return valued
+    return inner if name == attribute else attributed
 
 
 def _member(field: StructField) -> tuple[Convert, bool]:
@@ -194,31 +241,38 @@ def _member(field: StructField) -> tuple[Convert, bool]:
 
 def _value(kind: DataType, name: str) -> Convert:
     if isinstance(kind, StructType):
-        inner = _struct(kind.fields)
-        # An element that has nothing is no value.
-        return lambda element: inner(element) if element.inner or element.attributes or element.text.strip() else None
+        return _struct(kind.fields, name)
     if isinstance(kind, ArrayType | MapType):
         raise UnsupportedType(
             f"A record of XML has no {kind} in it", column=name, hint="Read it as a text, or as an array of elements"
         )
-    parse, is_text = scalar(kind), str(kind) == "string"
+    parse, is_text = scalar(kind, XML_NAMES), str(kind) == "string"
 
-    def convert(element: Element) -> Any:
-        if element.inner:
-            raise ValueError(f"{name} has elements inside, and is to be a {kind}")
-        text = element.text.strip()
-        if not text:
-            return "" if is_text else None
-        value = parse(text)
+    def of_text(text: str) -> Any:
+        value = parse(text.strip(_BLANKS))
         if value is None:
             raise ValueError(f"{name}: {unfit(text, kind)}")
         return value
 
-    return convert
+    def of_element(element: Element) -> Any:
+        if element.inner:
+            raise ValueError(f"{name} has elements inside, and is to be a {kind}")
+        text = element.text
+        if not text:
+            return "" if is_text else None
+        if not is_text and len(element.said()) > 1:
+            raise ValueError(f"{name}: {text!r} is cut in two by a comment")
+        return of_text(text)
+
+    return _of_either(of_element, of_text)
+
+
+def _of_either(of_element: Callable[[Element], Any], of_text: Callable[[str], Any]) -> Convert:
+    return lambda member: of_element(member) if isinstance(member, Element) else of_text(member)
 
 
 def _shown(element: Element) -> str:
-    parts = [f"{ATTRIBUTE}{name}={value!r}" for name, value in element.attributes.items()]
+    parts = [f"{ATTRIBUTE}{name}={value!r}" for name, values in element.attributes.items() for value in values]
     for name, inner in element.inner.items():
-        parts += [f"{name}: {one.text.strip() or '…' if one.inner else one.text.strip()}" for one in inner]
-    return ", ".join(parts)[:_SHOWN] or element.text.strip()[:_SHOWN]
+        parts += [f"{name}: {one.text or '…' if one.inner else one.text}" for one in inner]
+    return ", ".join(parts)[:_SHOWN] or element.text[:_SHOWN]
