@@ -100,12 +100,17 @@ def chart(bars: Sequence[Bar], told: str) -> str:
     )
 
 
+def counted(count: int, what: str) -> str:
+    """How many, and of what: `what` is one of them."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def size(count: int) -> str:
     """Bytes, as people say them."""
     amount = float(count)
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if amount < 1000 or unit == "TB":
-            return f"{count:,} bytes" if unit == "bytes" else f"{amount:,.1f} {unit}"
+            return counted(count, "byte") if unit == "bytes" else f"{amount:,.1f} {unit}"
         amount /= 1000
     raise AssertionError("the last unit is returned")
 

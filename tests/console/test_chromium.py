@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
+from lakeseal.testing.service import service_inside
 from support.chromium import BROWSER, DRIVER, MISSING, Chromium, chromium
-from support.shown_lake import EVIL, Shown
+from support.shown_lake import EVIL, Shown, fill, fill_more
 
 pytestmark = pytest.mark.skipif(BROWSER is None or DRIVER is None, reason=MISSING)
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+LOOKS = [(390, "light"), (390, "dark"), (1440, "light"), (1440, "dark")]
 
 
 @pytest.fixture(scope="module")
@@ -24,34 +26,84 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 
 @pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    """With more than others are shown: what is long, what is wide, and what went wrong."""
+    root = tmp_path_factory.mktemp("lake").resolve()
+    ledger = f"sqlite:///{root}/ledger.db"
+    fill(root, ledger)
+    with service_inside(ledger=ledger, rate=0, roots=(str(root),)) as (url, service):
+        lake = Shown(url, service, root, ledger)
+        fill_more(lake)
+        yield lake
+
+
+@pytest.fixture(scope="module")
 def signed(browser: Chromium, shown: Shown) -> Chromium:
     browser.resize(1440)
     browser.open(f"{shown.url}/catalog")
     assert "/sign-in" in browser.url
-    browser.picture(PICTURES / "sign-in-1440.png")
-    browser.type("#token", shown.token("ada", "admin"))
-    browser.click("main button")
+    sign_in(browser, shown)
     browser.wait(lambda: browser.url == f"{shown.url}/catalog")
     return browser
 
 
+def sign_in(browser: Chromium, shown: Shown) -> None:
+    browser.type("#token", shown.token("ada", "admin"))
+    browser.click("main button")
+
+
 def pages(shown: Shown) -> dict[str, str]:
-    orders, repo = (quote(f"file://{shown.root}/{name}", safe="") for name in ("orders", "repo"))
+    def place(name: str) -> str:
+        return quote(f"file://{shown.root}/{name}", safe="")
+
     return {
         "tables": "/",
-        "table": f"/table?uri={orders}",
+        "tables-none-found": "/?search=nowhere",
+        "table": f"/table?uri={place('orders')}",
+        "table-wide": f"/table?uri={place('wide')}",
+        "table-without-rows": f"/table?uri={place('secret/salaries')}",
+        "table-refusals": f"/table?uri={place('managed')}",
         "catalog": "/catalog",
         "branches": "/branches",
-        "repository": f"/repository?uri={repo}&branch=try",
-        "compare": f"/compare?uri={repo}&source=try&dest=main",
+        "repository": f"/repository?uri={place('repo')}&branch=try",
+        "compare": f"/compare?uri={place('repo')}&source=try&dest=main",
+        "compare-same": f"/compare?uri={place('repo')}&source=main&dest=main",
         "pipelines": "/pipelines",
         "pipeline": "/pipeline?name=clicks",
+        "pipeline-failed": "/pipeline?name=late",
         "audit": "/audit",
         "error": "/table?uri=file%3A%2F%2F%2Fetc",
     }
 
 
-@pytest.mark.parametrize(("wide", "scheme"), [(390, "light"), (390, "dark"), (1440, "light"), (1440, "dark")])
+def look(browser: Chromium, name: str, wide: int, scheme: str) -> None:
+    """Keep a picture of what is shown, and see that nothing of it is cut off or lies over another."""
+    browser.picture(PICTURES / f"{name}-{wide}{'-dark' if scheme == 'dark' else ''}.png")
+    wider = browser.run("return document.documentElement.scrollWidth - window.innerWidth")
+    assert wider <= 0, f"{name} is {wider} pixels too wide"
+    assert browser.run("return document.querySelectorAll('main script').length") == 0
+    heads = browser.run("return [...document.querySelectorAll('.cards thead')].map(one => one.clientWidth)")
+    assert wide > 390 or max(heads, default=0) <= 1, f"the heads of {name} lie over its rows"
+    assert browser.run(OUTSIDE) == [], name
+    assert browser.run(BROKEN) == [], f"words of {name} are broken"
+
+
+OUTSIDE = """
+const reachable = (one) => one.closest('.scroll, .skip, svg, thead, .commits');
+return [...document.querySelectorAll('header *, main *, footer *')].filter((one) => !reachable(one)).filter((one) => {
+  const at = one.getBoundingClientRect();
+  const isCut = one.clientWidth > 0 && one.scrollWidth > one.clientWidth + 1;
+  return isCut || at.right > window.innerWidth + 1 || at.left < -1;
+}).map((one) => one.outerHTML.slice(0, 200));
+"""
+"""What reaches beyond the page or beyond its own box, where nothing can be moved to see it."""
+BROKEN = """
+const tags = [...document.querySelectorAll('.tag:not(.place)')];
+return tags.filter((one) => one.clientHeight > 30).map((one) => one.textContent);
+"""
+
+
+@pytest.mark.parametrize(("wide", "scheme"), LOOKS)
 def test_every_page_fits_its_width_and_complains_of_nothing(
     wide: int, scheme: str, signed: Chromium, shown: Shown
 ) -> None:
@@ -59,13 +111,36 @@ def test_every_page_fits_its_width_and_complains_of_nothing(
     signed.colours(scheme)
     for name, path in pages(shown).items():
         signed.open(shown.url + path)
-        signed.picture(PICTURES / f"{name}-{wide}{'-dark' if scheme == 'dark' else ''}.png")
-        wider = signed.run("return document.documentElement.scrollWidth - window.innerWidth")
-        assert wider <= 0, f"{name} is {wider} pixels too wide"
-        assert signed.run("return document.querySelectorAll('main script').length") == 0
-        heads = signed.run("return [...document.querySelectorAll('.cards thead')].map(one => one.clientWidth)")
-        assert wide > 390 or max(heads, default=0) <= 1, f"the heads of {name} lie over its rows"
+        look(signed, name, wide, scheme)
     assert [one for one in signed.errors() if "403" not in one] == []
+
+
+def test_a_lake_with_nothing_in_it_says_how_to_begin(tmp_path: Path) -> None:
+    """And those who are not let in are told so."""
+    with (
+        service_inside(ledger=f"sqlite:///{tmp_path}/ledger.db", rate=0, roots=(str(tmp_path),)) as (url, service),
+        chromium(tmp_path) as browser,
+    ):
+        lake = Shown(url, service, tmp_path, "")
+        for wide, scheme in LOOKS:
+            browser.resize(wide)
+            browser.colours(scheme)
+            browser.open(f"{url}/sign-in")
+            look(browser, "sign-in", wide, scheme)
+            browser.type("#token", "lks_wrong")
+            browser.click("main button")
+            browser.wait(lambda: bool(browser.run("return document.querySelectorAll('.wrong').length")))
+            look(browser, "sign-in-refused", wide, scheme)
+        sign_in(browser, lake)
+        browser.wait(lambda: browser.url == f"{url}/")
+        for wide, scheme in LOOKS:
+            browser.resize(wide)
+            browser.colours(scheme)
+            for name in ("tables", "catalog", "branches", "pipelines", "audit"):
+                browser.open(f"{url}/{'' if name == 'tables' else name}")
+                look(browser, f"{name}-empty", wide, scheme)
+                said = browser.run("return document.querySelector('.empty code') !== null")
+                assert said or name == "audit", name
 
 
 def test_a_commit_is_shown_without_a_reload(signed: Chromium, shown: Shown) -> None:

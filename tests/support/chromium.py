@@ -88,7 +88,7 @@ class Chromium:
 
 
 @contextmanager
-def chromium(folder: Path) -> Iterator[Chromium]:
+def chromium(folder: Path, *more: str) -> Iterator[Chromium]:
     assert BROWSER is not None
     assert DRIVER is not None
     with (folder / "driver.log").open("w") as log:
@@ -97,7 +97,7 @@ def chromium(folder: Path) -> Iterator[Chromium]:
         try:
             port = next(line.split()[-1].rstrip(".") for line in driver.stdout if "successfully on port" in line)
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120) as client:
-                words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+                words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *more]
                 options = {"binary": BROWSER, "args": [*words, f"--user-data-dir={folder}/profile"]}
                 wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
                 made = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}}).json()["value"]

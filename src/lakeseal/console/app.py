@@ -118,7 +118,7 @@ class _Console:
                 return pages.page(request, lake, None, "sign_in.html", error="", then=then)
             await self._identify(request, token)
         except LakesealError as error:
-            said = str(self._told(request, error))
+            said = self._told(request, error).message
             return pages.page(request, lake, None, "sign_in.html", status=status_of(error), error=said, then=then)
         response = RedirectResponse(then, 303, headers=pages.HEADERS)
         session.put_token(response, request, token)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from lakeseal.console import session
 from lakeseal.console.lake import Lake, Viewer
+from lakeseal.display import counted
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -42,7 +43,8 @@ def moment(value: int | datetime | None) -> Markup:
     if value is None:
         return Markup("")
     at = datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else value.astimezone(UTC)
-    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S}")
+    exact, said = at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}">{}</time>').format(exact, said)
 
 
 def link(page: str, **query: str) -> str:
@@ -51,6 +53,7 @@ def link(page: str, **query: str) -> str:
 
 templates.filters["moment"] = moment
 templates.filters["drawn"] = Markup
+templates.filters["counted"] = counted
 templates.globals["link"] = link
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from lakeseal.clock import now_ms
@@ -69,7 +70,7 @@ def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "rows": chart(bars, "Rows that each of the last runs published"),
-        "rate": plots.over_time([one.started_ms for one in history], now_ms(), what="runs"),
+        "rate": plots.over_time([one.started_ms for one in history], now_ms(), what="run"),
         "runs": [_run(one) for one in history],
         "flows": _flows(history),
         "broken": sorted(broken.items(), key=lambda pair: -pair[1])[:50],
@@ -85,7 +86,7 @@ def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
             for one in books.sequences.statuses(name)[:200]
         ],
         "watermarks": [
-            {"dataset": clean(one.dataset), "partition": clean(one.partition), "value": clean(one.value, 200)}
+            {"dataset": clean(one.dataset), "partition": clean(one.partition), "value": _position(one.value)}
             for one in books.watermarks.of_pipeline(name)[:200]
         ],
     }
@@ -109,6 +110,13 @@ def _flows(history: list[RunResult]) -> list[dict[str, Any]]:
         }
         for one in sorted(newest.values(), key=lambda one: str(one.name))[:200]
     ]
+
+
+def _position(value: Any) -> str:
+    """Of a source that tells several things of a partition: each by its name."""
+    if not isinstance(value, dict):
+        return clean(value if isinstance(value, str) else msgspec.json.encode(value).decode(), 200)
+    return clean(", ".join(f"{name} {_position(part)}" for name, part in value.items()), 200)
 
 
 def open_again(ledger: Ledger, pipeline: str, dataset: str) -> None:

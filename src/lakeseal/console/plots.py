@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakeseal.display import shown
+from lakeseal.display import counted, shown
 
 _WIDE, _HIGH, _LOW = 640, 120, 18
 
 
 def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int = 48) -> str:
-    """How many of `moments` fell into each part of the time between the first and now."""
+    """How many of `moments` fell into each part of the time between the first and now. `what` is one of them."""
     if not moments_ms:
         return ""
     first = min(moments_ms)
@@ -26,9 +26,9 @@ def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int =
             high = max(3, round((_HIGH - _LOW) * count / most))
             bars.append(
                 f'<rect x="{place * wide + 1:.1f}" y="{_HIGH - high}" width="{wide - 2:.1f}" height="{high}" rx="2">'
-                f"<title>{count} {shown(what)}</title></rect>"
+                f"<title>{shown(counted(count, what))}</title></rect>"
             )
-    told = f"{len(moments_ms)} {what} in {_span(span)}; at most {most} in {_span(span // slots)}"
+    told = f"{counted(len(moments_ms), what)} in {_span(span)}; at most {most} in {_span(span // slots)}"
     return (
         f'<figure class="plot"><svg role="img" aria-label="{shown(told)}" viewBox="0 0 {_WIDE} {_HIGH}" '
         f'preserveAspectRatio="none">{"".join(bars)}</svg><figcaption>{shown(told)}</figcaption></figure>'
@@ -36,15 +36,17 @@ def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int =
 
 
 def line(points: Sequence[tuple[int, float]], *, what: str, unit: str) -> str:
-    """Values over time, as a line; the highest one is told."""
+    """Values over time, as a line; the highest one is told. A line along the bottom would say no more than that."""
     if len(points) < 2:
         return ""
     first, last = points[0][0], points[-1][0]
     span, most = max(last - first, 1), max(value for _, value in points)
-    spots = " ".join(
-        f"{(at - first) * _WIDE / span:.1f},{_HIGH - (_HIGH - _LOW) * value / (most or 1):.1f}" for at, value in points
-    )
     told = f"{what}: {points[-1][1]:g} {unit} now, at most {most:g} {unit} in the last {_span(span)}"
+    if most == 0:
+        return f'<p class="told">{shown(told)}</p>'
+    spots = " ".join(
+        f"{(at - first) * _WIDE / span:.1f},{_HIGH - (_HIGH - _LOW) * value / most:.1f}" for at, value in points
+    )
     return (
         f'<figure class="plot"><svg role="img" aria-label="{shown(told)}" viewBox="0 0 {_WIDE} {_HIGH}" '
         f'preserveAspectRatio="none"><polyline points="{spots}"/></svg><figcaption>{shown(told)}</figcaption></figure>'

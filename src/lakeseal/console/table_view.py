@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
@@ -40,7 +41,7 @@ def table_view(table: Table) -> dict[str, Any]:
         "features": _features(snapshot),
         "commits": [_commit(one, entry) for one, entry in zip(commits, entries, strict=True)],
         "is_all": not commits or commits[-1].version == 0,
-        "rate": plots.over_time(moments, now_ms(), what="commits"),
+        "rate": plots.over_time(moments, now_ms(), what="commit"),
         "partitions": _partitions(snapshot),
     }
 
@@ -74,7 +75,10 @@ def _some(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _cell(value: Any) -> str | None:
-    return None if value is None else clean(value, _MOST_CELL)
+    """What is nested as JSON, as the command line has it."""
+    is_nested = isinstance(value, dict | list)
+    text = json.dumps(value, ensure_ascii=False, default=str) if is_nested else value
+    return None if value is None else clean(text, _MOST_CELL)
 
 
 def _columns(snapshot: Snapshot) -> list[dict[str, Any]]:

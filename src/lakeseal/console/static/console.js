@@ -6,7 +6,7 @@ const state = document.getElementById("live-state");
 function localTimes(root) {
   for (const one of root.querySelectorAll("time[datetime]")) {
     const at = new Date(one.dateTime);
-    one.title = one.textContent + " UTC";
+    one.title = one.textContent;
     const two = (n) => String(n).padStart(2, "0");
     one.textContent = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
   }
