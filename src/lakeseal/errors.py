@@ -482,7 +482,9 @@ class CheckRefused(Refused):
 
 class NotAuthenticated(Refused):
     kind = "not-authenticated"
-    default_hint = "Give a token that is valid: lakeseal owner token create makes one"
+    default_hint = (
+        "Give a token that is valid, to commands and jobs by LAKESEAL_TOKEN: lakeseal owner token create makes one"
+    )
 
 
 class NotAllowed(Refused):

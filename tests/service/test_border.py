@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 import lakeseal
 from lakeseal import errors, ledger
-from lakeseal.cli.ingest import private_log
+from lakeseal.cli.spark_session import private_log
 from lakeseal.commit import attempts
 from lakeseal.errors import InvalidArgument, LakesealError, NotAuthenticated, StorageUnavailable
 from lakeseal.ledger.schema import tables
@@ -485,7 +485,7 @@ def test_the_log_of_a_pipelines_spark_is_a_new_file_of_ones_own(
     target = tmp_path / "somebody's file"
     target.write_text("theirs")
     (tmp_path / f"lakeseal-ingest-{os.getpid()}.log").symlink_to(target)
-    first, second = private_log(), private_log()
+    first, second = private_log("lakeseal ingest x"), private_log("lakeseal ingest x")
     assert first != second
     for log in (first, second):
         assert log.parent == tmp_path

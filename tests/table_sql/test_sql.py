@@ -203,7 +203,8 @@ def test_a_directory_is_converted(tmp_path: Path) -> None:
     [
         ("SELECT 1; SELECT 2", errors.InvalidExpression),
         ("", errors.InvalidExpression),
-        ("SELECT * FROM nothing", errors.InvalidExpression),
+        ("SELECT * FROM nothing", errors.TableNotFound),
+        ("SELECT * FROM a.nothing JOIN b.none USING (id)", errors.TableNotFound),
         ("SELECT * FROM delta.`/nowhere/at/all`", errors.TableNotFound),
         ("DELETE FROM delta.`/nowhere/at/all`", errors.TableNotFound),
         ("DELETE FROM nothing", errors.TableNotFound),

@@ -48,12 +48,16 @@ class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return [command for commands in HOMES.values() for command in commands]
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _mend_help("", self, ctx)
+        super().format_help(ctx, formatter)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         home = next((module for module, commands in HOMES.items() if cmd_name in commands), None)
         if home is not None:
             loaded = typer.main.get_group(import_module(f"lakeseal.cli.{home}").commands).commands
             for name, command in loaded.items():
-                _mend_help(name, command)
+                _mend_help(name, command, ctx)
             self.commands.update(loaded)
         return self.commands.get(cmd_name)
 
@@ -64,16 +68,16 @@ class _Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _mend_help(path: str, command: Any) -> None:
+def _mend_help(path: str, command: Any, ctx: Any) -> None:
     """Examples at the end, and no type beside what takes no value."""
-    for parameter in command.params:
+    for parameter in command.get_params(ctx):  # with --help, which every command keeps one of
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
     lines = EXAMPLES.get(path)
     if lines is not None:
         command.epilog = "\n\n".join(("Examples:", *(f"$ {escape(line)}" for line in lines)))
     for name, inner in getattr(command, "commands", {}).items():
-        _mend_help(f"{path} {name}", inner)
+        _mend_help(f"{path} {name}", inner, ctx)
 
 
 app = typer.Typer(
@@ -109,6 +113,7 @@ _FLAGS = {
     "Open the table with its owner: lakeseal.Table(uri, owner=…)": "Name its owner: --owner sqlite:///ledger.db; or "
     'for all commands LAKESEAL_OWNERS=\'{"NAME": "sqlite:///ledger.db"}\'',
     "Give it the name: Catalog.register(": "Give it the name with lakeseal catalog register: (",
+    "or give catalog=…": "or name its catalog with --catalog",
     "give the name together with its catalog": "give the name between backticks",
     "Open it with lakeseal.Table(uri)": "Look at it with lakeseal describe, or add to it with lakeseal write",
 }

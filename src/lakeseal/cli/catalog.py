@@ -38,7 +38,8 @@ def list_tables(
     out: Output = ctx.obj
     opened = _opened(catalog)
     found = opened.unfinished() if unfinished else opened.tables(schema)
-    out.rows([_shown(one) for one in found], ["name", "kind", "uri"])
+    nothing = "no table has a name here; lakeseal catalog create and lakeseal catalog register give one"
+    out.rows([_shown(one) for one in found], ["name", "kind", "uri"], none="none" if unfinished else nothing)
 
 
 @catalog_commands.command("show")

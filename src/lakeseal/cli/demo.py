@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib.util
-import os
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import pyarrow as pa
 import typer
 
-from lakeseal.cli.java import OLDEST, find_java
+from lakeseal.cli.java import OLDEST
 from lakeseal.cli.options import AsJson
 from lakeseal.cli.output import Output
-from lakeseal.errors import SchemaMismatch
+from lakeseal.cli.spark_session import spark_session
+from lakeseal.errors import SchemaMismatch, Unsupported
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.repository import Repository
 from lakeseal.table import Table, create
@@ -80,12 +80,9 @@ class _Stage:
     @property
     def spark(self) -> SparkSession | None:
         """None where Spark can't be had."""
-        java = find_java()
-        if self._spark is None and java is not None and importlib.util.find_spec("pyspark") is not None:
-            os.environ["JAVA_HOME"] = str(java.home)
-            from lakeseal.spark.local_session import local_session  # pyspark is an extra
-
-            self._spark = local_session("lakeseal demo", log=self.folder / "spark.log")
+        if self._spark is None:
+            with suppress(Unsupported):
+                self._spark = spark_session("lakeseal demo", log=self.folder / "spark.log")
         return self._spark
 
 

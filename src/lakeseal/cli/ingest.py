@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import signal
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -16,10 +14,10 @@ import msgspec
 import typer
 
 from lakeseal.cli.ingest_results import moment, run_line, show_run
-from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson, Newest
 from lakeseal.cli.output import Output
-from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, LeaseHeld, Unsupported
+from lakeseal.cli.spark_session import spark_session
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, LeaseHeld
 from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.graph import inputs_of
 from lakeseal.ingest.pipeline import Pipeline
@@ -358,14 +356,6 @@ class _Waiting:
             self._out.say(f"Waiting: {held.message}", style="dim")
 
 
-def private_log() -> Path:
-    """A new file with a name that nobody can know before, for this user alone: what lies ready under a name that can
-    be guessed, such as a link to somebody's file, would be written to."""
-    handle, path = tempfile.mkstemp(prefix="lakeseal-ingest-", suffix=".log")
-    os.close(handle)
-    return Path(path)
-
-
 class _Spark:
     """A session that is started when it is first needed."""
 
@@ -379,16 +369,7 @@ class _Spark:
         return self._session
 
     def _start(self) -> SparkSession:
-        if find_java() is None:
-            raise Unsupported(f"Spark needs Java {OLDEST} or newer", hint="Install one, or set JAVA_HOME")
-        try:
-            from lakeseal.spark.local_session import local_session  # pyspark is an extra
-        except ModuleNotFoundError as error:
-            raise Unsupported("Spark is not installed", hint="pip install 'lakeseal[spark]'") from error
-        # What the JVM says is for whoever looks for it, not for the terminal.
-        log = private_log()
-        _log.info("what Spark's JVM says is in %s", log)
-        return local_session(f"lakeseal ingest {self._name}", master=self._master, log=log)
+        return spark_session(f"lakeseal ingest {self._name}", instead="say --no-spark", master=self._master)
 
 
 def _params(given: list[str] | None) -> dict[str, str]:

@@ -44,8 +44,9 @@ class Output:
             grid.add_row(Text(name, style="bold"), Text(_shown(part)))
         self.console.print(grid)
 
-    def rows(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Many objects of one shape: lines of JSON, or a table."""
+    def rows(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, none: str = "none") -> None:
+        """Many objects of one shape: lines of JSON, or a table. `none` is what people get in place of a table without
+        rows; with "" they get its heads."""
         if self.json:
             for row in rows:
                 self._json_line(row)
@@ -55,7 +56,7 @@ class Output:
             table.add_column(Text(name))
         for row in rows:
             table.add_row(*(Text(_shown(row.get(name))) for name in columns))
-        self.console.print(table)
+        self.console.print(table if table.row_count or not none else Text(none))
 
     def error(self, error: LakesealError) -> None:
         sys.stdout.flush()

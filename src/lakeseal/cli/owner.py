@@ -63,6 +63,7 @@ def tables(
     out.rows(
         (_shown(one) for one in _all_tables(_connected(owner), prefix)),
         ["table", "state", "latest", "backfilled", "unbackfilled", "lagMs"],
+        none="the owner has no tables; lakeseal owner take-over gives it one",
     )
 
 
@@ -223,7 +224,9 @@ def list_tokens(ctx: typer.Context, ledger: Ledger, json: AsJson = False) -> Non
     out: Output = ctx.obj
     with ledgers.open(_on_ledger(ledger), create=False) as opened:
         found = tokens.listed(opened)
-    out.rows([_listed(token) for token in found], ["id", "name", "grants", "state", "created", "expires"])
+    out.rows(
+        [_listed(token) for token in found], ["id", "name", "grants", "state", "created", "expires"], none="no tokens"
+    )
 
 
 @token_commands.command("revoke")

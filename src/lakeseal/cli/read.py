@@ -166,7 +166,7 @@ def show_rows(out: Output, reader: pa.RecordBatchReader, limit: int | None) -> N
         out.rows(rows_of(reader), reader.schema.names)
         return
     rows = list(islice(rows_of(reader), limit + 1))
-    out.rows(rows[:limit], reader.schema.names)
+    out.rows(rows[:limit], reader.schema.names, none="")
     out.say(f"{limit} rows, and there are more: see --limit" if len(rows) > limit else f"{len(rows)} rows", style="dim")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +18,11 @@ import pyarrow as pa
 import typer
 
 from lakeseal.catalogs import Catalog
-from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson, StoreOptions, parse_store_options
 from lakeseal.cli.output import Output
 from lakeseal.cli.read import rows_of
-from lakeseal.errors import InvalidArgument, LakesealError, Unsupported
+from lakeseal.cli.spark_session import spark_session
+from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.statements.script import is_whole, split
 from lakeseal.table_sql.sql import sql as done
 
@@ -180,15 +179,4 @@ def _read(file: Path) -> str:
 
 
 def _session() -> Any:
-    if find_java() is None:
-        raise Unsupported(f"Spark needs Java {OLDEST} or newer", hint="Install one, or leave --spark out")
-    try:
-        from lakeseal.spark.local_session import local_session  # pyspark is an extra
-    except ModuleNotFoundError as error:
-        raise Unsupported(
-            "Spark is not installed", hint="pip install 'lakeseal[spark]', or leave --spark out"
-        ) from error
-    # What the JVM says is for whoever looks for it, not for the terminal.
-    handle, log = tempfile.mkstemp(prefix="lakeseal-sql-", suffix=".log")
-    os.close(handle)
-    return local_session("lakeseal sql", log=Path(log))
+    return spark_session("lakeseal sql", instead="leave --spark out")

@@ -70,7 +70,7 @@ def list_sequences(
     with _opened(ledger, steps, option) as (found, _):
         names = found.stores() if store is None else [store]
         rows = [_shown(status) for name in names for status in found.statuses(name)]
-    out.rows(rows, ["store", "dataset", "state", "steps", "tries", "recorded", "reason"])
+    out.rows(rows, ["store", "dataset", "state", "steps", "tries", "recorded", "reason"], none="no steps wait")
 
 
 @step_commands.command("show")

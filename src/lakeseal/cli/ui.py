@@ -11,6 +11,7 @@ import typer
 from lakeseal.cli.options import AsJson, CatalogName, OwnerName, StoreOptions, parse_store_options
 from lakeseal.cli.output import Output
 from lakeseal.errors import Unsupported
+from lakeseal.table import Table
 
 commands = typer.Typer()
 
@@ -39,6 +40,9 @@ def ui(
         from lakeseal.service.local_console import run  # the server's packages are an extra
     except ModuleNotFoundError as error:
         raise Unsupported(f"The pages need the package {error.name}", hint="pip install 'lakeseal[server]'") from None
+    store = parse_store_options(option)
+    for one in tables or ():
+        Table(one, owner=owner, storage_options=store).version()  # what is misspelt is said here, not on a page
     token = secrets.token_urlsafe(32)
 
     def listening(url: str) -> None:
@@ -57,7 +61,7 @@ def ui(
         owner=owner,
         tables=tables or (),
         repositories=repository or (),
-        storage_options=parse_store_options(option),
+        storage_options=store,
         port=port,
         listening=listening,
     )

@@ -116,7 +116,7 @@ def _text(path: str | os.PathLike[str]) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise InvalidArgument(f"There is no file {file}") from error
+        raise InvalidArgument(f"There is no file {file}", hint="lakeseal ingest init makes a first one") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file} cannot be read: {error}") from error
 

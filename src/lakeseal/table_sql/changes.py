@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeseal import clock, expr
-from lakeseal.errors import InvalidArgument, InvalidExpression, SchemaMismatch, TableNotFound, located
+from lakeseal.errors import InvalidArgument, InvalidExpression, SchemaMismatch, located
 from lakeseal.expr.render import quote_name
 from lakeseal.files.constraints import generation_expression
 from lakeseal.files.normalize import sql_when_missing
@@ -21,7 +21,7 @@ from lakeseal.statements.qualifiers import unqualified
 from lakeseal.statements.statement import Delete, Insert, Merge, StatedName, UpdateStatement
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import done
-from lakeseal.table_sql.context import SqlContext
+from lakeseal.table_sql.context import SqlContext, no_such_table
 from lakeseal.table_sql.positions import named, refuse_turned
 from lakeseal.table_sql.queries import frame_of, rows_of, viewed
 
@@ -72,11 +72,7 @@ def _source(context: SqlContext, source: Any) -> Any:
         return found.table.to_arrow(**at) if context.spark is None else found.table.to_spark(context.spark, **at)
     name = ".".join(quote_name(part) for part in source.parts)
     if source.at is not None or context.spark is None:
-        raise TableNotFound(
-            "There is no table of this name",
-            table=source.shown,
-            hint="Name it by its path, delta.`path`, or give catalog=…",
-        )
+        raise no_such_table(source.shown)
     return context.spark.table(name)
 
 

@@ -32,6 +32,12 @@ class FoundTable(Struct, frozen=True, kw_only=True):
     """The version of it that the statement names."""
 
 
+def no_such_table(name: str) -> TableNotFound:
+    """Neither in the catalog nor known to whoever plans the query."""
+    hint = "Name it by its path, delta.`path`, or give catalog=…"
+    return TableNotFound("There is no table of this name", table=name, hint=hint)
+
+
 class SqlContext:
     def __init__(
         self,

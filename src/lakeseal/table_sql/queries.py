@@ -5,6 +5,7 @@ The text goes to whoever plans it as it was written, but for the names of tables
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from lakeseal.expr.render import quote_name
 from lakeseal.statements.references import Reference, references, replaced
 from lakeseal.statements.statement import StatedName, TableChanges, View
 from lakeseal.table import Table
-from lakeseal.table_sql.context import SqlContext
+from lakeseal.table_sql.context import SqlContext, no_such_table
 from lakeseal.table_sql.duckdb_kinds import MACROS
 from lakeseal.table_sql.duckdb_query import MARK, meaning_of
 from lakeseal.table_sql.spelling import spelled, with_double_quotes
@@ -185,6 +186,9 @@ def _may_have_nan(column: pa.ChunkedArray) -> bool:
     return pa.types.is_nested(column.type) and any(name in str(column.type) for name in ("float", "double"))
 
 
+_UNKNOWN = re.compile(r"Catalog Error: Table with name (.+?) does not exist")
+
+
 def _said(error: Exception, message: str) -> LakesealError:
     if MARK in message and type(error).__name__ == "InvalidInputException":
         what = message.split(MARK, 1)[1].split("\n", 1)[0].strip()
@@ -194,6 +198,9 @@ def _said(error: Exception, message: str) -> LakesealError:
         )
     if type(error).__name__ in ("OutOfRangeException", "ConversionException") or "Division by zero" in message:
         return EvaluationError(f"DuckDB says: {message}", hint="Mend the values, or leave their rows out")
+    unknown = _UNKNOWN.search(message)
+    if unknown is not None:
+        return no_such_table(unknown[1])
     return InvalidExpression(f"DuckDB says: {message}", hint="Without Spark a query has to be one of DuckDB's, too")
 
 

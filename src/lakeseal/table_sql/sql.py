@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakeseal.catalog.connect import CatalogLike
 from lakeseal.catalogs import Catalog
-from lakeseal.errors import InvalidArgument, TableNotFound
+from lakeseal.errors import InvalidArgument
 from lakeseal.statements.parser import parse
 from lakeseal.statements.statement import (
     AlterTable,
@@ -40,7 +40,7 @@ from lakeseal.statements.statement import (
 from lakeseal.table import Owner, Table
 from lakeseal.table_sql import changes, definitions, descriptions, queries
 from lakeseal.table_sql.answers import answer, done
-from lakeseal.table_sql.context import SqlContext
+from lakeseal.table_sql.context import SqlContext, no_such_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,11 +106,7 @@ class _Execution:
     def _elsewhere(self, name: str) -> Any:
         """A statement about a table that is not ours; tables of ours may be in its queries."""
         if self._context.spark is None:
-            raise TableNotFound(
-                "There is no table of this name",
-                table=name,
-                hint="Name it by its path, delta.`path`, or give catalog=…",
-            )
+            raise no_such_table(name)
         return queries.frame_of(self._context, self._text)
 
     def _show_tables(self, statement: ShowTables) -> Any:
