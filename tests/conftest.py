@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -37,6 +38,13 @@ settings.load_profile(PROFILE)
 # In the background, where Ctrl-C is not heard, whoever is told to end ends as by it: servers and clusters are stopped.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if sys.version_info >= (3, 13):
+        # Python says so, since then, of connections to SQLite that the garbage collector closes. A process has its
+        # ledgers to its end; tests drop them.
+        config.addinivalue_line("filterwarnings", "ignore:unclosed database:ResourceWarning")
 
 
 def pytest_collection_finish() -> None:
