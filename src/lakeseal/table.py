@@ -794,7 +794,7 @@ class Table:
         """
         return self._alter(alter.set_table_comment(comment) if name is None else alter.set_comment(name, comment))
 
-    def generate(self, mode: str = "symlink_format_manifest") -> tuple[str, ...]:
+    def generate(self, mode: Literal["symlink_format_manifest"] = "symlink_format_manifest") -> tuple[str, ...]:
         """Write manifests, lists of the newest version's files, for engines that read Parquet and not Delta; their keys
         below the table. They are of this version for ever: generate them again after a change.
 

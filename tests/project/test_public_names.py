@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import lakeseal
 
@@ -125,6 +126,20 @@ def test_a_table_does_not_import_pyspark_because_it_is_an_extra() -> None:
     code = "import sys, lakeseal; lakeseal.Table; print('pyspark' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "False"
+
+
+def test_editors_know_the_words_of_every_mode() -> None:
+    told = {}
+    for cls in (lakeseal.Table, lakeseal.Catalog, lakeseal.Repository, lakeseal.Pipeline):
+        for name, method in inspect.getmembers(cls, inspect.isfunction):
+            module = vars(inspect.getmodule(method))
+            for one in inspect.signature(method).parameters.values():
+                if not name.startswith("_") and one.name in ("mode", "partition_overwrite", "strategy"):
+                    parts = get_args(eval(one.annotation, module)) or ("no words",)
+                    told[f"{cls.__name__}.{name} {one.name}"] = [get_args(part) or part for part in parts]
+    assert told["Table.write mode"] == ["append", "overwrite", "error", "ignore"]
+    assert len(told) > 5
+    assert [name for name, words in told.items() if str in words or "no words" in words] == []
 
 
 def test_the_package_knows_its_version() -> None:
