@@ -62,10 +62,10 @@ class Writer(threading.Thread):
             raise
 
     def write(self) -> None:
-        with self.connection.transaction():
-            for _ in range(self.rng.randrange(1, 5)):
-                self._change()
-                self.changes += 1
+        """One transaction, and one message to the server."""
+        statements = [self._change() for _ in range(self.rng.randrange(1, 5))]
+        self.connection.execute("; ".join(statements))
+        self.changes += len(statements)
         self.states.add((len(self.now), self._sum))
         self.transactions += 1
 
@@ -79,31 +79,30 @@ class Writer(threading.Thread):
         self._sum -= 0 if row is None else _number(row)
         return row
 
-    def _change(self) -> None:
+    def _change(self) -> str:
         key, text = self.rng.randrange(self.keys), str(self.rng.random())
         moved = key + self.keys
         kind = self.rng.random()
         if kind < 0.5 / self.keys:
-            self.connection.execute("TRUNCATE t")
             self.now.clear()
             self._sum = 0
-        elif kind < 0.25 and key in self.now:
-            self.connection.execute("DELETE FROM t WHERE id = %s", (key,))
+            return "TRUNCATE t"
+        if kind < 0.25 and key in self.now:
             self._take(key)
-        elif kind < 0.35 and key in self.now and moved not in self.now:
-            self.connection.execute("UPDATE t SET id = %s WHERE id = %s", (moved, key))
+            return f"DELETE FROM t WHERE id = {key}"
+        if kind < 0.35 and key in self.now and moved not in self.now:
             self._put((moved, *self.now[key][1:]))
             self._take(key)
-        elif kind < 0.75 and key in self.now:  # a large value stays as it is
-            self.connection.execute("UPDATE t SET a = %s WHERE id = %s", (text, key))
+            return f"UPDATE t SET id = {moved} WHERE id = {key}"
+        if kind < 0.75 and key in self.now:  # a large value stays as it is
             self._put((key, text, self.now[key][2]))
-        else:
-            large = None if kind < 0.8 else self.rng.randbytes(1500).hex() if kind > 0.95 else text[2:]
-            self.connection.execute(
-                "INSERT INTO t VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET a = excluded.a, b = excluded.b",
-                (key, text, large),
-            )
-            self._put((key, text, large))
+            return f"UPDATE t SET a = '{text}' WHERE id = {key}"
+        large = None if kind < 0.8 else self.rng.randbytes(1500).hex() if kind > 0.95 else text[2:]
+        self._put((key, text, large))
+        return (
+            f"INSERT INTO t VALUES ({key}, '{text}', {'NULL' if large is None else repr(large)})"
+            " ON CONFLICT (id) DO UPDATE SET a = excluded.a, b = excluded.b"
+        )
 
 
 def _driven(yaml: Path, seconds: float, *death: str) -> int:
@@ -116,7 +115,7 @@ def _driven(yaml: Path, seconds: float, *death: str) -> int:
 
 def captured_under_kills(
     lake: Any, database: str, owner: str, *, kills: int, seed: int, keys: int = 40, seconds: float = 0
-) -> int:
+) -> None:
     rng = random.Random(seed)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id bigint PRIMARY KEY, a text, b text)")
@@ -134,7 +133,7 @@ datasets:
     retries: {{times: 20, first_pause_seconds: 0.05}}
 """
     )
-    writer = Writer(database, rng, keys)
+    writer = Writer(database, random.Random(seed), keys)
     for _ in range(20):
         writer.write()
     writer.start()
@@ -142,12 +141,14 @@ datasets:
     for n in range(kills):
         until = began + (n + 1) * seconds / kills
         left = max(0.0, until - time.monotonic())
-        most = 300 if seconds else 22
+        most = 150 if seconds else 14
         killed += _driven(yaml, left, str(rng.randrange(1, most)), rng.choice(list(When)).name) != 0
         if not seconds:
             Pipeline.from_yaml(yaml).run()
         elif (left := until - time.monotonic()) > 0:
             assert _driven(yaml, left) == 0
+    while killed < kills:  # some runs were over before they came so far
+        killed += _driven(yaml, min(seconds, 30), str(rng.randrange(1, 14)), rng.choice(list(When)).name) != 0
     writer.over.set()
     writer.join()
     assert writer.error is None
@@ -169,12 +170,11 @@ datasets:
         f"{owner}: {writer.changes} changes in {took:.0f} s ({writer.changes / took:.0f} a second), "
         f"{writer.transactions} states, {len(versions)} versions, {killed} kills"
     )
-    return killed
 
 
 @pytest.mark.parametrize("owner", ["ledger", "none"])
 def test_a_table_that_changes_while_runs_are_killed_is_captured_as_it_was(lake: Any, database: str, owner: str) -> None:
-    assert captured_under_kills(lake, database, owner, kills=3, seed=5) >= 1
+    captured_under_kills(lake, database, owner, kills=3, seed=5)
 
 
 @pytest.mark.stress
@@ -186,4 +186,4 @@ def test_a_table_that_changes_for_long_while_runs_are_killed_is_captured_as_it_w
     """LAKESEAL_STRESS_SECONDS makes it shorter."""
     seconds = float(os.environ.get("LAKESEAL_STRESS_SECONDS", "600"))
     kills = max(1, round(seconds / 30))
-    assert captured_under_kills(lake, database, owner, kills=kills, seed=6, keys=1000, seconds=seconds) >= kills // 2
+    captured_under_kills(lake, database, owner, kills=kills, seed=6, keys=1000, seconds=seconds)

@@ -114,3 +114,12 @@ def test_a_slot_that_somebody_else_reads_is_told(captured: Captured) -> None:
 def test_a_message_that_is_cut_off_or_unknown_is_an_error_of_ours(message: bytes) -> None:
     with pytest.raises(SourceChanged):
         list(Decoder().changes([message]))
+
+
+def test_changes_of_other_tables_alone_are_no_news(captured: Captured) -> None:
+    captured.do("INSERT INTO t VALUES (1, 'one')", "CREATE TABLE other (id bigint)")
+    captured.rows()
+    captured.do("INSERT INTO other VALUES (1)", "INSERT INTO other VALUES (2)")
+    assert captured.pipeline.run().state == "nothing_new"
+    captured.do("INSERT INTO other VALUES (3)", "INSERT INTO t VALUES (2, 'two')")
+    assert [row["id"] for row in captured.rows()] == [1, 2]

@@ -53,6 +53,8 @@ _TYPES: dict[str, DataType] = {
     "timestamptz": types.TIMESTAMP,
 }
 _SETTINGS = "-c datestyle=ISO -c timezone=UTC -c bytea_output=hex -c extra_float_digits=3 -c intervalstyle=iso_8601"
+_PEEKED = " FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)"
+_ANY = "SELECT bool_or(get_byte(data, 0) IN (73, 85, 68, 84))"  # insert, update, delete, truncate
 _SHORT_ZONE = re.compile(r"[+-]\d\d$")
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
 
@@ -110,8 +112,7 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
                     "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (self.slot, _text(mark["lsn"]))
                 )
             upto = _number(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
-            found = connection.execute(*self._peek(upto, first=True)).fetchone()
-            if found is None and upto - mark["lsn"] < _KEEP_UP:
+            if not self._has_changes(connection, upto) and upto - mark["lsn"] < _KEEP_UP:
                 return Plan()
         high = {**mark, "lsn": upto, "seen": None}
         payload = {"from": mark["lsn"], "upto": upto, "seen": mark.get("seen")}
@@ -131,7 +132,7 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         seen = None if unit.payload["seen"] is None else SeenTransactions.parse(unit.payload["seen"])
         with self._connected(autocommit=False) as connection, connection.cursor(name="lakeseal", binary=True) as cursor:
             cursor.itersize = _CHUNK
-            cursor.execute(*self._peek(unit.payload["upto"]))
+            cursor.execute("SELECT data" + _PEEKED, self._peeked(unit.payload["upto"]))
             found: list[RowChange] = []
             wanted = self._named
             for change in Decoder().changes(bytes(row[0]) for row in cursor):
@@ -161,14 +162,17 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
                 yield rows.whole(part, begun["lsn"], moment)
         yield msgspec.structs.replace(rows.whole([], begun["lsn"], moment), high={**begun, "seen": seen})
 
-    def _peek(self, upto: int, *, first: bool = False) -> tuple[Any, tuple[Any, ...]]:
-        query = (
-            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL,"
-            " 'proto_version', '1', 'publication_names', %s)"
-        )
-        # Begin and commit of transactions that changed other tables are there too, in old servers.
-        keeping = " WHERE get_byte(data, 0) IN (73, 85, 68, 84) LIMIT 1" if first else ""
-        return query + keeping, (self.slot, _text(upto), self.publication or self.slot)
+    def _has_changes(self, connection: Any, upto: int) -> bool:
+        """Of the table. The server decodes the first transaction only; before version 15 that may be one of other
+        tables, which it tells by its begin and its commit, and then it decodes all."""
+        found: bool | None = connection.execute(_ANY + _PEEKED, self._peeked(upto, most=1)).fetchone()[0]
+        if found is False:
+            found = connection.execute(_ANY + _PEEKED, self._peeked(upto)).fetchone()[0]
+        return bool(found)
+
+    def _peeked(self, upto: int, most: int | None = None) -> tuple[Any, ...]:
+        """`most` changes, or a few more: all of a transaction come together."""
+        return self.slot, _text(upto), most, self.publication or self.slot
 
     def _system(self, connection: Any) -> str:
         row = connection.execute(
