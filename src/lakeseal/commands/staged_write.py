@@ -1,6 +1,6 @@
 """Writing to a plain directory, in any format, through a commit sequence.
 
-A `PlannedStagedWrite` says what tasks are to do (`spec`, `decide`) and hands its `StagedJob` what makes their files
+A `PlannedStagedWrite` says what tasks are to do (`spec`, `decide`) and hands its `SequenceJob` what makes their files
 visible (`commit`). Callers that publish more than files take the steps from the `StagedCommitProtocol` themselves.
 Files are only ever added.
 """
@@ -14,7 +14,7 @@ from lakeseal.commands.planned_job import PlannedJob
 from lakeseal.files.file_format import PARQUET, FileFormat
 from lakeseal.jobs.file_commit_protocol import TaskCommitMessage
 from lakeseal.jobs.job import CommitProtocolSpec, WriteJobSpec
-from lakeseal.jobs.staged_commit_protocol import StagedCommitProtocol, StagedFile, StagedJob
+from lakeseal.jobs.staged_commit_protocol import SequenceJob, StagedCommitProtocol, StagedFile
 from lakeseal.protocol.schema import StructType
 from lakeseal.storage import StoreSpec
 
@@ -30,7 +30,7 @@ class PlannedStagedWrite(PlannedJob[list[StagedFile]]):
         job_id: str | None = None,
         max_records_per_file: int | None = None,
         target_file_size: int | None = None,
-        job: StagedJob | None = None,
+        job: SequenceJob | None = None,
     ) -> None:
         """`job_id` is used for one job only. Whoever publishes the steps by itself needs no `job`."""
         super().__init__(target.uri, schema, format, partition_by)

@@ -28,7 +28,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     target_bytes: int | None = None
 
 
-class Shrinking:
+class CompressionRatio:
     """How many bytes of a file a byte in memory becomes; shared by the files of a task."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Shrinking:
         self._disk = 0
 
     @property
-    def ratio(self) -> float:
+    def value(self) -> float:
         return self._disk / self._memory if self._memory and self._disk else 1.0
 
     def add(self, memory: int, disk: int) -> None:
@@ -53,10 +53,10 @@ class OpenFile(Struct):
 class RollingFiles:
     """`begin` opens a partition's next file; it is given the file's number and its first rows."""
 
-    def __init__(self, begin: Callable[[int, pa.Table], OpenFile], limits: Limits, shrinking: Shrinking) -> None:
+    def __init__(self, begin: Callable[[int, pa.Table], OpenFile], limits: Limits, ratio: CompressionRatio) -> None:
         self._begin = begin
         self._limits = limits
-        self._shrinking = shrinking
+        self._ratio = ratio
         self._open: OpenFile | None = None
         self._begun = 0
         self._written: list[WrittenFile] = []
@@ -86,7 +86,7 @@ class RollingFiles:
         if self._limits.target_bytes is not None:
             target = self._limits.target_bytes
             left = max(target - (self._open.file.size if self._open else 0), _LEAST * target)
-            count = min(count, int(left / (per_row * self._shrinking.ratio)))
+            count = min(count, int(left / (per_row * self._ratio.value)))
         return max(count, 1)
 
     def _write(self, rows: pa.Table, memory: int) -> None:
@@ -98,7 +98,7 @@ class RollingFiles:
         file = self._open.file
         before = file.size
         file.write(rows)
-        self._shrinking.add(memory, file.size - before)
+        self._ratio.add(memory, file.size - before)
         if self._open.stats is not None:
             self._open.stats.update(rows)
         if self._full(file):

@@ -8,8 +8,8 @@ All three are in one store, so a move is a rename where the store has one; reade
 Names in the job output carry the job's id and are the same for all attempts at a task; of attempts that committed, the
 last one's files count.
 
-On the driver, `commit_job` makes of all files one `FsRenameCommitStep` and hands it to its `StagedJob`, together with
-what is to be removed afterwards. A `SequenceJob` records them as a commit sequence and runs it. From that moment on
+On the driver, `commit_job` makes of all files one `FsRenameCommitStep` and hands it to its `SequenceJob`, together
+with what is to be removed afterwards, which records them as a commit sequence and runs it. From that moment on
 `abort_job` removes nothing, unless it is certain that nothing was recorded: recovery finishes what was, and needs the
 task output for it.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -51,13 +51,6 @@ class StagedFile(Struct, frozen=True, kw_only=True):
     rows: int
 
 
-class StagedJob(Protocol):
-    """What a driver's protocol hands its steps to."""
-
-    def commit(self, steps: Sequence[CommitStep], leftovers: Sequence[Leftover]) -> None:
-        """Called once, with at least one step."""
-
-
 class SequenceJob:
     """Records a commit sequence and runs it."""
 
@@ -68,16 +61,15 @@ class SequenceJob:
         *,
         store: str,
         dataset: str,
-        epoch: int = 0,
         further: Sequence[CommitStep] = (),
     ) -> None:
         """`further` steps, such as the watermarks, come after the files."""
         self._steps, self._context = steps, context
-        self._store, self._dataset, self._epoch = store, dataset, epoch
+        self._store, self._dataset = store, dataset
         self._further = tuple(further)
 
     def commit(self, steps: Sequence[CommitStep], leftovers: Sequence[Leftover]) -> None:
-        builder = CommitSequence.builder(self._store, self._dataset, epoch=self._epoch).add(*steps, *self._further)
+        builder = CommitSequence.builder(self._store, self._dataset).add(*steps, *self._further)
         for leftover in leftovers:
             builder.then_remove(leftover.uri, leftover.prefix)
         builder.build().commit(self._steps, self._context)
@@ -88,7 +80,7 @@ class StagedCommitProtocol(NamesByAttempt):
     needs_checksums: ClassVar[bool] = True
     logger: ClassVar[logging.Logger] = logger
 
-    def __init__(self, *, store: StoreSpec, path: str, job_id: str, job: StagedJob | None = None) -> None:
+    def __init__(self, *, store: StoreSpec, path: str, job_id: str, job: SequenceJob | None = None) -> None:
         """`path` is the job output's directory in the store, "" for its root. Only a driver that commits by itself
         needs a `job`."""
         self._spec = store

@@ -13,10 +13,11 @@ partitions cost no detour over the disk. Without partitions, a quarter of the bu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, ParamSpec
 
 import pyarrow as pa
 
@@ -28,11 +29,12 @@ from lakeseal.files.parquet_file import Compression, ParquetFile, Repetition, wi
 from lakeseal.files.partition_split import PartitionSplit
 from lakeseal.files.spill import Spill
 from lakeseal.files.uploads import FileSink, Uploads
-from lakeseal.files.write_behind import WriteBehind
 from lakeseal.jobs.file_commit_protocol import FileCommitProtocol, TaskContext, WrittenFile
-from lakeseal.jobs.rolling_files import Limits, OpenFile, RollingFiles, Shrinking
+from lakeseal.jobs.rolling_files import CompressionRatio, Limits, OpenFile, RollingFiles
 from lakeseal.protocol.file_stats import STRING_PREFIX, StatsCollector
 from lakeseal.protocol.schema import StructType
+
+P = ParamSpec("P")
 
 BUFFER_BYTES = 128 * 2**20
 MAX_OPEN = 32
@@ -78,10 +80,10 @@ class TaskWriter:
         self._buffer_bytes = buffer_bytes
         # The more rows are grouped at once, the more there are of each partition.
         self._full_bytes = buffer_bytes if split else buffer_bytes // 4
-        self._behind = WriteBehind()
+        self._behind = _WriteBehind()
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
-        self._shrinking = Shrinking()
+        self._compression_ratio = CompressionRatio()
         self._repetition: Repetition | None = None
         self._open: dict[str, RollingFiles] = {}
         self._spill = Spill(spill_directory)
@@ -178,7 +180,7 @@ class TaskWriter:
         return rows.drop_columns(CHANGE_TYPE) if self._schema.has_changes else rows
 
     def _new_files(self, directory: str) -> RollingFiles:
-        files = RollingFiles(partial(self._begin, directory), self._limits, self._shrinking)
+        files = RollingFiles(partial(self._begin, directory), self._limits, self._compression_ratio)
         self._open[directory] = files
         return files
 
@@ -228,3 +230,35 @@ def _up_to(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.Rec
             held, size = [], 0
     if held:
         yield held
+
+
+class _WriteBehind:
+    """Work that a thread does behind its caller's back: one piece at a time, in the order given.
+
+    Whoever makes rows goes on making them while those before are encoded, which needs no Python. There is never more
+    than one piece waiting or under way, so memory stays bounded by two pieces: that one, and the one that the caller
+    collects. No thread is started before the first piece. Ends by `close`."""
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        self._pending: Future[None] | None = None
+
+    def submit(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Returns once the piece before is done, and raises what that one raised."""
+        self.settle()
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="lakeseal-write")
+        self._pending = self._executor.submit(work, *args, **kwargs)
+
+    def settle(self) -> None:
+        """Wait until nothing is under way; raises what the last piece raised."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Wait likewise, whatever the last piece raised. May be called twice."""
+        self._pending = None
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None

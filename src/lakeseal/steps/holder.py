@@ -45,15 +45,7 @@ def is_gone(holder: str) -> bool:
     return _started(int(found[1])) != int(found[3])
 
 
-def take_turn(
-    book: LeaseBook,
-    name: str,
-    *,
-    holder: str,
-    seconds: float,
-    waiting: Waiting | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Lease:
+def take_turn(book: LeaseBook, name: str, *, holder: str, seconds: float, waiting: Waiting | None = None) -> Lease:
     """`LeaseHeld` where another has it, unless there is somebody to tell while `waiting` for it."""
     while True:
         try:
@@ -68,7 +60,7 @@ def take_turn(
             if waiting is None:
                 raise
             waiting(held)
-        sleep(_LOOK_AGAIN_S)
+        time.sleep(_LOOK_AGAIN_S)
 
 
 @lru_cache(maxsize=1)
