@@ -32,7 +32,7 @@ def judge_of(spark: SparkSession | None) -> Judge | None:
     """Who says what an expression means to Spark; None without a session."""
     if spark is None:
         return None
-    from lakeseal.spark.judge import SparkJudge  # pyspark is an extra
+    from lakeseal.spark.engine import SparkJudge  # pyspark is an extra
 
     return SparkJudge(spark)
 

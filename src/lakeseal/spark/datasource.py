@@ -33,11 +33,10 @@ from lakeseal.spark.spark_catalog import (
 )
 from lakeseal.spark.stream_sink import StreamSink
 from lakeseal.spark.stream_source import StreamSource
-from lakeseal.spark.stream_writers import heed
-from lakeseal.spark.table_writers import heed_names
 from lakeseal.spark.tree_options import TreeReadOptions, TreeSinkOptions, is_of_repository
 from lakeseal.spark.tree_scan import TreeTask
 from lakeseal.spark.tree_source import TreeBatchReader, TreeBatchWriter
+from lakeseal.spark.wrapped_writers import wrap_writers
 
 NAME = "lakeseal"
 
@@ -135,5 +134,4 @@ def register(spark: SparkSession) -> None:
     `saveAsTable`."""
     use_this_python(spark)
     spark.dataSource.register(LakesealDataSource)
-    heed(NAME, spark)
-    heed_names(NAME, spark)
+    wrap_writers(NAME, spark)

@@ -47,6 +47,7 @@ from lakeseal.spark.interpreter import use_this_python
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
 from lakeseal.spark.predicates import Settings, columns_of, judged, same_value, understood
 from lakeseal.spark.rewrite_plan import rewritten
+from lakeseal.spark.rows import rows_schema
 from lakeseal.spark.schema import data_schema
 from lakeseal.spark.store_assignment import stores_alike
 from lakeseal.spark.tasks import FOUND, PLACES, REPORT, RewriteTask, SearchTask, WriteTask, places, split_to_json
@@ -216,3 +217,16 @@ def _called_from(place: str, function: Callable[[], list[Any]]) -> Callable[[], 
     assert isinstance(function, FunctionType)
     code = function.__code__.replace(co_filename=place)
     return FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
+
+
+class SparkJudge:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def type_of(self, sql: str, schema: StructType) -> DataType:
+        with analysed("evaluate this expression"):
+            rows = self._spark.createDataFrame([], rows_schema(schema.fields))
+            # Aggregates and windows are no values of one row, and a condition takes none.
+            _ = rows.where(F.expr(sql).isNull()).schema
+            (field,) = data_schema(rows.select(F.expr(sql).alias("it")).schema).fields
+        return field.type

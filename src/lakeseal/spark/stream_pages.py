@@ -30,13 +30,13 @@ Part: TypeAlias = Any
 """A table of files, or a list of `VersionChanges`."""
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class StreamPage(Struct, frozen=True, kw_only=True):
     sizes: np.ndarray
     take: Callable[[int, int], Part]
     """The things from one index to another."""
 
 
-def snapshot_page(snapshot: Snapshot, timestamp_ms: int | None = None) -> Page:
+def snapshot_page(snapshot: Snapshot, timestamp_ms: int | None = None) -> StreamPage:
     """The files of a snapshot, oldest first; as inserts, if there is a timestamp to give them."""
     order = pc.sort_indices(snapshot.files, sort_keys=[("modificationTime", "ascending"), ("path", "ascending")])
     files = snapshot.files.take(order)
@@ -47,10 +47,10 @@ def snapshot_page(snapshot: Snapshot, timestamp_ms: int | None = None) -> Page:
         inserted = (FileChange(file=file, kind="insert") for file in data_files(files.slice(first, last - first)))
         return [VersionChanges(version=snapshot.version, timestamp_ms=timestamp_ms, changes=tuple(inserted))]
 
-    return Page(sizes=_sizes(files), take=take)
+    return StreamPage(sizes=_sizes(files), take=take)
 
 
-def added_page(actions: Sequence[Action], options: ReadOptions) -> Page:
+def added_page(actions: Sequence[Action], options: ReadOptions) -> StreamPage:
     """The files that a commit added."""
     added = [a for a in actions if isinstance(a, AddFile) and a.data_change]
     if any(isinstance(a, RemoveFile) and a.data_change for a in actions):
@@ -72,7 +72,7 @@ def added_page(actions: Sequence[Action], options: ReadOptions) -> Page:
 
 def changes_page(
     version: int, timestamp_ms: int, changes: Callable[[], tuple[FileChange, ...]], metadata: Metadata
-) -> Page:
+) -> StreamPage:
     """The changes that a commit made, where the feed is on."""
     if not TableProperties.of(metadata).change_data_feed:
         raise InvalidArgument(
@@ -84,7 +84,7 @@ def changes_page(
     def take(first: int, last: int) -> Part:
         return [VersionChanges(version=version, timestamp_ms=timestamp_ms, changes=found[first:last])]
 
-    return Page(sizes=np.array([change.file.size or 0 for change in found], np.int64), take=take)
+    return StreamPage(sizes=np.array([change.file.size or 0 for change in found], np.int64), take=take)
 
 
 def splits(parts: Sequence[Part]) -> list[bytes]:
@@ -95,8 +95,8 @@ def splits(parts: Sequence[Part]) -> list[bytes]:
     return change_splits(version for part in parts for version in part)
 
 
-def _page_of_files(files: pa.Table) -> Page:
-    return Page(sizes=_sizes(files), take=lambda first, last: files.slice(first, last - first))
+def _page_of_files(files: pa.Table) -> StreamPage:
+    return StreamPage(sizes=_sizes(files), take=lambda first, last: files.slice(first, last - first))
 
 
 def _sizes(files: pa.Table) -> np.ndarray:

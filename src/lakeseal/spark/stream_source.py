@@ -44,7 +44,7 @@ from lakeseal.spark.failures import noted
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.read_task import ChangeTask, ScanTask
 from lakeseal.spark.stream_offsets import ReadLimits, StreamOffset
-from lakeseal.spark.stream_pages import Page, Part, added_page, changes_page, snapshot_page, splits
+from lakeseal.spark.stream_pages import Part, StreamPage, added_page, changes_page, snapshot_page, splits
 from lakeseal.spark.stream_schema import check_inferred, check_metadata
 
 try:
@@ -158,7 +158,7 @@ class _Pages:
         self.started: Snapshot = router.route().log.snapshot()
         """The table as the stream has known it from its start on: the schema of all that it gives."""
         self._times: tuple[DeltaLog, CommitTimes] | None = None
-        self._kept: dict[tuple[int, bool], Page] = {}
+        self._kept: dict[tuple[int, bool], StreamPage] = {}
         self._known: tuple[int, Metadata] | None = None
         """The last version whose metadata was looked at, and what was in force then."""
         self._idle: tuple[StreamOffset, int] | None = None
@@ -253,7 +253,9 @@ class _Pages:
                 break
         return parts
 
-    def _from(self, start: StreamOffset, last: int, skip_idle: bool = False) -> Iterator[tuple[StreamOffset, Page]]:
+    def _from(
+        self, start: StreamOffset, last: int, skip_idle: bool = False
+    ) -> Iterator[tuple[StreamOffset, StreamPage]]:
         """Pages with the offsets at which reading of them starts."""
         version, at = start.version, start
         if start.is_initial:
@@ -272,7 +274,7 @@ class _Pages:
                 version += 1
             at = start.at(version)
 
-    def _initial(self, version: int) -> Page | None:
+    def _initial(self, version: int) -> StreamPage | None:
         key = (version, True)
         if key not in self._kept:
             try:
@@ -285,7 +287,7 @@ class _Pages:
             self._keep(key, snapshot_page(snapshot, time))
         return self._kept[key]
 
-    def _commit(self, version: int) -> Page | None:
+    def _commit(self, version: int) -> StreamPage | None:
         """None if the log no longer has it."""
         key = (version, False)
         if key not in self._kept:
@@ -310,7 +312,7 @@ class _Pages:
             self._times = (log, CommitTimes(log))
         return self._times[1].of(version, actions)
 
-    def _keep(self, key: tuple[int, bool], page: Page) -> None:
+    def _keep(self, key: tuple[int, bool], page: StreamPage) -> None:
         while len(self._kept) >= _KEPT_PAGES:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = page

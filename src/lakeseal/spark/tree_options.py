@@ -104,7 +104,7 @@ class TreeSinkOptions(Struct, frozen=True, kw_only=True):
     command: BranchWriteCommand
 
     @classmethod
-    def from_options(cls, options: Mapping[str, str], *, overwrite: bool, application: str = "") -> TreeSinkOptions:
+    def from_options(cls, options: Mapping[str, str], *, overwrite: bool) -> TreeSinkOptions:
         given = GivenOptions.of(options, WRITE)
         branch, directory = given.text("branch"), given.text("directory")
         if not branch or not directory:
@@ -126,7 +126,6 @@ class TreeSinkOptions(Struct, frozen=True, kw_only=True):
                 header=given.flag("header"),
             ),
             partition_by=listed("partitionBy", given.text("partitionBy")) or (),
-            application=application,
             **optional,
         )
         return cls(place=RepositoryPlace.of(given), command=command)

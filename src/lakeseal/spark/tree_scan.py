@@ -41,12 +41,12 @@ class TreeTask(Struct, frozen=True, kw_only=True):
         return for_spark(reader.read(files), reader.schema)
 
 
-def tree_splits(files: Sequence[TreeFile], *, max_bytes: int = MAX_SPLIT_BYTES) -> list[bytes]:
+def tree_splits(files: Sequence[TreeFile]) -> list[bytes]:
     """Splits for `TreeTask`: files are dealt out whole."""
     if not files:
         return []
     sizes = np.array([file.size for file in files], np.int64) + _OPEN_BYTES
-    goal = split_goal(int(sizes.sum()), max_bytes)
+    goal = split_goal(int(sizes.sum()), MAX_SPLIT_BYTES)
     return [msgspec.msgpack.encode(list(files[first:last])) for first, last in runs(sizes, goal)]
 
 

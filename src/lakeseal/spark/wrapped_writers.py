@@ -1,8 +1,13 @@
-"""`df.write.format("lakeseal").saveAsTable(name)`: rows at their place, and a name for it in Spark's catalog.
+"""What users tell Spark's own writers, where a data source in Python cannot see it: the writers say it once more.
 
-Spark would write the rows and then keep a schema that says nothing of the place. So `heed_names` lets the user's side
-do it in two steps that work: the rows are saved by `path`, then the name is made of the table. A name that is there is
-written to where it is. To other formats it changes nothing.
+- `df.writeStream.partitionBy(...)` and `clusterBy(...)`: Spark keeps what it is told there for its built-in sinks;
+  neither options nor schema nor plan have it. So it is said as the option `partitionBy` or `clusterBy`, when a stream
+  into a table is started.
+- `df.write.saveAsTable(name)`: Spark would write the rows and then keep a schema that says nothing of the place. So it
+  is done in two steps that work: the rows are saved by `path`, then the name is made of the table. A name that is there
+  is written to where it is.
+
+To other formats it changes nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from lakeseal.errors import AlreadyExists, InvalidArgument
@@ -20,24 +26,69 @@ from lakeseal.spark.options import TABLE_OPTIONS
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.spark_catalog import SAVED, make_name, named_place
 
-_CLASSIC = "pyspark.sql.readwriter"
-_CONNECT = "pyspark.sql.connect.readwriter"
 _SAID = "_lakeseal_said"
+_IN_START = ("format", "partitionBy")
 
 
-def heed_names(format_name: str, spark: SparkSession) -> None:
-    """Makes writers of sessions of this kind give names to tables of ours."""
+def wrap_writers(format_name: str, spark: SparkSession) -> None:
+    """Those of all sessions of this kind, classic or Connect; done once."""
     of_connect = type(spark).__module__.startswith("pyspark.sql.connect.")
-    writer = importlib.import_module(_CONNECT if of_connect else _CLASSIC).DataFrameWriter
+    package = "pyspark.sql.connect" if of_connect else "pyspark.sql"
+    _wrap_stream_writer(importlib.import_module(f"{package}.streaming.readwriter").DataStreamWriter, format_name)
+    _wrap_writer(importlib.import_module(f"{package}.readwriter").DataFrameWriter, format_name)
+
+
+def _wrap_stream_writer(writer: Any, format_name: str) -> None:
+    if hasattr(writer.start, _SAID):
+        return
+    for method in ("format", "partitionBy", "clusterBy"):
+        setattr(writer, method, _noting_layout(getattr(writer, method), method))
+    for method in ("start", "toTable"):
+        setattr(writer, method, _passing_on(getattr(writer, method), format_name))
+
+
+def _noting_layout(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(method)
+    def noted(self: Any, *told: Any) -> Any:
+        said = self.__dict__.setdefault(_SAID, {})
+        said[name] = told[0] if len(told) == 1 else told
+        return method(self, *told)
+
+    return noted
+
+
+def _passing_on(method: Callable[..., Any], format_name: str) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    @wraps(method)
+    def started(self: Any, *given: Any, **named: Any) -> Any:
+        here = signature.bind(self, *given, **named).arguments
+        said = {
+            **self.__dict__.get(_SAID, {}),
+            **{name: here[name] for name in _IN_START if here.get(name) is not None},
+        }
+        if str(said.get("format", "")).lower() == format_name:
+            for name in ("partitionBy", "clusterBy"):
+                columns = said.get(name)
+                if columns:
+                    listed = [columns] if isinstance(columns, str) else list(columns)
+                    self.option(name, msgspec.json.encode(listed).decode())
+        return method(self, *given, **named)
+
+    setattr(started, _SAID, True)
+    return started
+
+
+def _wrap_writer(writer: Any, format_name: str) -> None:
     if hasattr(writer.saveAsTable, _SAID):
         return
     for method in ("format", "mode", "option", "options"):
-        setattr(writer, method, _noting(getattr(writer, method)))
+        setattr(writer, method, _noting_options(getattr(writer, method)))
     writer.saveAsTable = _naming(writer.saveAsTable, format_name)
     writer.save = _saving(writer.save, format_name)
 
 
-def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+def _noting_options(method: Callable[..., Any]) -> Callable[..., Any]:
     name = method.__name__
 
     @wraps(method)
