@@ -292,8 +292,8 @@ def test_tokens_are_kept_as_hashes_shown_once_and_revoked_once(tmp_path: Path) -
     with ledger.open(f"sqlite:///{tmp_path}/ledger.db") as opened:
         text, token = tokens.create(opened, "etl", (Grant(role=Role.WRITER),), now=1000, expires=2000)
         other = tokens.create(opened, "other", (Grant(role=Role.READER),), now=1001)[0]
-        assert tokens.find(opened, text) == token
-        assert tokens.find(opened, text[:-43] + other[-43:]) is None
+        assert tokens.find_all(opened, (text,)) == {text: token}
+        assert tokens.find_all(opened, (text[:-43] + other[-43:],)) == {}
         assert [one.name for one in tokens.listed(opened)] == ["etl", "other"]
         assert token.is_valid(1999)
         assert not token.is_valid(2000)

@@ -34,11 +34,10 @@ from lakeseal.service import logs
 from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, caller_of
 from lakeseal.service.call_routes import GetCall, call_routes, description_route
-from lakeseal.service.garbage import collect_when_quiet, collected_by_hand
-from lakeseal.service.large import prompt_turns
 from lakeseal.service.metrics import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
 from lakeseal.service.pages import page_routes
+from lakeseal.service.prompt_loop import collect_when_quiet, collected_by_hand, prompt_turns
 from lakeseal.service.replies import error_reply, json_reply, refused
 from lakeseal.service.service import OpenOwner, Service, open_owner
 from lakeseal.service.settings import ServiceSettings

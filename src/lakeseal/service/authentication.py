@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from lakeseal.clock import Clock, now_ms
+from lakeseal.clock import now_ms
 from lakeseal.console.session import check_site
 from lakeseal.errors import LakesealError, NotAllowed, NotAuthenticated, OwnerBusy, StorageUnavailable
 from lakeseal.ledger import Ledger
@@ -51,19 +51,10 @@ _FAILURES_AT_ONCE = 20
 class Authenticator:
     """For the event loop."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        insecure: bool,
-        clock: Clock = now_ms,
-        kept_s: float = KEPT_S,
-    ) -> None:
+    def __init__(self, ledger: Ledger, *, insecure: bool) -> None:
         """`insecure`: callers without a token may do everything."""
         self._ledger = ledger
         self._insecure = insecure
-        self._clock = clock
-        self._kept_s = kept_s
         self._kept: OrderedDict[bytes, tuple[float, AccessToken]] = OrderedDict()
         self._failures = Buckets(_FAILURES_PER_S, _FAILURES_AT_ONCE)
         self._waiting: dict[str, asyncio.Future[AccessToken | None]] = {}
@@ -90,7 +81,7 @@ class Authenticator:
             if wait := self._failures.take(peer):
                 raise OwnerBusy("Too many wrong tokens came from this address", hint=f"Wait {math.ceil(wait)} s")
             raise NotAuthenticated("The token is not valid")
-        self._kept[_name(text)] = (time.monotonic() + self._kept_s, token)
+        self._kept[_name(text)] = (time.monotonic() + KEPT_S, token)
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
         return self._caller(token)
@@ -127,7 +118,7 @@ class Authenticator:
         self._asking = None
 
     def _caller(self, token: AccessToken) -> Caller:
-        if not token.is_valid(self._clock()):
+        if not token.is_valid(now_ms()):
             raise NotAuthenticated("The token was revoked or has expired")
         return Caller(principal=token.name, token_id=token.token_id, grants=token.grants)
 

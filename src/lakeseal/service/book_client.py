@@ -6,10 +6,9 @@ Every call is the same when it is made twice, so one whose answer was lost is ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from lakeseal.service import book_calls as calls
-from lakeseal.service.call import ServiceCall
 from lakeseal.steps.leases import Lease
 from lakeseal.steps.runs import RunRecord
 from lakeseal.steps.sequence import CommitSequence
@@ -18,15 +17,12 @@ from lakeseal.steps.task_states import TaskState
 from lakeseal.steps.turn import Turn
 from lakeseal.steps.watermarks import Value, Watermark, WatermarkChange, check_forward
 
-T = TypeVar("T")
-
-
-class Asks(Protocol):
-    def repeat(self, call: ServiceCall[T]) -> T: ...
+if TYPE_CHECKING:
+    from lakeseal.service.client import HttpOwner
 
 
 class _Part:
-    def __init__(self, service: Asks) -> None:
+    def __init__(self, service: HttpOwner) -> None:
         self._ask = service.repeat
 
 
@@ -150,7 +146,7 @@ class HttpTaskStates(_Part):
 
 
 class HttpBooks:
-    def __init__(self, service: Asks) -> None:
+    def __init__(self, service: HttpOwner) -> None:
         self.watermarks = HttpWatermarks(service)
         self.sequences = HttpStepStore(service)
         self.task_states = HttpTaskStates(service)

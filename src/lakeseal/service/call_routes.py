@@ -25,9 +25,9 @@ from lakeseal.service.access import Caller, Role
 from lakeseal.service.authentication import bearer, caller_of
 from lakeseal.service.bodies import count_values, decoded, read_body
 from lakeseal.service.call import ServiceCall
-from lakeseal.service.large import FEW_BYTES, FEW_VALUES
 from lakeseal.service.observed import Note
 from lakeseal.service.owner_calls import Ratify
+from lakeseal.service.prompt_loop import FEW_BYTES, FEW_VALUES
 from lakeseal.service.replies import refused, refused_as_unity
 from lakeseal.service.service import CALLS, Service
 from lakeseal.service.unity_call import UnityCall
@@ -186,9 +186,9 @@ def _performed(service: Service, asked: ServiceCall[Any], caller: Caller) -> tup
 
 
 async def _in_turn(service: Service, batch: Ratify, caller: Caller) -> BatchAnswer:
-    """See `turns`. Whoever waits for a turn is in nobody's way."""
+    """See `fair_queue`. Whoever waits for a turn is in nobody's way."""
     table, txn_id = batch.commits[0].table, batch.commits[0].txn_id
-    await service.turns.enter(table, txn_id)
+    await service.fair_queue.enter(table, txn_id)
     lost = False
     try:
         run = service.large.run if batch.is_much_work() else to_thread.run_sync
@@ -196,7 +196,7 @@ async def _in_turn(service: Service, batch: Ratify, caller: Caller) -> BatchAnsw
         answer: BatchAnswer = await run(service.perform, batch, caller) if done is None else done
         lost = isinstance(answer.commits[0], Taken)
     finally:
-        is_kept = service.turns.leave(table, txn_id, lost=lost)
+        is_kept = service.fair_queue.leave(table, txn_id, lost=lost)
     if is_kept:
         answer = replace(answer, commits=(replace(answer.commits[0], is_next=True),))
     return answer

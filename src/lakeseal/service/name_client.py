@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from lakeseal.catalog.names import (
     MOST_OF_A_PAGE,
@@ -24,18 +24,15 @@ from lakeseal.errors import AlreadyExists, InvalidArgument, SchemaNotFound
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.service import name_calls as calls
 from lakeseal.service.access import Role
-from lakeseal.service.book_client import Asks
 
-
-class AsksForNames(Asks, Protocol):
-    def identity(self) -> str | None:
-        """Of the service's ledger."""
+if TYPE_CHECKING:
+    from lakeseal.service.client import HttpOwner
 
 
 class HttpNames:
     """A `KeepsNamesWithCommits`."""
 
-    def __init__(self, service: AsksForNames, *, root: str | None = None) -> None:
+    def __init__(self, service: HttpOwner, *, root: str | None = None) -> None:
         """`root` is where tables go that are staged without a place, instead of where the service says."""
         self._service = service
         self._ask = service.repeat

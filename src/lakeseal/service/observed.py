@@ -15,7 +15,7 @@ from lakeseal import traces
 from lakeseal.clock import now_ms
 from lakeseal.owner.messages import BatchAnswer, Ratified, Taken
 from lakeseal.service.metrics import Metrics
-from lakeseal.service.noted import NotedCall
+from lakeseal.service.recent_calls import RecentCall
 from lakeseal.service.wire import REQUEST_ID
 
 _log = logging.getLogger("lakeseal.service.requests")
@@ -75,10 +75,10 @@ class Note:
         """On pages: it was refused, and not by a page itself, or it decided on commits."""
         return self.decided is not None or (self.kind is not None and self.call not in ("page", "other", *_QUIET))
 
-    def line(self) -> NotedCall:
+    def line(self) -> RecentCall:
         told = () if self.decided is None else self.decided.commits[:_MOST_TOLD]
         ratified = tuple(one for one in told if isinstance(one, Ratified))
-        return NotedCall(
+        return RecentCall(
             at_ms=now_ms(),
             call=self.call,
             who=self.who,
@@ -131,4 +131,4 @@ class Observed:
             service = scope["app"].state.service
             note.end(service.metrics)
             if note.is_worth_a_line:
-                service.noted.calls.append(note.line())
+                service.recent.calls.append(note.line())

@@ -28,16 +28,16 @@ from lakeseal.service.bodies import UploadRoom
 from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.call import Reply, ServiceCall
 from lakeseal.service.credentials import Credentials
-from lakeseal.service.large import LargeWork
+from lakeseal.service.fair_queue import FairQueue
 from lakeseal.service.limits import Buckets
 from lakeseal.service.metrics import Metrics
 from lakeseal.service.name_calls import NAME_CALLS
-from lakeseal.service.noted import Noted
 from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.service.places import ServedPlaces
+from lakeseal.service.prompt_loop import LargeWork
 from lakeseal.service.proxies import TrustedProxies
+from lakeseal.service.recent_calls import RecentCalls
 from lakeseal.service.settings import ServiceSettings
-from lakeseal.service.turns import Turns
 from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.service.wire import TableList
 from lakeseal.steps.books import LedgerBooks
@@ -130,8 +130,8 @@ class Service:
         self.credentials = Credentials(settings.credentials)
         self.creation = Creation(self.owner, self.names)
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
-        self.turns = Turns()
-        self.noted = Noted()
+        self.fair_queue = FairQueue()
+        self.recent = RecentCalls()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self.unity.when_published = self._publisher.notify
@@ -203,7 +203,7 @@ class Service:
 
     def backlog(self) -> status.Backlog:
         found = status.backlog(self.ledger, now=now_ms())
-        self.noted.behind(found.lag_ms)
+        self.recent.behind(found.lag_ms)
         return found
 
     def metrics_text(self) -> bytes:

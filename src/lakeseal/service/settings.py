@@ -12,7 +12,6 @@ from lakeseal.ledger import parse
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, MOST_UNBACKFILLED
 from lakeseal.service.proxies import TrustedProxies
 
-DEFAULT_LISTEN = "127.0.0.1:8700"
 MAX_BODY = 4 * 2**20
 MAX_UPLOAD = 4 * 2**20
 RATE = 500.0

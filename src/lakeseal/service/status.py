@@ -48,10 +48,9 @@ class Backlog(Struct, frozen=True, kw_only=True):
     """How long the oldest commit has been waiting."""
 
 
-def of_tables(ledger: Ledger, *, now: int, after: str = "", only: str | None = None) -> list[TableStatus]:
-    """In the order of their URIs, those after `after`, or `only` one."""
+def of_tables(ledger: Ledger, *, now: int, after: str = "") -> list[TableStatus]:
+    """In the order of their URIs, those after `after`."""
     query = _all.where(tables.c.table_id > after) if after else _all
-    query = query if only is None else query.where(tables.c.table_id == only)
     return [_status(row, now) for row in ledger.read(lambda tx: tx.rows(query, lock=False))]
 
 

@@ -142,11 +142,6 @@ def grant(ledger: Ledger, token_id: str, role: str, prefix: str) -> tuple[Grant,
     return ledger.write(do, idempotent=True)
 
 
-def find(ledger: Ledger, text: str) -> AccessToken | None:
-    """The token of this text, revoked and expired ones too."""
-    return find_all(ledger, (text,)).get(text)
-
-
 def find_all(ledger: Ledger, texts: Sequence[str]) -> dict[str, AccessToken]:
     """Those of these texts that are tokens, revoked and expired ones too."""
     ids = {text: named[1] for text in texts if (named := TEXT.fullmatch(text)) is not None}

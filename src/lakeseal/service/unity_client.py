@@ -20,7 +20,7 @@ from lakeseal.catalog.unity.answers import TheirErrorReply
 from lakeseal.catalog.unity.messages import BASE
 from lakeseal.catalog.unity.remote_names import RemoteNames
 from lakeseal.errors import LakesealError, UnknownOutcome
-from lakeseal.service.http_client import PATIENCE_S, HttpClient, retry_after_s
+from lakeseal.service.http_client import HttpClient, retry_after_s
 from lakeseal.service.transport import HttpAnswer
 
 TOKEN_VARIABLE = "LAKESEAL_UNITY_TOKEN"  # noqa: S105  its name, not its value
@@ -47,8 +47,8 @@ _BY_STATUS: dict[int, type[LakesealError]] = {
 class UnityHttp:
     """A `Remote`."""
 
-    def __init__(self, url: str, *, token: str | None = None, patience_s: float = PATIENCE_S) -> None:
-        self._http = HttpClient(url.rstrip("/").removesuffix(BASE), token=token, patience_s=patience_s)
+    def __init__(self, url: str, *, token: str | None = None) -> None:
+        self._http = HttpClient(url.rstrip("/").removesuffix(BASE), token=token)
 
     def __repr__(self) -> str:
         return f"UnityHttp({self.url!r})"
