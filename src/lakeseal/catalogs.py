@@ -19,7 +19,6 @@ from typing import Any, Unpack
 from lakeseal import table as tables
 from lakeseal.catalog.connect import CatalogLike, open_catalog
 from lakeseal.catalog.endpoint import KeepsNames
-from lakeseal.catalog.kinds import kind_of, table_id_of
 from lakeseal.catalog.making import NOT_MADE, making, unstage
 from lakeseal.catalog.names import CommitKind, NamedTable, StagedTable
 from lakeseal.catalog.place import Place
@@ -33,12 +32,17 @@ from lakeseal.errors import (
     UnsupportedFeature,
 )
 from lakeseal.ledger import Ledger
+from lakeseal.owner import enablement
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.kinds import Kind as OwnedKind
+from lakeseal.protocol.actions import Metadata, Protocol
+from lakeseal.protocol.features import has_catalog
 from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.storage import HasDirectories, Store, identity, open_store
 from lakeseal.table import Owner, Table, TableSays
 
+_CATALOG_MANAGED = "catalogManaged"
+_TABLE_ID = "io.unitycatalog.tableId"
 # Rooms above this one.
 _TOKENS = "lakeseal.service.tokens"
 
@@ -161,8 +165,8 @@ class Catalog:
         parsed = TableName.parse(name)
         place = _place(uri, storage_options)
         snapshot = Table(place, owner=self.opened.owner, storage_options=storage_options).snapshot()
-        kind = kind_of(snapshot.protocol, snapshot.metadata)
-        table_id = table_id_of(snapshot.protocol, snapshot.metadata) or self._begun_at(parsed, place)
+        kind = _kind_of(snapshot.protocol, snapshot.metadata)
+        table_id = _table_id_of(snapshot.protocol, snapshot.metadata) or self._begun_at(parsed, place)
         return self._named(self.opened.names.register(parsed, place, kind, table_id=table_id), storage_options)
 
     def table(self, name: str, storage_options: Mapping[str, str] | None = None) -> Table:
@@ -435,6 +439,18 @@ def _kind(text: str) -> CommitKind:
         raise InvalidArgument(
             f"There is no kind of table {text!r}", hint=f"There are {', '.join(sorted(CommitKind))}"
         ) from None
+
+
+def _kind_of(protocol: Protocol, metadata: Metadata) -> CommitKind:
+    """What kind of table a log says that it is: who decides on its commits."""
+    if _CATALOG_MANAGED in (protocol.writer_features or ()):
+        return CommitKind.CATALOG
+    return CommitKind.MANAGED if enablement.is_managed(protocol, metadata) else CommitKind.FILESYSTEM
+
+
+def _table_id_of(protocol: Protocol, metadata: Metadata) -> str | None:
+    """The UUID that a catalog gave the table, which it has to keep: other engines know it by that."""
+    return metadata.configuration.get(_TABLE_ID) if has_catalog(protocol) else None
 
 
 __all__ = ["Catalog", "create"]

@@ -182,7 +182,7 @@ class NameBook:
 
     def resolve(self, name: TableName) -> NamedTable:
         """`TableNotFound` if it has no such name."""
-        return self._ledger.read(lambda tx: _resolve(tx, name))
+        return self._ledger.look(lambda tx: _resolve(tx, name))
 
     def by_id(self, table_id: str) -> NamedTable:
         """`TableNotFound` if it has no such table."""
@@ -210,9 +210,7 @@ class NameBook:
 
         return self._ledger.read(do)
 
-    def rename(
-        self, name: TableName, new_name: TableName, *, table_id: str | None = None, make_schema: bool = True
-    ) -> NamedTable:
+    def rename(self, name: TableName, new_name: TableName, *, table_id: str | None = None) -> NamedTable:
         """The files stay where they are."""
         meant = self.resolve(name).table_id if table_id is None else table_id
         now = now_ms()
@@ -224,8 +222,7 @@ class NameBook:
                 return found
             if found.name.folded != name.folded:
                 raise _no_table(name)
-            to = new_name.in_schema
-            schema = _make_schema(tx, to, str(uuid.uuid4())) if make_schema else _schema(tx, to)
+            schema = _make_schema(tx, new_name.in_schema, str(uuid.uuid4()))
             folded = fold(new_name.table)
             other = tx.get(table_names, schema_id=schema.schema_id, name_folded=folded)
             if other is not None and other.table_uuid != meant:

@@ -361,7 +361,7 @@ class LocalStore:
                 raise self._error(error, key) from error
             yield ObjectMeta(key=key, size=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
 
-    def _publish(self, key: str, data: bytes, *, replace: bool, durable: bool = True) -> bool:
+    def _publish(self, key: str, data: bytes, *, replace: bool) -> bool:
         file = self._new_file(key)
         try:
             file.write(data)
@@ -371,7 +371,7 @@ class LocalStore:
         except BaseException:
             file.discard()
             raise
-        return self._finish(file, key, replace=replace, durable=durable)
+        return self._finish(file, key, replace=replace)
 
     def _new_file(self, key: str) -> NewFile:
         directory = os.path.dirname(self.path(key))
