@@ -111,10 +111,10 @@ def broken(before: World, after: World, moved: Process) -> str:
             return f"O1: version {version} was ratified for a table that has no owner"
         owner = content.txn if content.kind == "take" else None if content.kind == "free" else owner
     if owner is not None and not (
-        after.table.is_in_office or (after.table.state is State.PENDING and owner in after.table.promises)
+        after.table.is_owned or (after.table.state is State.PENDING and owner in after.table.promises)
     ):
         return f"O3: the table is owned by the log's word, and the owner says {after.table.state}"
-    if owner is None and after.table.is_in_office and not _release_landed(after):
+    if owner is None and after.table.is_owned and not _release_landed(after):
         return f"O1, O4: the owner believes itself {after.table.state} of a table that it does not have"
     if after.table.state is State.RELEASING:
         over = [v for v, one in enumerate(after.log) if one is not None and one.kind == "free" and one.txn in promises]

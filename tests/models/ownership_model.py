@@ -383,7 +383,7 @@ def _taker(world: World, process: Process, deviation: str) -> Iterator[Step]:
         case "confirm":
             table = world.table
             if deviation == "confirmation not tied to the take-over id":
-                if not table.is_in_office:
+                if not table.is_owned:
                     table = _replace(table, state=State.ACTIVE, latest=version, backfilled=version)
             elif takeover_id in table.promises:
                 table = ownership.settle(table, _found(world, table.change_version))
@@ -436,7 +436,7 @@ def _backfiller(world: World, process: Process, deviation: str) -> Iterator[Step
     table = world.table
     match process.at:
         case "pick":
-            if table.is_in_office and table.backfilled < table.latest:
+            if table.is_owned and table.backfilled < table.latest:
                 yield "picks", world, process._replace(at="copy", version=table.backfilled + 1, epoch=table.epoch)
             gone = [row for row in world.rows if row.marked]
             if deviation == "row forgotten before the copy is durable":

@@ -57,7 +57,7 @@ class OwnershipMachine(RuleBasedStateMachine):
 
     @rule(who=st.sampled_from(["a", "b", "c", "somebody"]))
     def somebody_writes_the_file(self, who: str) -> None:
-        in_office = self.row.is_in_office
+        in_office = self.row.is_owned
         if not in_office:
             self.log[self._next()] = who
 
@@ -89,7 +89,7 @@ class OwnershipMachine(RuleBasedStateMachine):
         self._take(ownership.mark_backfilled(before, before.backfilled + near, epoch=before.epoch + epoch))
         if self.row != before:
             assert epoch == 0
-            assert before.is_in_office
+            assert before.is_owned
             for version in range(before.backfilled + 1, self.row.backfilled + 1):
                 self.log[version] = f"owned{version}"
 

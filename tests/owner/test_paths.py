@@ -16,7 +16,7 @@ from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import PolicyRefused
 from lakeseal.log.files import add_actions
-from lakeseal.owner import naming
+from lakeseal.owner import endpoint
 from lakeseal.owner.config import OwnerConfig
 from lakeseal.owner.connect import connect
 from lakeseal.storage import identity, open_store
@@ -104,7 +104,7 @@ def test_a_table_that_has_the_name_of_a_link_keeps_it(
     (tmp_path / "real").mkdir()
     os.symlink("real", tmp_path / "link")
     with monkeypatch.context() as before:
-        before.setattr(naming, "identity", lambda store: store.uri)
+        before.setattr(endpoint, "identity", lambda store: store.uri)
         lakeseal.create(tmp_path / "link" / "t", SCHEMA, owner=owner).write(rows(1))
     link = open_store(tmp_path / "link" / "t")
     assert connect(owner).attach(link) == link.uri

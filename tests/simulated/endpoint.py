@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from lakeseal.errors import LakesealError, StorageUnavailable, UnknownOutcome
+from lakeseal.owner.endpoint import name_of
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableCommits
-from lakeseal.owner.naming import name_of
 from lakeseal.storage.base import Store
 from simulated.faults import Faults
 from simulated.scheduler import Actor, Scheduler

@@ -251,7 +251,7 @@ class World:
             assert snapshot.version == self.story.latest(store), "B5: a new reader sees the newest version"
             told = owner.get_commits(store.uri)
             named = snapshot.properties.owner_name
-            assert (named == OWNER) == told.is_in_office, f"O1, O6: the log names {named}, the owner says {told.state}"
+            assert (named == OWNER) == told.is_owned, f"O1, O6: the log names {named}, the owner says {told.state}"
 
 
 class Beginning(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lakeseal.errors import LakesealError
-from lakeseal.owner.endpoint import OwnerEndpoint
+from lakeseal.owner.endpoint import OwnerEndpoint, name_of
 from lakeseal.owner.messages import (
     Batch,
     BatchAnswer,
@@ -20,7 +20,6 @@ from lakeseal.owner.messages import (
     error_from_json,
     from_json,
 )
-from lakeseal.owner.naming import name_of
 from lakeseal.storage.base import Store
 
 T = TypeVar("T")

@@ -68,15 +68,15 @@ def open(url: str, *, create: bool = True, patience: float = PATIENCE) -> Ledger
     return Ledger(backend, patience=patience)
 
 
-def open_unmade(text: str, *, patience: float = PATIENCE) -> Ledger:
+def open_unmade(text: str) -> Ledger:
     """The ledger at a URL, which is made by its first write if it is not there."""
     url = parse(text)
     if url.kind == "memory":
-        return open(text, patience=patience)
+        return open(text)
     try:
-        return open(text, create=False, patience=patience)
+        return open(text, create=False)
     except NotFound:
-        return UnmadeLedger(url, patience=patience)
+        return UnmadeLedger(url)
 
 
 class Ledger:
@@ -184,9 +184,9 @@ class UnmadeLedger(Ledger):
     To look at a table must not leave a database behind, least of all an empty one in a folder where nobody expects it.
     Made by `open_unmade`."""
 
-    def __init__(self, url: LedgerUrl, *, patience: float) -> None:
+    def __init__(self, url: LedgerUrl) -> None:
         self._url = url
-        self._patience = patience
+        self._patience = PATIENCE
         self._lock = threading.Lock()
         self._made: Ledger | None = None
         self._empty: Ledger | None = None
@@ -219,7 +219,7 @@ class UnmadeLedger(Ledger):
         with self._lock:
             if self._made is None and (self._url.kind != "sqlite" or os.path.exists(self._url.path)):
                 try:
-                    self._made = open(self._url.connect, create=False, patience=self._patience)
+                    self._made = open(self._url.connect, create=False)
                 except NotFound:
                     return None
             return self._made
@@ -230,14 +230,14 @@ class UnmadeLedger(Ledger):
             return found
         with self._lock:
             if self._made is None:
-                self._made = open(self._url.connect, patience=self._patience)
+                self._made = open(self._url.connect)
                 _log.info("a new ledger was made: %s", self._url)
             return self._made
 
     def _nothing(self) -> Ledger:
         with self._lock:
             if self._empty is None:
-                self._empty = open("sqlite://", patience=self._patience)
+                self._empty = open("sqlite://")
             return self._empty
 
 

@@ -177,7 +177,7 @@ class _Due(Struct, frozen=True, kw_only=True):
 def _due(table: str, row: Ownership, stored: Sequence[StoredCommit], wanted: int) -> _Due | None:
     if wanted > row.latest:
         raise VersionNotFound(f"Version {wanted} is not ratified", version=wanted)
-    if row.backfilled >= wanted or not row.is_in_office:
+    if row.backfilled >= wanted or not row.is_owned:
         return None
     commits = [one for one in stored if one.commit.version <= wanted]
     first = row.backfilled + 1

@@ -13,23 +13,17 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from lakeseal.errors import LakesealError
+if TYPE_CHECKING:
+    from lakeseal.owner.ledger_owner import LedgerOwner
 
 _log = logging.getLogger(__name__)
 
 DELAY_S = 0.1
 _IDLE_S = 2.0
 _EXIT_TIMEOUT_S = 60.0
-
-
-class BackfillsTables(Protocol):
-    """An owner whose commits are backfilled."""
-
-    def backfill_tables(self, tables: Iterable[str]) -> dict[str, LakesealError]:
-        """Everything that these tables have is then in their logs, except for those that failed."""
 
 
 class BackgroundBackfill:
@@ -43,13 +37,13 @@ class BackgroundBackfill:
     def _reset(self) -> None:
         # In a forked child the thread is gone, the lock may be held by nobody, and the parent does what is left.
         self._changed = threading.Condition()
-        self._waiting: dict[BackfillsTables, set[str]] = {}
+        self._waiting: dict[LedgerOwner, set[str]] = {}
         self._is_urgent = False
         self._is_running = False
         self._has_thread = False
         self._is_registered = False
 
-    def note(self, owner: BackfillsTables, table: str, *, at_once: bool = False) -> None:
+    def note(self, owner: LedgerOwner, table: str, *, at_once: bool = False) -> None:
         """`table` has a commit that is not in its log yet."""
         with self._changed:
             is_first = not self._waiting
@@ -83,7 +77,7 @@ class BackgroundBackfill:
             # Held no longer: an owner that nobody else uses is let go.
             found = owner = None  # type: ignore[assignment]
 
-    def _next(self) -> dict[BackfillsTables, set[str]] | None:
+    def _next(self) -> dict[LedgerOwner, set[str]] | None:
         with self._changed:
             self._is_running = False
             self._changed.notify_all()

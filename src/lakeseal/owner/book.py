@@ -105,7 +105,7 @@ class Book:
                 if left <= 0:
                     break
                 own = known[table].ownership if table in known else Ownership()
-                waits = own.is_in_office and own.backfilled < own.latest
+                waits = own.is_owned and own.backfilled < own.latest
                 stored = rows.stored_from(tx, table, own.backfilled + 1, limit=limit) if waits else []
                 found[table] = own, stored
                 left -= len(stored)
@@ -139,7 +139,7 @@ def _told(tx: Tx, table: str, start_version: int) -> TableCommits:
     if row is None:
         return TableCommits(table=table)
     own = row.ownership
-    waiting = own.is_in_office and own.backfilled < own.latest and start_version <= own.latest
+    waiting = own.is_owned and own.backfilled < own.latest and start_version <= own.latest
     return TableCommits(
         table=table,
         state=own.state,

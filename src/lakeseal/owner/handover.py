@@ -92,15 +92,13 @@ def take_over_as(
     kind: Kind,
     *,
     table_id: str | None = None,
-    retry: Retry | None = None,
-    clock: Clock = now_ms,
 ) -> int:
     """As `take_over`; a table that `endpoint` has in another form is released before. Between the two it is on the file
     system, where writers go on; whoever stops there leaves a table that nobody owns, and can take it over again."""
     told = endpoint.get_commits(endpoint.attach(store))
     if told.state in (State.ACTIVE, State.RELEASING) and told.kind is not kind:
-        release(endpoint, store, retry=retry, clock=clock)
-    return take_over(endpoint, store, kind=kind, table_id=table_id, retry=retry, clock=clock)
+        release(endpoint, store)
+    return take_over(endpoint, store, kind=kind, table_id=table_id)
 
 
 def release(endpoint: OwnerEndpoint, store: Store, *, retry: Retry | None = None, clock: Clock = now_ms) -> int:

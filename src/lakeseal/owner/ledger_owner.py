@@ -47,7 +47,7 @@ from lakeseal.owner.backfill import Each, is_reachable, look, publish_up_to, tid
 from lakeseal.owner.background_backfill import background_backfill
 from lakeseal.owner.book import Book
 from lakeseal.owner.config import DEFAULT_BATCH_SIZE, DEFAULT_NAME, INLINE_BYTES, MOST_UNBACKFILLED
-from lakeseal.owner.endpoint import vanished
+from lakeseal.owner.endpoint import name_of, vanished
 from lakeseal.owner.messages import (
     Answer,
     Batch,
@@ -58,7 +58,6 @@ from lakeseal.owner.messages import (
     TableCommits,
     Taken,
 )
-from lakeseal.owner.naming import name_of
 from lakeseal.owner.ownership import Ownership, State, StepRefusal
 from lakeseal.owner.policies import Policy, is_below
 from lakeseal.owner.queue import Queue
@@ -372,7 +371,7 @@ class LedgerOwner:
         if store.list_keys(LOG_DIR):
             raise AlreadyExists("The table is there, so its owner cannot forget it", table=table)
         row = self.book.row(table)
-        if row.is_in_office and not is_reachable(store):
+        if row.is_owned and not is_reachable(store):
             raise vanished(table, self.name, row.latest)
         if self.book.step(table, ownership.drop) is StepRefusal.NOT_BACKFILLED:
             raise NotBackfilled(
@@ -441,7 +440,7 @@ class LedgerOwner:
                 self._backfill_quietly(request.table, tidies=request.version % _TIDY_EVERY < size)
 
     def backfill_tables(self, tables: Iterable[str]) -> dict[str, LakesealError]:
-        """See `BackfillsTables`."""
+        """Everything that these tables have is then in their logs, except for those that failed. For the background."""
         ours = sorted(tables)
         with ExitStack() as held:
             for table in ours:

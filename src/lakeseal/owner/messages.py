@@ -92,7 +92,7 @@ class TableCommits(Struct, frozen=True, kw_only=True):
     latest_timestamp: int | None = None
 
     @property
-    def is_in_office(self) -> bool:
+    def is_owned(self) -> bool:
         """Whether the owner decides on the table now."""
         return self.state in (State.ACTIVE, State.RELEASING)
 

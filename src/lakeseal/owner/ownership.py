@@ -8,9 +8,9 @@ Each function takes the ledger's row of a table and what was seen in the files, 
 one where nothing changes) or a `StepRefusal` that says why not. A step of the protocol is one such function inside one
 ledger transaction, or one file operation; `tests/owner/test_exploration.py` walks through all interleavings of them.
 
-A promise binds the owner until the version that it was made for is taken: by the promised id (then the owner is in
-office and never refuses), or by another commit (then the promise is void). So several take-overs of one version can be
-promised at once, nobody has to wait for a client that died, and no clock decides anything.
+A promise binds the owner until the version that it was made for is taken: by the promised id (then the table is owned
+here, and that is never refused), or by another commit (then the promise is void). So several take-overs of one version
+can be promised at once, nobody has to wait for a client that died, and no clock decides anything.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ownership(Struct, frozen=True, kw_only=True):
     backfilled: int = -1
 
     @property
-    def is_in_office(self) -> bool:
+    def is_owned(self) -> bool:
         return self.state in (State.ACTIVE, State.RELEASING)
 
 
@@ -153,7 +153,7 @@ def ratify(row: Ownership, version: int, *, epoch: int, timestamp: int) -> Owner
 
 def mark_backfilled(row: Ownership, version: int, *, epoch: int) -> Ownership:
     """After every version up to `version` is durable in the log under its own name."""
-    if not row.is_in_office or row.epoch != epoch or not row.backfilled < version <= row.latest:
+    if not row.is_owned or row.epoch != epoch or not row.backfilled < version <= row.latest:
         return row
     return replace(row, backfilled=version)
 
@@ -195,7 +195,7 @@ def finish_release(row: Ownership, found: FoundCommit | None) -> Ownership | Ste
 def drop(row: Ownership) -> Ownership | StepRefusal:
     """Only when the table's log is certainly gone: whoever deleted the table took its versions along. What was ratified
     and never was in the log, nobody can have deleted."""
-    if row.is_in_office and row.backfilled < row.latest:
+    if row.is_owned and row.backfilled < row.latest:
         return StepRefusal.NOT_BACKFILLED
     return row if row == Ownership(epoch=row.epoch) else Ownership(epoch=row.epoch + 1)
 

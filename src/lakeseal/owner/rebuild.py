@@ -144,7 +144,7 @@ def _compared(
     )
     name = enablement.owner_name(metadata)
     if name is None:
-        if not before.is_in_office or before.latest > logged:
+        if not before.is_owned or before.latest > logged:
             return msgspec.structs.replace(base, does="refuses", reason="the table has no owner")
         released = Ownership(epoch=before.epoch + 1, latest=logged, backfilled=logged)
         return msgspec.structs.replace(base, does="releases", row=TableRow(ownership=released, batch_size=1))
@@ -154,22 +154,22 @@ def _compared(
     if different is not None:
         return msgspec.structs.replace(base, does="refuses", reason=different)
     start, timestamp = logged, snapshot.in_commit_timestamp
-    if before.is_in_office and before.latest >= logged:
+    if before.is_owned and before.latest >= logged:
         start, timestamp = before.latest, before.latest_timestamp
     kind = kind_of(metadata) or Kind.MANAGED
     staged, unknown = _staged(store, table, start, timestamp, chosen, kind)
-    if before.is_in_office and before.latest >= logged and not staged:
+    if before.is_owned and before.latest >= logged and not staged:
         return msgspec.structs.replace(base, unknown=unknown)
     after = Ownership(
         state=State.ACTIVE,
-        epoch=before.epoch + 1 if before.epoch or before.is_in_office else _EPOCH,
+        epoch=before.epoch + 1 if before.epoch or before.is_owned else _EPOCH,
         latest=staged[-1].version if staged else start,
         latest_timestamp=staged[-1].in_commit_timestamp if staged else timestamp,
         backfilled=max(logged, before.backfilled),
     )
     return msgspec.structs.replace(
         base,
-        does="catches up" if before.is_in_office else "adds",
+        does="catches up" if before.is_owned else "adds",
         latest=after.latest,
         staged=tuple(msgspec.structs.replace(one, epoch=after.epoch) for one in staged),
         unknown=(*unknown, *ALWAYS_UNKNOWN),

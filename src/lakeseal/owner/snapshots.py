@@ -32,7 +32,8 @@ def at_one_moment(endpoint: OwnerEndpoint, tables: Sequence[str]) -> tuple[Table
     while True:
         told = endpoint.get_commits_of(tables)
         # All of them, though one that has moved is enough to ask again: each is a look that is due anyway.
-        if not any([_has_moved(endpoint, one) for one in told]):
+        moved = [_has_moved(endpoint, one) for one in told]
+        if not any(moved):
             return told
 
 

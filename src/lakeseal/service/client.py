@@ -31,8 +31,8 @@ from lakeseal.errors import (
 )
 from lakeseal.owner.config import DEFAULT_NAME, OwnerConfig
 from lakeseal.owner.connect import register
+from lakeseal.owner.endpoint import name_of
 from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableCommits, error_from_json
-from lakeseal.owner.naming import name_of
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
 from lakeseal.service.call import ServiceCall

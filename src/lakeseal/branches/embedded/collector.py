@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
 
-from lakeseal.branches.embedded.heads import JOB, Head, Standing
+from lakeseal.branches.embedded.heads import JOB, Head, HeadsSnapshot
 from lakeseal.branches.embedded.jobs import from_head
 from lakeseal.branches.embedded.repository import EmbeddedRepository
 from lakeseal.branches.paths import DATA, end_of
@@ -119,16 +119,16 @@ def collect(repository: EmbeddedRepository, *, job_grace_ms: int, history_ms: in
         now = now_ms()
         horizon = 0 if history_ms is None else now - history_ms
         stale = [head for head in repository.heads.all().heads if _is_stale(head, now - job_grace_ms)]
-        standing = _as_if_collected(repository, horizon, stale) if dry_run else repository.heads.collect(horizon, stale)
-        remaining = {head.name for head in standing.heads}
+        snapshot = _as_if_collected(repository, horizon, stale) if dry_run else repository.heads.collect(horizon, stale)
+        remaining = {head.name for head in snapshot.heads}
         removed = tuple(head.name for head in stale if head.name not in remaining)
-        return _sweep(repository, listing, standing, removed, dry_run)
+        return _sweep(repository, listing, snapshot, removed, dry_run)
 
 
-def _as_if_collected(repository: EmbeddedRepository, horizon: int, stale: Sequence[Head]) -> Standing:
+def _as_if_collected(repository: EmbeddedRepository, horizon: int, stale: Sequence[Head]) -> HeadsSnapshot:
     before = repository.heads.all()
     gone = {head.name for head in stale}
-    return Standing(
+    return HeadsSnapshot(
         collection=before.collection,
         horizon_ms=max(horizon, before.horizon_ms),
         heads=tuple(head for head in before.heads if head.name not in gone),
@@ -137,11 +137,15 @@ def _as_if_collected(repository: EmbeddedRepository, horizon: int, stale: Sequen
 
 
 def _sweep(
-    repository: EmbeddedRepository, listing: Listing, standing: Standing, removed_jobs: tuple[str, ...], dry_run: bool
+    repository: EmbeddedRepository,
+    listing: Listing,
+    snapshot: HeadsSnapshot,
+    removed_jobs: tuple[str, ...],
+    dry_run: bool,
 ) -> GcReport:
     everything = listing.count(ListedKind.OBJECT)
-    given_up = _take_out_reachable(repository, listing, standing)
-    jobs = [from_head(head) for head in standing.heads if head.kind == JOB]
+    given_up = _take_out_reachable(repository, listing, snapshot)
+    jobs = [from_head(head) for head in snapshot.heads if head.kind == JOB]
     for_jobs = sum(listing.take_out_below(ListedKind.OBJECT, f"{job.data_prefix}/") for job in jobs)
     objects = listing.count(ListedKind.OBJECT)
     report = GcReport(
@@ -166,17 +170,17 @@ def _sweep(
     return report
 
 
-def _take_out_reachable(repository: EmbeddedRepository, listing: Listing, standing: Standing) -> list[str]:
+def _take_out_reachable(repository: EmbeddedRepository, listing: Listing, snapshot: HeadsSnapshot) -> list[str]:
     """Answers with the commits that stay without their trees, and have them still."""
-    roots = sorted(set(standing.roots))
+    roots = sorted(set(snapshot.roots))
     commits, shortest = [], []
     for commit in repository.history.ancestors(roots):
         commits.append(commit)
         shortest.append(repository.history.shortest(commit.id))
     # The parents as well, so that every recent commit can be reverted.
-    recent = [commit for commit in commits if commit.time_ms >= standing.horizon_ms]
+    recent = [commit for commit in commits if commit.time_ms >= snapshot.horizon_ms]
     whole = {*roots, *(id_ for commit in recent for id_ in (commit.id, *commit.parents))}
-    compared = _merge_bases(roots, commits) | _since_jobs_began(repository, standing, commits)
+    compared = _merge_bases(roots, commits) | _since_jobs_began(repository, snapshot, commits)
     shown = {commit.tree for commit in commits if commit.id in whole}
     only_compared = {commit.tree for commit in commits if commit.id in compared} - shown
     own = f"{repository.store.uri.rstrip('/')}/"
@@ -239,9 +243,9 @@ def _merge_bases(roots: Sequence[str], commits: Sequence[Commit]) -> set[str]:
     return bases
 
 
-def _since_jobs_began(repository: EmbeddedRepository, standing: Standing, commits: Sequence[Commit]) -> set[str]:
+def _since_jobs_began(repository: EmbeddedRepository, snapshot: HeadsSnapshot, commits: Sequence[Commit]) -> set[str]:
     """What a job's merge looks through, to tell other jobs' work from that of others."""
-    begun = [repository.history.get(from_head(head).base) for head in standing.heads if head.kind == JOB]
+    begun = [repository.history.get(from_head(head).base) for head in snapshot.heads if head.kind == JOB]
     first = min((commit.time_ms for commit in begun), default=None)
     return set() if first is None else {commit.id for commit in commits if commit.time_ms >= first}
 

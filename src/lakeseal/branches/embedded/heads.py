@@ -71,7 +71,7 @@ class Head(Struct, frozen=True, kw_only=True):
         )
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class HeadsSnapshot(Struct, frozen=True, kw_only=True):
     """Heads, tags and the collection in one moment."""
 
     collection: int
@@ -123,17 +123,17 @@ class Heads:
     def is_known(self) -> bool:
         return self._ledger.read(lambda tx: tx.get(heads, repo=self._repo, branch="")) is not None
 
-    def look(self, name: str) -> Standing:
+    def look(self, name: str) -> HeadsSnapshot:
         """A branch or tag of this name, if there is one."""
 
-        def do(tx: Tx) -> Standing:
+        def do(tx: Tx) -> HeadsSnapshot:
             head = tx.get(heads, repo=self._repo, branch=name) if name else None
             tag = tx.get(tags, repo=self._repo, tag=name) if name and head is None else None
             return self._standing(tx.get(heads, repo=self._repo, branch=""), [head], [tag])
 
         return self._ledger.read(do)
 
-    def all(self) -> Standing:
+    def all(self) -> HeadsSnapshot:
         return self._ledger.read(self._all)
 
     def move(self, head: Head, commit: str, collection: int) -> Moved:
@@ -244,11 +244,11 @@ class Heads:
 
         return self._ledger.write(do, idempotent=True)
 
-    def collect(self, horizon_ms: int, stale: Sequence[Head]) -> Standing:
+    def collect(self, horizon_ms: int, stale: Sequence[Head]) -> HeadsSnapshot:
         """Begins a collection: removes stale jobs' branches that have not moved, fences moves that are under way, and
         gives what stands now."""
 
-        def do(tx: Tx) -> Standing:
+        def do(tx: Tx) -> HeadsSnapshot:
             row = self._repository(tx)
             info = {**row.info, "horizon_ms": max(horizon_ms, int(row.info.get("horizon_ms", 0)))}
             tx.update(heads, {"repo": self._repo, "branch": ""}, {"epoch": row.epoch + 1, "info": info})
@@ -261,17 +261,17 @@ class Heads:
         # Twice is as good as once: the second fences again.
         return self._ledger.write(do, idempotent=True)
 
-    def _all(self, tx: Tx) -> Standing:
+    def _all(self, tx: Tx) -> HeadsSnapshot:
         # The repository's row, which is locked where it matters, guards the others.
         rows = tx.rows(sa.select(heads).where(heads.c.repo_key == key(self._repo)).order_by(heads.c.branch), lock=False)
         named = tx.rows(sa.select(tags).where(tags.c.repo_key == key(self._repo)).order_by(tags.c.tag), lock=False)
         own = next((row for row in rows if row.branch == ""), None)
         return self._standing(own, [row for row in rows if row.branch != ""], named)
 
-    def _standing(self, own: Row | None, rows: Sequence[Row | None], named: Sequence[Row | None]) -> Standing:
+    def _standing(self, own: Row | None, rows: Sequence[Row | None], named: Sequence[Row | None]) -> HeadsSnapshot:
         if own is None:
             raise RepositoryNotFound("the ledger does not know the repository", table=self._repo)
-        return Standing(
+        return HeadsSnapshot(
             collection=own.epoch,
             horizon_ms=int(own.info.get("horizon_ms", 0)),
             heads=tuple(Head.from_row(row) for row in rows if row is not None),

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakeseal.backoff import Backoff
 from lakeseal.branches import checks as rules
 from lakeseal.branches.common_store import MergeRequest
-from lakeseal.branches.embedded.heads import Head, MoveVerdict, Standing
+from lakeseal.branches.embedded.heads import Head, HeadsSnapshot, MoveVerdict
 from lakeseal.branches.embedded.merging import MadeTree, Merging, ProposedMerge, conflict, write_tree
 from lakeseal.branches.embedded.repository import EmbeddedRepository
 from lakeseal.branches.paths import directory, outermost
@@ -53,11 +53,11 @@ class Moves:
         directories = outermost(directory(name) for name in changes.directories)
         edits = prepared(changes)
 
-        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit | HeadMoved:
+        def build(head: Head, snapshot: HeadsSnapshot, writer: TreeWriter) -> Commit | HeadMoved:
             _refuse_protected(head, "commit to")
             if expected_head is not None and head.commit != expected_head:
                 return HeadMoved(branch=branch, expected=expected_head, actual=head.commit)
-            if fence is not None and standing.collection != fence:
+            if fence is not None and snapshot.collection != fence:
                 raise Collected(f"files for the commit to {branch!r} may have been collected")
             parent = self._repository.history.get(head.commit)
             made = self._edited(writer, parent, edits.stream())
@@ -81,7 +81,7 @@ class Moves:
         metadata = dict(request.metadata)
         result: MergeResult | None = None
 
-        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit | HeadMoved:
+        def build(head: Head, snapshot: HeadsSnapshot, writer: TreeWriter) -> Commit | HeadMoved:
             nonlocal result
             if if_head is not None and head.commit != if_head:
                 return HeadMoved(branch=dest, expected=if_head, actual=head.commit)
@@ -125,7 +125,7 @@ class Moves:
         return self._again(branch, ref, parent, message, "Cherry-pick", from_diff)
 
     def reset(self, branch: str, ref: str, *, if_head: str | None) -> Ref | HeadMoved:
-        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit | HeadMoved:
+        def build(head: Head, snapshot: HeadsSnapshot, writer: TreeWriter) -> Commit | HeadMoved:
             _refuse_protected(head, "reset")
             if if_head is not None and head.commit != if_head:
                 return HeadMoved(branch=branch, expected=if_head, actual=head.commit)
@@ -137,7 +137,7 @@ class Moves:
     def _again(
         self, branch: str, ref: str, parent: int, message: str, what: str, edit: Callable[[pa.Table], pa.Table]
     ) -> Commit:
-        def build(head: Head, standing: Standing, writer: TreeWriter) -> Commit:
+        def build(head: Head, snapshot: HeadsSnapshot, writer: TreeWriter) -> Commit:
             _refuse_protected(head, "commit to")
             commit = self._repository.lasting(self._repository.look(ref))
             if not 1 <= parent <= max(1, len(commit.parents)):
@@ -171,16 +171,16 @@ class Moves:
         return write_tree(writer, editor.run(rows), editor)
 
     def _moved(
-        self, branch: str, build: Callable[[Head, Standing, TreeWriter], Commit | HeadMoved]
+        self, branch: str, build: Callable[[Head, HeadsSnapshot, TreeWriter], Commit | HeadMoved]
     ) -> Commit | HeadMoved:
         for _ in _BACKOFF.tries():
-            head, standing = self._repository.head_of(branch)
+            head, snapshot = self._repository.head_of(branch)
             # Each attempt has a file of its own: that of another may be garbage by now.
             with TreeWriter(self._repository.files) as writer:
-                made = build(head, standing, writer)
+                made = build(head, snapshot, writer)
             if isinstance(made, HeadMoved) or made.id == head.commit:
                 return made
-            moved = self._repository.heads.move(head, made.id, standing.collection)
+            moved = self._repository.heads.move(head, made.id, snapshot.collection)
             if moved.verdict is MoveVerdict.MOVED:
                 return made
             if moved.perhaps and moved.actual and self._repository.history.is_ancestor(made.id, [moved.actual]):

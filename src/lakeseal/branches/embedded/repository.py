@@ -8,7 +8,7 @@ from itertools import takewhile
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.branches.embedded.heads import Head, Heads, Standing
+from lakeseal.branches.embedded.heads import Head, Heads, HeadsSnapshot
 from lakeseal.branches.objects import open_object
 from lakeseal.branches.tree.history import CommitHistory
 from lakeseal.branches.tree.tree import Rows, TreeFiles
@@ -20,11 +20,11 @@ from lakeseal.trust import Trust
 _back = re.compile(r"(.+?)~(\d{1,6})\Z", re.DOTALL)
 
 
-class Looked(Struct, frozen=True, kw_only=True):
+class ResolvedRef(Struct, frozen=True, kw_only=True):
     """A ref, and the moment in which it stood for its commit."""
 
     ref: Ref
-    standing: Standing
+    snapshot: HeadsSnapshot
 
 
 class EmbeddedRepository(Struct, frozen=True, kw_only=True):
@@ -40,32 +40,32 @@ class EmbeddedRepository(Struct, frozen=True, kw_only=True):
         """As the environment says it now, unless it was given."""
         return self.given_trust or Trust()
 
-    def look(self, ref: str) -> Looked:
+    def look(self, ref: str) -> ResolvedRef:
         if not isinstance(ref, str) or not ref:
             raise RefNotFound(f"{ref!r} names no branch, tag or commit")
-        standing = self.heads.look(ref)
-        for head in standing.heads:
-            return Looked(ref=head.ref, standing=standing)
-        for tag in standing.tags:
-            return Looked(ref=tag, standing=standing)
+        snapshot = self.heads.look(ref)
+        for head in snapshot.heads:
+            return ResolvedRef(ref=head.ref, snapshot=snapshot)
+        for tag in snapshot.tags:
+            return ResolvedRef(ref=tag, snapshot=snapshot)
         back = _back.match(ref)
         if back is not None:
             start = self.look(back[1])
             steps = int(back[2])
             commit = self.history.back(start.ref.commit, steps)
-            return Looked(ref=Ref(name=ref, kind="commit", commit=commit.id), standing=start.standing)
+            return ResolvedRef(ref=Ref(name=ref, kind="commit", commit=commit.id), snapshot=start.snapshot)
         whole = self.history.by_short_id(ref)
         if whole is None:
             raise RefNotFound(f"there is no branch, tag or commit {ref!r}", table=self.store.uri)
         self.history.get(whole)
-        return Looked(ref=Ref(name=ref, kind="commit", commit=whole), standing=standing)
+        return ResolvedRef(ref=Ref(name=ref, kind="commit", commit=whole), snapshot=snapshot)
 
-    def head_of(self, branch: str) -> tuple[Head, Standing]:
+    def head_of(self, branch: str) -> tuple[Head, HeadsSnapshot]:
         """Of a branch that is to be moved."""
-        standing = self.heads.look(branch)
-        for head in standing.heads:
-            return head, standing
-        kind = "a tag, and tags do not move" if standing.tags else "no branch"
+        snapshot = self.heads.look(branch)
+        for head in snapshot.heads:
+            return head, snapshot
+        kind = "a tag, and tags do not move" if snapshot.tags else "no branch"
         raise RefNotFound(f"{branch!r} is {kind}", table=self.store.uri)
 
     def rows(self, commit: Commit) -> Rows:
@@ -81,7 +81,7 @@ class EmbeddedRepository(Struct, frozen=True, kw_only=True):
         because they lie in one file with what is needed."""
         looked = self.look(ref)
         commit = self.history.get(looked.ref.commit)
-        horizon = looked.standing.horizon_ms
+        horizon = looked.snapshot.horizon_ms
         if looked.ref.kind == "commit" and commit.time_ms < horizon and not self._is_kept(commit, horizon):
             raise _expired(commit)
         return self.rows(commit)
@@ -95,7 +95,7 @@ class EmbeddedRepository(Struct, frozen=True, kw_only=True):
     def open(self, entry: Entry) -> pa.NativeFile:
         return open_object(self.store, self.spec, entry, self.trust)
 
-    def lasting(self, looked: Looked) -> Commit:
+    def lasting(self, looked: ResolvedRef) -> Commit:
         """The commit, if a new reference to it would last: a branch or tag has it, or it is in the history of one and
         recent enough. Holds for the collection that it was looked up under; a move is fenced off from any other."""
         commit = self.history.get(looked.ref.commit)

@@ -202,7 +202,7 @@ class EmbeddedBranchStore(CommonBranchStore):
         while True:
             looked = self._repository.look(source)
             commit = self._repository.lasting(looked)
-            made = self._repository.heads.create_branch(name, commit.id, looked.standing.collection)
+            made = self._repository.heads.create_branch(name, commit.id, looked.snapshot.collection)
             if made is not None:
                 return made.ref
 
@@ -222,7 +222,7 @@ class EmbeddedBranchStore(CommonBranchStore):
         while True:
             looked = self._repository.look(ref)
             commit = self._repository.lasting(looked)
-            made = self._repository.heads.create_tag(name, commit.id, looked.standing.collection)
+            made = self._repository.heads.create_tag(name, commit.id, looked.snapshot.collection)
             if made is not None:
                 return made
 

@@ -93,9 +93,9 @@ class Creation:
             content = _content(data)
             staged = self._staged(content, name, uri)
             told = self._owner.get_commits(uri, MAX_INT)
-            if not told.is_in_office:
+            if not told.is_owned:
                 told = self._owned(store, data, content, principal)
-            if not told.is_in_office or told.kind is not OwnedKind.CATALOG:
+            if not told.is_owned or told.kind is not OwnedKind.CATALOG:
                 raise InvalidCommit("Version 0 is no longer what was looked at", hint="Stage another table")
         return self._names.register(name, uri, CommitKind.CATALOG, table_id=staged.table_id, make_schema=False)
 

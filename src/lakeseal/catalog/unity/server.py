@@ -71,7 +71,7 @@ class UnityTables:
     def load(self, named: NamedTable) -> LoadedTable:
         (told,) = self._owner.get_files_of((named.uri,))
         told = self._settled(told)
-        if told.kind.speaks_to_all and told.is_in_office:
+        if told.kind.speaks_to_all and told.is_owned:
             _make_staging(self._owner.store(named.uri), told.kind)
         return self._loaded(named, told)
 
@@ -82,7 +82,7 @@ class UnityTables:
         kind = EXTERNAL
         with suppress(LakesealError):
             told = self._settled(self._owner.get_commits(named.uri, MAX_INT))
-            if told.is_in_office and not told.kind.speaks_to_all and told.backfilled < told.latest:
+            if told.is_owned and not told.kind.speaks_to_all and told.backfilled < told.latest:
                 # Engines read it by its path, without asking again.
                 with suppress(LakesealError):
                     self._owner.publish(named.uri)
@@ -136,7 +136,7 @@ class UnityTables:
     ) -> None:
         told = self._settled(self._owner.get_commits(named.uri, staged.version))
         with located(table=named.uri, version=staged.version, file=staged.file_name):
-            if not told.kind.speaks_to_all or not told.is_in_office:
+            if not told.kind.speaks_to_all or not told.is_owned:
                 raise OwnedElsewhere(
                     "Commits to this table are not made through the catalog",
                     hint="Let it be taken over: Table.take_over(owner, kind='catalog')",

@@ -44,7 +44,7 @@ class TableView(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, named: NamedTable, snapshot: Snapshot, told: TableCommits) -> TableView:
-        is_ours = told.kind.speaks_to_all and told.is_in_office
+        is_ours = told.kind.speaks_to_all and told.is_owned
         metadata, protocol = snapshot.metadata, snapshot.protocol
         known = {key: text for key, text in metadata.configuration.items() if text is not None}
         features = reader_features(protocol) | writer_features(protocol)
@@ -99,7 +99,7 @@ class TableViews:
 
     def of(self, named: NamedTable, told: TableCommits) -> TableView:
         """As of `told`."""
-        if not (told.kind.speaks_to_all and told.is_in_office):
+        if not (told.kind.speaks_to_all and told.is_owned):
             return self._of_log(named, told)
         key = (named.uri, named.table_id, told.epoch, told.metadata_version)
         with self._lock:
