@@ -197,6 +197,18 @@ class TestIsolation:
         writer.join()
         assert epoch(book, "counter") == 1
 
+    def test_a_look_is_one_question_and_writes_nothing(self, book: Ledger) -> None:
+        book.write(lambda tx: tx.insert(leases, **lease("counter")))
+        assert book.look(lambda tx: tx.rows(sa.select(leases.c.epoch)))[0].epoch == 0
+        book.write(add_one)
+        assert book.look(lambda tx: tx.rows(sa.select(leases.c.epoch)))[0].epoch == 1
+        with pytest.raises(InvalidArgument, match="one question"):
+            book.look(lambda tx: [tx.rows(sa.select(leases)) for _ in range(2)])
+        with pytest.raises(InvalidArgument, match="read"):
+            book.look(lambda tx: tx.insert(stores, store="a", created=1))
+        assert book.write(lambda tx: tx.insert(stores, store="a", created=1)), "its connection is as before"
+        assert book.read(lambda tx: [tx.get(stores, store="a") is not None for _ in range(2)]) == [True, True]
+
     def test_writers_that_lock_in_opposite_orders_both_get_through(self, book: Ledger) -> None:
         for name in ("a", "b"):
             book.write(lambda tx, name=name: tx.insert(leases, **lease(name)))  # type: ignore[misc]

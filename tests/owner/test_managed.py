@@ -98,6 +98,23 @@ def test_a_small_commit_is_told_with_its_bytes_and_has_no_file(owner: LedgerOwne
     assert [one.commit.data for one in owner.book.stored(store.uri, 0, limit=10)] == [None], "the log has it now"
 
 
+def test_any_number_of_tables_is_told_of_in_one_answer_each_with_what_waits_and_no_more(
+    owner: LedgerOwner, memory: Store
+) -> None:
+    log, files = create(memory, owner)
+    for name in "abc":
+        append(log, files, name)
+    owner.backfill(memory.uri, 1)
+    others = [f"memory://not-there/{number}" for number in range(2500)]
+    told = owner.get_commits_of([*others, memory.uri])
+    assert [one.table for one in told] == [*others, memory.uri]
+    assert all(one.latest == -1 and not one.commits for one in told[:-1])
+    assert told[-1].latest == 3
+    assert [one.version for one in told[-1].commits] == [2, 3]
+    assert [one.version for one in owner.get_commits(memory.uri, 3).commits] == [3]
+    assert owner.get_commits(memory.uri, 4).commits == ()
+
+
 def test_the_file_of_a_large_commit_is_durable_in_commits_and_named_by_version_and_uuid(
     open_owner, store: Store
 ) -> None:

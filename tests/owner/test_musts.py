@@ -206,7 +206,9 @@ class TestTakeOver:
             """Never hears that its take-over landed."""
 
             def __getattr__(self, name: str) -> Any:
-                return owner.get_commits if name == "confirm_takeover" else getattr(owner, name)
+                if name == "confirm_takeover":
+                    return lambda table, _txn_id: owner.get_commits(table)
+                return getattr(owner, name)
 
         take_over(Silent(), memory)  # type: ignore[arg-type]
         assert owner.get_commits(memory.uri).state is State.PENDING

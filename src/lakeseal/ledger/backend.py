@@ -27,6 +27,8 @@ from lakeseal.ledger.url import LedgerUrl
 class TransactionKind(enum.Enum):
     READ = enum.auto()
     """Sees one moment of the database, whatever is committed meanwhile; writes nothing."""
+    LOOK = enum.auto()
+    """One statement that writes nothing. It sees one moment anyway, so no transaction is needed around it."""
     WRITE = enum.auto()
     MIGRATE = enum.auto()
     """Alone: a second one, from any process, waits."""

@@ -16,6 +16,7 @@ Keys and names: `tx.get(heads, repo="r", branch="main")`, where a long name stan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from sqlalchemy.exc import StatementError
 
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.ledger import statements
-from lakeseal.ledger.backend import Backend
+from lakeseal.ledger.backend import Backend, TransactionKind
 from lakeseal.ledger.types import key as key_of
 
 Row = sa.Row[Any]
@@ -41,11 +42,12 @@ class Again(Exception):
 
 
 class Tx:
-    def __init__(self, connection: sa.Connection, backend: Backend, *, writes: bool) -> None:
+    def __init__(self, connection: sa.Connection, backend: Backend, kind: TransactionKind) -> None:
         self._connection: sa.Connection | None = connection
         self._backend = backend
-        self._writes = writes
-        self._locks = writes and backend.locks_rows
+        self._writes = kind is TransactionKind.WRITE
+        self._locks = self._writes and backend.locks_rows
+        self._questions_left = 1 if kind is TransactionKind.LOOK else math.inf
         self.failure: Again | LakesealError | None = None
         """The first statement that failed: the database rolls back, even if the function went on."""
 
@@ -187,6 +189,9 @@ class Tx:
             raise InvalidArgument("this transaction is over", hint="Use tx only inside the function that was given it")
         if self.failure is not None:
             raise self.failure
+        if self._questions_left < 1:
+            raise InvalidArgument("a look at the ledger is one question", hint="Use Ledger.read for several")
+        self._questions_left -= 1
         try:
             return ask(self._connection)
         except StatementError as error:

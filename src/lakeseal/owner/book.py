@@ -11,9 +11,12 @@ from lakeseal.ledger import Ledger, Tx
 from lakeseal.owner import enablement, ownership, rows
 from lakeseal.owner.backfill import LoggedCommit
 from lakeseal.owner.kinds import Kind, kind_of
-from lakeseal.owner.messages import TableCommits
+from lakeseal.owner.messages import TableCommits, TrackedCommit
 from lakeseal.owner.ownership import Ownership, State, StepRefusal
 from lakeseal.owner.rows import StoredCommit, TableRow
+
+# A statement has room for some ten thousand values.
+_AT_ONCE = 1000
 
 
 class Book:
@@ -24,10 +27,13 @@ class Book:
 
     def told(self, tables: Sequence[str], start_version: int = 0) -> tuple[TableCommits, ...]:
         """All of them at one moment."""
-        return self.ledger.read(lambda tx: tuple(_told(tx, table, start_version) for table in tables))
+        parts = [tables[start : start + _AT_ONCE] for start in range(0, len(tables), _AT_ONCE)]
+        ask = self.ledger.look if len(parts) <= 1 else self.ledger.read
+        found = ask(lambda tx: {k: v for part in parts for k, v in rows.read_waiting(tx, part, start_version).items()})
+        return tuple(_told(table, *found[table]) if table in found else TableCommits(table=table) for table in tables)
 
     def row(self, table: str) -> Ownership:
-        found = self.ledger.read(lambda tx: rows.read_table(tx, table))
+        found = self.ledger.look(lambda tx: rows.read_table(tx, table))
         return Ownership() if found is None else found.ownership
 
     def step(self, table: str, change: Callable[[Ownership], Ownership | StepRefusal]) -> StepRefusal | None:
@@ -134,19 +140,15 @@ class Book:
         return self.ledger.write(do, idempotent=True)
 
 
-def _told(tx: Tx, table: str, start_version: int) -> TableCommits:
-    row = rows.read_table(tx, table)
-    if row is None:
-        return TableCommits(table=table)
+def _told(table: str, row: TableRow, waiting: tuple[TrackedCommit, ...]) -> TableCommits:
     own = row.ownership
-    waiting = own.is_owned and own.backfilled < own.latest and start_version <= own.latest
     return TableCommits(
         table=table,
         state=own.state,
         epoch=own.epoch,
         latest=own.latest,
         backfilled=own.backfilled,
-        commits=rows.tracked_from(tx, table, max(start_version, own.backfilled + 1)) if waiting else (),
+        commits=waiting if own.is_owned else (),
         change_id=own.promises[-1] if own.promises else None,
         change_version=own.change_version,
         batch_size=row.batch_size,

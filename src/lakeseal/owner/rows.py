@@ -157,17 +157,33 @@ def commit_at(tx: Tx, table: str, version: int) -> StoredCommit | None:
     return None if row is None else StoredCommit.from_row(row)
 
 
-_tracked = (
+_stored = (
     sa.select(commits)
     .where(commits.c.table_key == sa.bindparam("table"), commits.c.version >= sa.bindparam("start"))
     .order_by(commits.c.version)
+    .limit(sa.bindparam("limit"))
 )
-_stored = _tracked.limit(sa.bindparam("limit"))
+# The later of two versions, in one bound: by two, a database might walk through all rows of the last hour.
+_first_waiting = sa.case(
+    (tables.c.backfilled_version >= sa.bindparam("start"), tables.c.backfilled_version + 1), else_=sa.bindparam("start")
+)
+_with_waiting = (
+    sa.select(tables, *(column for column in commits.c if column.name not in ("table_key", "table_id")))
+    .outerjoin(commits, sa.and_(commits.c.table_key == tables.c.table_key, commits.c.version >= _first_waiting))
+    .where(tables.c.table_key.in_(sa.bindparam("keys", expanding=True)))
+    .order_by(tables.c.table_key, commits.c.version)
+)
 
 
-def tracked_from(tx: Tx, table: str, start: int) -> tuple[TrackedCommit, ...]:
-    rows = tx.rows(_tracked, {"table": key(table), "start": start}, lock=False)
-    return tuple(map(_as_tracked, rows))
+def read_waiting(tx: Tx, named: Sequence[str], start: int) -> dict[str, tuple[TableRow, tuple[TrackedCommit, ...]]]:
+    """Tables with their commits from `start` on that are not backfilled, by one question."""
+    found: dict[str, tuple[TableRow, list[TrackedCommit]]] = {}
+    for row in tx.rows(_with_waiting, {"keys": [key(table) for table in named], "start": start}, lock=False):
+        if row.table_id not in found:
+            found[row.table_id] = TableRow.from_row(row), []
+        if row.version is not None:
+            found[row.table_id][1].append(_as_tracked(row))
+    return {table: (row, tuple(waiting)) for table, (row, waiting) in found.items()}
 
 
 def stored_from(tx: Tx, table: str, start: int, *, limit: int) -> list[StoredCommit]:

@@ -39,9 +39,11 @@ from lakeseal.ledger.url import LedgerUrl
 
 _BEGIN = {
     TransactionKind.READ: "BEGIN",
+    TransactionKind.LOOK: "BEGIN",
     TransactionKind.WRITE: "BEGIN IMMEDIATE",
     TransactionKind.MIGRATE: "BEGIN EXCLUSIVE",
 }
+_READING = (TransactionKind.READ, TransactionKind.LOOK)
 _FORK_SECONDS = 5.0
 
 
@@ -65,7 +67,7 @@ class SqliteBackend:
 
     @contextmanager
     def transaction(self, kind: TransactionKind) -> Iterator[sa.Connection]:
-        alone = self._memory or kind is not TransactionKind.READ
+        alone = self._memory or kind not in _READING
         self._enter()
         try:
             if alone and not self._writer.acquire(timeout=self._patience):
