@@ -182,7 +182,7 @@ class NameBook:
 
     def resolve(self, name: TableName) -> NamedTable:
         """`TableNotFound` if it has no such name."""
-        return self._ledger.read(lambda tx: _resolve(tx, name))
+        return self._ledger.look(lambda tx: _resolve(tx, name))
 
     def by_id(self, table_id: str) -> NamedTable:
         """`TableNotFound` if it has no such table."""
