@@ -44,8 +44,8 @@ CASES = {
 
 
 DECODER = (
-    "Arrow's C++ reader copies texts, and decides on no row before it has all of a batch's columns; the others' "
-    "decoders hand out views of texts and leave out pages and rows."
+    "Arrow's C++ reader copies texts and decodes rows that no condition wants, unless they are in pages before the "
+    "first or behind the last that it does; the others' decoders hand out views of texts and leave out rows."
 )
 
 

@@ -1,4 +1,5 @@
-"""A scan with a condition reads a row group's other columns only if a row of it matches; rows are what they must be."""
+"""A scan with a condition reads a row group's other columns only around the rows that match; rows are what they must
+be."""
 
 from __future__ import annotations
 
@@ -94,3 +95,20 @@ def test_other_columns_of_a_row_group_without_a_match_are_not_read(table: lakese
     assert table.to_arrow(where="id = 4000")["id"].to_pylist() == [4000]
     with pytest.raises(errors.BrokenDataFile):
         table.to_arrow(where="id = 3")
+
+
+def test_other_columns_are_not_read_before_the_first_and_behind_the_last_match(table: lakeseal.Table) -> None:
+    path = files(table)[0]
+    rewritten = pq.read_table(path, partitioning=None)
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(rewritten, path, data_page_size=2**14, **options)
+    text = pq.read_metadata(path).row_group(0).column(rewritten.schema.names.index("text"))
+    held = bytearray(path.read_bytes())
+    for damaged in (2**16, text.total_compressed_size - 64):
+        held[text.data_page_offset + damaged + 40] ^= 1
+    path.write_bytes(held)
+    found = table.to_arrow(where="id > 2500 AND id < 2600")
+    assert found.sort_by("id").equals(rows().slice(2501, 99).select(found.schema.names))
+    for condition in ("id < 9 OR id = 2500", "id = 2500 OR id = 5999"):
+        with pytest.raises(errors.BrokenDataFile):
+            table.to_arrow(where=condition)

@@ -42,6 +42,7 @@ from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.old_calendar import SPARK_VERSION, OldCalendar
 from lakeseal.log.physical import Mapping, Projection, plain_field
 from lakeseal.log.read_ahead import in_order
+from lakeseal.log.row_ranges import rows_of
 from lakeseal.protocol.actions import DeletionVectorDescriptor
 from lakeseal.protocol.char_varchar import char_limits, padded
 from lakeseal.protocol.data_paths import resolve_data_path
@@ -129,11 +130,12 @@ RowGroups = Callable[[Footer], Iterable[int]]
 
 
 class Look(Struct, frozen=True):
-    """At a few columns of a row group, to see whether it has a row that is wanted before all columns are read."""
+    """At a few columns of a row group, to see which rows of it are wanted before all columns are read."""
 
     reader: DataReader
-    """Of those columns."""
-    has_rows: Callable[[pa.RecordBatch], bool]
+    """Of those columns, and the position of each row in its file."""
+    wanted: Callable[[pa.RecordBatch], pa.RecordBatch]
+    """Rows of what that reads."""
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
@@ -186,8 +188,8 @@ class DataReader:
         look: Look | None = None,
         workers: int = DEFAULT_WORKERS,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of `schema`, none empty. `transform` may filter or change them; it runs where they are read. Row
-        groups without a row that a `look` finds may be left out."""
+        """Batches of `schema`, none empty. `transform` may filter or change them; it runs where they are read. Rows
+        that a `look` does not find may be left out."""
 
         def batches(group: list[DataFile]) -> Iterator[pa.RecordBatch]:
             for file in group:
@@ -264,11 +266,13 @@ class DataReader:
             looked = DecodedSize(self._spec.max_decoded_bytes, opened.size())
             few, all_ = look.reader._planned(parquet).leaves, self._planned(parquet).leaves
             for number in wanted:
+                rows = None
                 if _is_worth_a_look(footer, number, few, all_):
                     seen = look.reader._rows(file, parquet, opened, footer, [number], deleted, looked)
-                    if not any(look.has_rows(batch) for batch in seen):
+                    rows = _rows_seen(map(look.wanted, seen), most=self._spec.batch_rows)
+                    if rows == range(0):
                         continue
-                yield from self._rows(file, parquet, opened, footer, [number], deleted, decoded)
+                yield from self._rows(file, parquet, opened, footer, [number], deleted, decoded, rows)
 
     def _rows(
         self,
@@ -279,12 +283,14 @@ class DataReader:
         row_groups: Iterable[int],
         deleted: Positions | None,
         decoded: DecodedSize,
+        only: range | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        """`only` names rows of the file by their positions; others may be left out."""
         partition = [
             self._partition_value(f, file) for f, yes in zip(self._wanted, self._is_partition, strict=True) if yes
         ]
         plan = self._planned(parquet)
-        for start, batch in self._batches(parquet, opened, footer, plan, row_groups):
+        for start, batch in self._batches(parquet, opened, footer, plan, row_groups, only):
             decoded.add(batch.nbytes)
             _check_text(batch, plan.text)
             extra = self._with_row_ids(plan.extra.apply(batch), file, start)
@@ -329,6 +335,7 @@ class DataReader:
         footer: Footer,
         plan: _Plan,
         row_groups: Iterable[int],
+        only: range | None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the position of their first row in the file."""
         starts = [0, *accumulate(footer.rows)]
@@ -346,6 +353,12 @@ class DataReader:
                 page_limit=self._spec.max_decoded_bytes,
                 is_local=self.is_local,
             )
+            if only is not None and self.is_local:
+                some = range(only.start - at, only.stop - at)
+                batch = rows_of(parquet, opened, footer, number, plan.leaves, some, most=rows)
+                if batch is not None:
+                    yield only.start, batch
+                    continue
             batches = parquet.iter_batches(rows, row_groups=[number], columns=plan.columns, use_threads=threaded)
             for batch in joined(batches, rows=wanted, limit=min(limit, _JOINED_BYTES)) if rows < wanted else batches:
                 yield at, batch
@@ -427,6 +440,19 @@ def _is_worth_a_look(footer: Footer, number: int, few: tuple[int, ...], all_: tu
     chunks = footer.groups[number]
     looked, whole = (sum(chunks[leaf].compressed for leaf in leaves) for leaves in (few, all_))
     return whole >= _LOOK_BYTES and 2 * looked <= whole
+
+
+def _rows_seen(wanted: Iterable[pa.RecordBatch], *, most: int) -> range | None:
+    """From the first to the last of them, by their positions; None where these are more than `most`, so that there is
+    no need to look at what is behind them."""
+    found = range(0)
+    for batch in wanted:
+        if batch.num_rows:
+            positions = batch.column(-1)
+            found = range(found.start if found else positions[0].as_py(), positions[-1].as_py() + 1)
+        if len(found) > most:
+            return None
+    return found
 
 
 def _has_text(kind: pa.DataType) -> bool:

@@ -19,6 +19,8 @@ from lakeseal.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowTracki
 from lakeseal.storage.base import Store
 
 Outside = Callable[[str], Store]
+# No condition can name it.
+_POSITION = "\0position"
 
 
 class Scan:
@@ -77,15 +79,15 @@ class Scan:
         return self._names + [n for n in snapshot.schema.names if n.lower() in named - asked]
 
     def _looking(self, read: ReadSpec, store: Store, outside: Outside | None) -> Look | None:
-        """Where a row group has no row that matches, only the columns of the condition are read of it."""
+        """Of rows before the first and behind the last one that matches, only the condition's columns are read."""
         assert self._bound is not None
         bound, named = self._bound, {column[0].lower() for column in self._bound.columns}
         if named <= {name.lower() for name in read.partition_columns}:
             return None  # files have been told apart by these
         names = tuple(field.name for field in read.schema.fields if field.name.lower() in named)
-        spec = msgspec.structs.replace(read, columns=names, row_ids=None)
+        spec = msgspec.structs.replace(read, columns=names, row_ids=None, position_column=_POSITION)
         reader = DataReader(store, spec, outside=outside)
-        return Look(reader, lambda batch: expr.filter_batch(bound, batch).num_rows > 0)
+        return Look(reader, lambda batch: expr.filter_batch(bound, batch))
 
     def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self._bound is not None

@@ -146,30 +146,50 @@ def _chunk(column: _Fields, leaf: _Leaf) -> ColumnChunk:
     )
 
 
-def pages_of(chunk: ColumnChunk, read: Callable[[int, int], bytes]) -> Pages | None:
-    """By the headers of its pages, which `read(length, offset)` gets; None where there are too many to look at."""
-    largest = dictionary = plain = values = 0
-    densest = 0.0
-    at = chunk.start
-    window = _Window(read, min(chunk.compressed + 512, 2**16))
+class Page(NamedTuple):
+    """Of a column chunk; from its header on."""
+
+    start: int
+    end: int
+    kind: int
+    size: int
+    """What it unfolds to."""
+    values: int
+    """None in a dictionary."""
+
+
+def each_page(chunk: ColumnChunk, read: Callable[[int, int], bytes], *, ahead: int = 2**16) -> list[Page] | None:
+    """By the headers, which `read(length, offset)` gets, `ahead` bytes at a time; None where there are too many."""
+    found: list[Page] = []
+    values, at = 0, chunk.start
+    window = _Window(read, min(chunk.compressed + 512, ahead))
     for _ in range(_MOST_PAGES):
         if values >= chunk.values:
-            return Pages(largest, dictionary, plain, densest)
-        header, at = window.header(at)
+            return found
+        header, end = window.header(at)
         size, stored = header.get(_I32 | 2 << 4, -1), header.get(_I32 | 3 << 4, -1)
         if size < 0 or stored < 0:
             raise pa.ArrowInvalid("A page has a negative size")
-        largest = max(largest, size)
-        kind = header.get(_I32 | 1 << 4)
-        if kind == _DICTIONARY_PAGE:
-            dictionary = max(dictionary, size)
-        elif kind in _DATA_PAGES:
-            held = (header.get(_STRUCT | 5 << 4) or header.get(_STRUCT | 8 << 4) or {}).get(_I32 | 1 << 4, 0)
-            values += held
-            plain += size
-            densest = max(densest, size / max(1, held))
-        at += stored
+        held = (header.get(_STRUCT | 5 << 4) or header.get(_STRUCT | 8 << 4) or {}).get(_I32 | 1 << 4, 0)
+        kind = header.get(_I32 | 1 << 4, -1)
+        found.append(Page(at, end + stored, kind, size, held if kind in _DATA_PAGES else 0))
+        values += found[-1].values
+        at = found[-1].end
     return None
+
+
+def pages_of(chunk: ColumnChunk, read: Callable[[int, int], bytes]) -> Pages | None:
+    """None where there are too many to look at."""
+    pages = each_page(chunk, read)
+    if pages is None:
+        return None
+    data = [page for page in pages if page.kind in _DATA_PAGES]
+    return Pages(
+        largest=max((page.size for page in pages), default=0),
+        dictionary=max((page.size for page in pages if page.kind == _DICTIONARY_PAGE), default=0),
+        plain=sum(page.size for page in data),
+        densest=max((page.size / max(1, page.values) for page in data), default=0.0),
+    )
 
 
 class _Window:
