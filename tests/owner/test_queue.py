@@ -18,13 +18,13 @@ from lakeseal.owner.queue import Queue, _Waiting
 class Decider:
     """Notes what came together, and waits in each group until it is let go."""
 
-    def __init__(self, *, most: int = 64) -> None:
+    def __init__(self, *, most: int = 64, gathers_s: float = 0) -> None:
         self.groups: list[list[int]] = []
         self.running = 0
         self.go = threading.Semaphore(0)
         self.began = threading.Semaphore(0)
         self.fails: BaseException | None = None
-        self.queue: Queue[int, int] = Queue(self.decide, most=most)
+        self.queue: Queue[int, int] = Queue(self.decide, most=most, gathers_s=gathers_s)
 
     def decide(self, group: Sequence[int]) -> list[int | Exception]:
         self.running += 1
@@ -236,3 +236,49 @@ def test_a_child_that_was_forked_while_somebody_asked_asks_for_itself() -> None:
         assert os.waitpid(child, 0)[1] == 0
         decider.go.release()
         assert first.result(30) == 10
+
+
+def test_those_whom_a_group_answered_are_waited_for_and_the_next_group_has_all_of_them() -> None:
+    decider = Decider(gathers_s=30)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(decider.queue.ask, 1)
+        assert decider.began.acquire(timeout=30)
+        others = begin(pool, decider, 2, 3, 4)
+        decider.go.release(2)
+        assert [one.result(30) for one in (first, *others)] == [10, 20, 30, 40]
+        decider.go.release()
+        again = [pool.submit(decider.queue.ask, one) for one in (5, 6, 7)]
+        assert [one.result(30) for one in again] == [50, 60, 70]
+    assert [sorted(group) for group in decider.groups] == [[1], [2, 3, 4], [5, 6, 7]]
+
+
+def test_who_does_not_come_back_is_forgotten_and_a_single_caller_waits_for_nobody() -> None:
+    decider = Decider(gathers_s=0.001)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(decider.queue.ask, 1)
+        assert decider.began.acquire(timeout=30)
+        others = begin(pool, decider, 2, 3, 4)
+        decider.go.release(2)
+        assert [one.result(30) for one in (first, *others)] == [10, 20, 30, 40]
+    decider.go.release(100)
+    assert [decider.queue.ask(one) for one in (5, 6, 7)] == [50, 60, 70]
+    decider.queue._gathers_s = 3600
+    assert decider.queue.ask(8) == 80
+    assert decider.groups[2:] == [[5], [6], [7], [8]]
+
+
+def test_a_caller_that_is_interrupted_while_it_waits_for_others_passes_its_place_on() -> None:
+    decider = Decider(gathers_s=3600)
+    decider.queue._expected = 3
+    with ThreadPoolExecutor(2) as pool:
+        interrupted = _Waiting[int, int](1)
+        decider.queue._enter(interrupted)
+        assert interrupted.decides
+        others = begin(pool, decider, 2)
+        decider.queue._leave(interrupted)
+        decider.queue._expected = 1
+        with decider.queue._lock:
+            decider.queue._gathered.notify_all()
+        decider.go.release()
+        assert [one.result(30) for one in others] == [20]
+    assert decider.groups == [[2]]

@@ -260,6 +260,25 @@ class ReentrantLock(Lock):
             super().release()
 
 
+class Condition:
+    """As `threading.Condition`, for actors that wait for something for some time only."""
+
+    def __init__(self, lock: Lock, scheduler: Scheduler) -> None:
+        self._lock = lock
+        self._scheduler = scheduler
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
+        until = self._scheduler.now_s + timeout
+        while not predicate() and self._scheduler.now_s < until:
+            self._lock.release()
+            self._scheduler.sleep(timeout / 4)
+            self._lock.acquire()
+        return predicate()
+
+    def notify(self) -> None:
+        """Whoever waits looks by itself."""
+
+
 class Threading:
     """What `threading` is to the product's modules that wait for locks."""
 
@@ -271,3 +290,6 @@ class Threading:
 
     def Lock(self) -> Lock:  # noqa: N802  as threading calls it
         return Lock(self._scheduler)
+
+    def Condition(self, lock: Lock) -> Condition:  # noqa: N802
+        return Condition(lock, self._scheduler)

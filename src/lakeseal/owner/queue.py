@@ -4,6 +4,10 @@ Whoever comes when nothing is under way is decided on at once, alone; those who 
 of them together. So a single caller waits for nobody, and of many the ledger sees one transaction for as many as came
 while the last one was written.
 
+Whom the last group answered comes back at about the same time. So of several callers, the first to be back waits half
+a millisecond at most for the others: one transaction for all of them, where there would be one for it and one for them.
+A single caller never waits.
+
 Callers in threads decide themselves, the first of a group on all of it. Callers on an event loop (`ask_async`) have one
 thread for it that the queue keeps: a thread is woken once for a group, and the loop once when the group is answered.
 
@@ -28,19 +32,31 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _MOST_AT_ONCE = 64
+GATHERS_S = 0.0005
+"""Less than a database takes to commit."""
 
 
 class Queue(Generic[A, R]):
-    def __init__(self, decide: Callable[[Sequence[A]], Sequence[R | Exception]], *, most: int = _MOST_AT_ONCE) -> None:
+    def __init__(
+        self,
+        decide: Callable[[Sequence[A]], Sequence[R | Exception]],
+        *,
+        most: int = _MOST_AT_ONCE,
+        gathers_s: float = GATHERS_S,
+    ) -> None:
         """`decide` gives for each, in their order, what it came to, or what its caller is to be told; what it raises
-        is told to all of them. `most` of 1 turns groups off."""
+        is told to all of them. `most` of 1 turns groups off, `gathers_s` of 0 the wait for others."""
         self._decide = decide
         self._most = most
+        self._gathers_s = gathers_s
         self._reset()
 
     def _reset(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._gathered = threading.Condition(self._lock)
+        self._expected = 1
+        """How many may come back together."""
         self._waiting: deque[_Waiting[A, R]] = deque()
         self._is_deciding = False
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="lakeseal-queue")
@@ -52,6 +68,8 @@ class Queue(Generic[A, R]):
         try:
             if not mine.decides:
                 mine.turn.acquire()
+            if mine.decides:
+                self._gather()
         except BaseException:
             self._leave(mine)
             raise
@@ -65,7 +83,7 @@ class Queue(Generic[A, R]):
         mine = _WaitingTask[A, R](asked, asyncio.get_running_loop())
         self._enter(mine)
         if mine.decides:
-            self._threads.submit(self._decide_next)
+            self._threads.submit(self._gather_and_decide)
         try:
             return await mine.future
         except asyncio.CancelledError:
@@ -79,11 +97,27 @@ class Queue(Generic[A, R]):
         with self._lock:
             self._waiting.append(mine)
             mine.decides, self._is_deciding = not self._is_deciding, True
+            if self._expected > 1 and self._has_gathered():
+                self._gathered.notify()
+
+    def _has_gathered(self) -> bool:
+        return len(self._waiting) >= self._expected
+
+    def _gather(self) -> None:
+        with self._lock:
+            if self._expected > 1:
+                self._gathered.wait_for(self._has_gathered, self._gathers_s)
+
+    def _gather_and_decide(self) -> None:
+        self._gather()
+        self._decide_next()
 
     def _decide_next(self) -> None:
         """The caller's own is the first of the group."""
         with self._lock:
             group = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+            # Who does not come back any more is forgotten one by one.
+            self._expected = max(len(group), self._expected - 1)
         came_to: Sequence[R | Exception] = [_interrupted() for _ in group]
         try:
             came_to = self._decide([one.asked for one in group])
@@ -103,7 +137,7 @@ class Queue(Generic[A, R]):
         if self._waiting:
             self._waiting[0].decides = True
             if isinstance(self._waiting[0], _WaitingTask):
-                self._threads.submit(self._decide_next)
+                self._threads.submit(self._gather_and_decide)
             else:
                 self._waiting[0].turn.release()
 
