@@ -94,7 +94,13 @@ def service(user: Newcomer) -> None:
     ledger = "sqlite:///ledger.db"
     made = user.lakeseal("owner", "token", "create", "me", "--ledger", ledger, "--grant", "admin", "--json")
     words = ["env/bin/lakeseal", "serve", "--ledger", ledger, "--listen", "127.0.0.1:0", "--json"]
-    with subprocess.Popen(words, cwd=user.place, env=user.environment, stdout=subprocess.PIPE, text=True) as served:
+    log = (user.place / "service.log").open("w")  # what it says while it works
+    with (
+        log,
+        subprocess.Popen(
+            words, cwd=user.place, env=user.environment, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as served,
+    ):
         assert served.stdout is not None
         try:
             url = json.loads(served.stdout.readline())["url"]
