@@ -46,8 +46,7 @@ from lakeseal.commands.write import Mode, Write, WriteCommand
 from lakeseal.commit.alter_columns import ColumnPlace, NewColumn, column_path
 from lakeseal.commit.attempts import Patience, Retry
 from lakeseal.commit.isolation import IsolationLevel
-from lakeseal.commit.maintenance import Maintenance
-from lakeseal.commit.post_commit import PostCommit
+from lakeseal.commit.post_commit import Maintenance, PostCommit
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.display import Card, card
 from lakeseal.engines import engine_for, engine_of, is_spark, judge_of

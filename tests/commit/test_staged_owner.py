@@ -8,9 +8,8 @@ import uuid
 import pytest
 
 from contracts.owner_contract import CommitOwnerContract, OwnedTable
-from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.owner import Commits, Committed, Conflict, Outcome, OwnedCommits
-from lakeseal.commit.post_commit import flush
+from lakeseal.commit.post_commit import Maintenance, flush
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import VersionNotFound

@@ -9,8 +9,7 @@ import pytest
 from lakeseal.commit import post_commit
 from lakeseal.commit.filesystem_owner import FilesystemOwner
 from lakeseal.commit.isolation import IsolationLevel
-from lakeseal.commit.maintenance import Maintenance
-from lakeseal.commit.post_commit import FreshCommit
+from lakeseal.commit.post_commit import FreshCommit, Maintenance
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import AlreadyApplied, OptimisticTransaction
 from lakeseal.errors import AppendOnlyTable, ConcurrentTransactionException, InvalidArgument, OwnedElsewhere

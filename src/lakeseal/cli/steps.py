@@ -16,12 +16,11 @@ from lakeseal.errors import InvalidArgument, LakesealError, NotFound
 from lakeseal.owner.config import OwnerConfig
 from lakeseal.steps import leases, recovery
 from lakeseal.steps.abort import abort as abort_sequence
-from lakeseal.steps.connect import step_store
 from lakeseal.steps.context import StepContext, StepSettings
 from lakeseal.steps.holder import take_turn, this_process
 from lakeseal.steps.leases import Lease
 from lakeseal.steps.places import StepPlaces
-from lakeseal.steps.recovery import RecoveryPolicy
+from lakeseal.steps.recovery import RecoveryPolicy, step_store
 from lakeseal.steps.step import kind_of
 from lakeseal.steps.store import CommitStepStore, SequenceState, SequenceStatus
 

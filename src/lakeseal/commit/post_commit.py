@@ -17,8 +17,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from lakeseal.clock import now_ms
 from lakeseal.commit.owner import CommitOwner
 from lakeseal.log.delta_log import DeltaLog
+from lakeseal.log.maintenance import checkpoint_is_due, maintain
 from lakeseal.log.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,23 @@ class PostCommit(Protocol):
         hook of its own that wants only such commits."""
 
     def run(self, commit: FreshCommit) -> None: ...
+
+
+class Maintenance:
+    """The hook that keeps a log short to read: a checksum, a checkpoint and a clean-up.
+
+    It runs where the table's checkpoint interval says, not at every commit: each of the three has to know all live
+    files, and a commit must not cost more the more files there are."""
+
+    name = "maintenance"
+
+    def wants(self, commit: FreshCommit) -> bool:
+        return checkpoint_is_due(commit.snapshot)
+
+    def run(self, commit: FreshCommit) -> None:
+        # Only what is in the log under its own name may be checkpointed (B4).
+        commit.owner.backfill_to_version(commit.version)
+        maintain(commit.log, commit.snapshot, now_ms=now_ms())
 
 
 class Background:

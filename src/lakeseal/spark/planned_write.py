@@ -19,9 +19,8 @@ from lakeseal.commands.command import CommandContext, NothingToDo
 from lakeseal.commands.running import run
 from lakeseal.commands.transactional_write import TransactionalWrite
 from lakeseal.commands.write import Write, WriteCommand
-from lakeseal.commit.maintenance import Maintenance
 from lakeseal.commit.owner import CommitOwner
-from lakeseal.commit.post_commit import flush
+from lakeseal.commit.post_commit import Maintenance, flush
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.errors import (
     ConcurrentTransactionException,

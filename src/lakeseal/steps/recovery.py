@@ -38,8 +38,8 @@ from lakeseal.errors import (
     Unsupported,
     WatermarkMoved,
 )
-from lakeseal.steps.connect import step_store
 from lakeseal.steps.context import StepContext, StepSettings
+from lakeseal.steps.file_store import FileStepStore
 from lakeseal.steps.store import CommitStepStore, SequenceState, SequenceStatus
 
 # What the same steps would meet again, however often they are tried.
@@ -155,6 +155,13 @@ class RecoveryRequest(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
+
+
+def step_store(settings: StepSettings, context: StepContext) -> CommitStepStore:
+    """That of sequences, as a user configures it: in the ledger, or as files somewhere."""
+    if settings.steps is None:
+        return context.books.sequences
+    return FileStepStore(context.store(f"{settings.steps.rstrip('/')}/sequences"))
 
 
 def recover_share(settings: StepSettings, request: str) -> str:
