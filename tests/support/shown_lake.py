@@ -129,7 +129,7 @@ def _wide(catalog: lakeseal.Catalog, root: Path) -> None:
         properties=properties,
     )
     for number in range(12):
-        row = {"id": number, "price": None, "day": None, "shop": "a shop with a name" * (number % 4)}
+        row: dict[str, Any] = {"id": number, "price": None, "day": None, "shop": "a shop with a name" * (number % 4)}
         row |= {"address": {"street": "of a long name " * 20, "city": "y", "marks": ["a", "b"]}}
         row |= {f"measure_number_{at:02}": number * at / 7 for at in range(30)}
         table.write(pa.Table.from_pylist([row], pa.schema(fields)), user_metadata="said at length, " * (number % 5) * 4)
@@ -155,5 +155,5 @@ datasets:
     status = steps.status("late", "items")
     assert status is not None
     why = f"The disk {EVIL} is full: {shown.root}/to/a/file/with/a/long/name/part-00000-873de518-baca-455f-a0c1.parquet"
-    known = {"checksum": status.checksum, "epoch": status.epoch}
-    steps.note("late", "items", state=SequenceState.SET_ASIDE, tries=3, reason=why, **known)
+    checksum, epoch = status.checksum, status.epoch
+    steps.note("late", "items", state=SequenceState.SET_ASIDE, tries=3, reason=why, checksum=checksum, epoch=epoch)
