@@ -130,6 +130,8 @@ class Stage:
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
+            if not kept:  # nobody had opened the ledger yet
+                cursor.execute("DROP SCHEMA IF EXISTS lakeseal CASCADE")
             cursor.execute("SET session_replication_role = replica")  # in any order, whoever refers to whom
             for name, rows in kept.items():
                 cursor.execute(f"DELETE FROM lakeseal.{name}")  # type: ignore[arg-type]
