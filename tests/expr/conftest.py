@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -58,3 +60,12 @@ def rows() -> pa.Table:
         [None if item is None else list(item.items()) for item in _MAPS], pa.map_(pa.string(), pa.int32())
     )
     return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def frame(spark: Any, rows: pa.Table) -> Any:
+    """The same rows in Spark."""
+    # Spark takes every Arrow timestamp for one with a zone.
+    return (
+        spark.createDataFrame(rows).selectExpr("* except (tn)", "cast(tn as timestamp_ntz) as tn").coalesce(1).cache()
+    )

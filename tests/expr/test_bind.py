@@ -72,6 +72,8 @@ def test_what_does_not_fit_the_schema_is_named(text: str, message: str) -> None:
         ("date_format(date '2024-01-01', 'ww') = '01'", "ww"),
         ("date '2024-01-02' - date '2024-01-01' is null", "date and date"),
         ("interval 1 day is null", "interval"),
+        ("lpad(unhex(customer.name), 5) is null", "lpad of a binary"),
+        ("timestamp_seconds(1.5) is null", "decimal"),
     ],
 )
 def test_what_spark_can_do_and_we_cannot_is_named(text: str, name: str) -> None:

@@ -125,6 +125,7 @@ def test_what_is_no_expression_is_refused_with_its_place(text: str, message: str
         ("db.f(a)", r"db\.f"),
         ("t + interval '1 day 2 hours'", "interval"),
         ("extract(century from t)", "century"),
+        ("time'10:20:30' = t", "time of the day"),
     ],
 )
 def test_what_only_spark_can_do_is_named(text: str, message: str) -> None:

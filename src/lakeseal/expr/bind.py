@@ -169,7 +169,7 @@ class Binder:
         elif isinstance(target, DecimalType):
             allowed |= source in coercion.INTEGRAL or isinstance(source, DecimalType)
         if not allowed:
-            if coercion.is_atomic(source):
+            if coercion.is_atomic(source) and not (coercion.is_numeric(source) and coercion.is_numeric(target)):
                 self.mismatch(f"Expected {target}, found {source}", position)
             self.unsupported(f"{source} where {target} is expected", position)
         return self.cast(node, target)

@@ -26,6 +26,8 @@ from lakeseal.protocol.schema import (
 
 def _array(call: BoundCall, index: int = 0) -> ArrayType:
     found = call.args[index].type
+    if found == VOID:
+        call.unsupported(f"{call.name} of NULL")
     if not isinstance(found, ArrayType):
         call.binder.mismatch(f"{call.name} needs an array, not {found}", call.position)
     return found
@@ -112,6 +114,8 @@ def _make_map(call: BoundCall) -> Bound:
 def _named_struct(call: BoundCall) -> Bound:
     if len(call.args) % 2:
         call.binder.mismatch("named_struct needs a value for each name", call.position)
+    if any(name.type not in (STRING, VOID) for name in call.args[::2]):
+        call.unsupported("A struct whose names are no texts")
     names = [call.constant(index, STRING) for index in range(0, len(call.args), 2)]
     values = call.args[1::2]
     if None in names or len({str(name).lower() for name in names}) < len(names):
@@ -128,6 +132,8 @@ def _element_at(call: BoundCall) -> Bound:
         return _map_key(rows.map_item, lambda found: found.value)(call)
     array = _array(call)
     compute = rows.try_element_at if call.name == "try_element_at" else rows.element_at
+    if call.args[1].type == STRING:
+        call.unsupported(f"{call.name} of an array and a text")
     return call.row(array.element, compute, call.args[0], call.expect(1, INTEGER), raises=True)
 
 
@@ -137,6 +143,8 @@ def _get(call: BoundCall) -> Bound:
 
 def _map(call: BoundCall, index: int = 0) -> MapType:
     found = call.args[index].type
+    if found == VOID:
+        call.unsupported(f"{call.name} of NULL")
     if not isinstance(found, MapType):
         call.binder.mismatch(f"{call.name} needs a map, not {found}", call.position)
     return found
@@ -171,7 +179,8 @@ def _map_concat(call: BoundCall) -> Bound:
 def _array_join(call: BoundCall) -> Bound:
     if _array(call).element != STRING:
         call.unsupported("array_join of other elements than strings")
-    return call.row(STRING, rows.array_join, call.args[0], *map(call.string, range(1, len(call.args))), raises=True)
+    marks = [call.exact(index, STRING) for index in range(1, len(call.args))]
+    return call.row(STRING, rows.array_join, call.args[0], *marks, raises=True)
 
 
 def _array_repeat(call: BoundCall) -> Bound:
@@ -179,7 +188,7 @@ def _array_repeat(call: BoundCall) -> Bound:
     if item.type == VOID:
         call.unsupported("An array of nulls only")
     gives = ArrayType(item.type)
-    return call.row(gives, rows.array_repeat, item, call.expect(1, INTEGER), raises=True, with_nulls=True)
+    return call.row(gives, rows.array_repeat, item, call.exact(1, INTEGER), raises=True, with_nulls=True)
 
 
 def _slice(call: BoundCall) -> Bound:
@@ -190,6 +199,8 @@ def _slice(call: BoundCall) -> Bound:
 def _sort_array(call: BoundCall) -> Bound:
     array = _array(call)
     _comparable(call, array.element)
+    if len(call.args) == 2 and call.args[1].type not in (BOOLEAN, VOID):
+        call.binder.mismatch(f"Expected {BOOLEAN}, found {call.args[1].type}", call.position)
     order = [call.expect(1, BOOLEAN)] if len(call.args) == 2 else []
     return call.row(_same(array), rows.sort_array, call.args[0], *order)
 
@@ -227,11 +238,13 @@ def _str_to_map(call: BoundCall) -> Bound:
         mark = call.constant(index, STRING)
         if mark is None or len(mark) != 1 or mark in "\\^$.|?*+()[]{}":
             call.unsupported("str_to_map with other marks than one plain character")
-    args = [call.string(index) for index in range(len(call.args))]
+    args = [call.exact(index, STRING) for index in range(len(call.args))]
     return call.row(MapType(STRING, STRING), rows.str_to_map, *args, raises=True)
 
 
 def _array_size(call: BoundCall) -> Bound:
+    if call.args[0].type == VOID:
+        return call.null(INTEGER)
     _array(call)
     return call.make("size", INTEGER, call.args[0])
 

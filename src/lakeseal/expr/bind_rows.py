@@ -57,7 +57,10 @@ _FIELDS = {
 def _plain(call: BoundCall) -> Bound:
     function = ROW_FUNCTIONS[call.name]
     last = len(function.takes) - 1
-    args = [call.expect(index, function.takes[min(index, last)]) for index in range(len(call.args))]
+    if call.name == "mask" and not all(arg.is_literal for arg in call.args[1:]):
+        call.unsupported("mask with an argument that is not constant")
+    argument = call.exact if function.exact else call.expect
+    args = [argument(index, function.takes[min(index, last)]) for index in range(len(call.args))]
     return call.row(function.gives, call.name, *args, raises=function.raises, with_nulls=function.with_nulls)
 
 
@@ -205,10 +208,14 @@ def _hash(call: BoundCall) -> Bound:
 
 def _try_arithmetic(call: BoundCall) -> Bound:
     op = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/", "try_mod": "%"}[call.name]
+    if any(arg.type == STRING for arg in call.args):
+        call.unsupported(f"{call.name} of texts")
     left, right = map(_opaque, call.args)
     node = operators.arithmetic(call.binder, op, left, right, call.position)
     if isinstance(node.type, DecimalType) or not coercion.is_numeric(node.type):
         call.unsupported(f"{call.name} that gives {node.type}")
+    if node.is_literal:  # one side is NULL
+        return node
     if node.type in coercion.INTEGRAL:
         return call.row(node.type, partial(_try_whole, op, _BITS[node.type]), *node.args)
     if op in ("+", "-", "*"):
@@ -246,7 +253,17 @@ def _try_divide(left: float, right: float) -> float | None:
 
 
 def _try_cast(target: DataType) -> Callable[[BoundCall], Bound]:
-    return lambda call: call.binder.explicit_cast(call.args[0], target, call.position, attempt=True)
+    def bind(call: BoundCall) -> Bound:
+        check_moment(call)
+        return call.binder.explicit_cast(call.args[0], target, call.position, attempt=True)
+
+    return bind
+
+
+def check_moment(call: BoundCall) -> None:
+    """Of anything but a text or a moment, `to_date` and its like are more than a cast."""
+    if call.args[0].type not in (STRING, VOID, *coercion.MOMENTS):
+        call.unsupported(f"{call.name} of {call.args[0].type}")
 
 
 def _pattern(call: BoundCall, index: int) -> str:
@@ -273,6 +290,8 @@ def _read(call: BoundCall) -> Bound:
 
 def _unix_timestamp(call: BoundCall) -> Bound:
     if call.args[0].type in (DATE, TIMESTAMP):
+        if len(call.args) == 2:
+            call.exact(1, STRING)
         return call.row(LONG, moments.whole_seconds, call.expect(0, TIMESTAMP))
     return _read(call)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Never
 from msgspec import Struct
 
 from lakeseal.expr.bound import Bound
+from lakeseal.expr.coercion import INTEGRAL
 from lakeseal.expr.row_functions import ROW, ROW_WITH_NULLS
-from lakeseal.protocol.schema import STRING, DataType
+from lakeseal.protocol.schema import LONG, STRING, VOID, DataType
 
 if TYPE_CHECKING:
     from lakeseal.expr.bind import Binder
@@ -26,6 +27,13 @@ class BoundCall(Struct, frozen=True):
 
     def expect(self, index: int, target: DataType) -> Bound:
         return self.binder.expect(self.args[index], target, self.position)
+
+    def exact(self, index: int, target: DataType) -> Bound:
+        """An argument that Spark does not cast to what the function takes, but for a whole number to a long one."""
+        found = self.args[index].type
+        if found not in (target, VOID) and not (target == LONG and found in INTEGRAL):
+            self.unsupported(f"{self.name} of {found}")
+        return self.expect(index, target)
 
     def constant(self, index: int, target: DataType) -> Any:
         """The value of an argument that must be constant; None if it is NULL."""

@@ -128,6 +128,8 @@ class Cursor:
                 raise InvalidExpression(
                     f"X'{content[:40]}' is no hexadecimal text, at {place(self.text, token.start)}"
                 ) from None
+        if word == "TIME":
+            self.unsupported("A time of the day", token)
         self.index -= 1
         self.unexpected("an operator")
 

@@ -151,28 +151,37 @@ def _substring(call: BoundCall) -> Bound:
 def _left(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY:
         call.unsupported(f"{call.name} of a binary")
-    count = call.constant(1, INTEGER)
+    text, count = call.string(0), call.constant(1, INTEGER)
     if count is None:
         return call.null(STRING)
     option = (1, count) if call.name == "left" else (-max(count, 0), max(count, 0))
-    return call.make("substring", STRING, call.string(0), option=option)
+    return call.make("substring", STRING, text, option=option)
 
 
 def _replace(call: BoundCall) -> Bound:
-    search = call.constant(1, STRING)
+    text, search = call.string(0), call.constant(1, STRING)
     replacement = call.constant(2, STRING) if len(call.args) == 3 else ""
     if search is None or replacement is None:
         return call.null(STRING)
-    return call.make("replace", STRING, call.string(0), option=(search, replacement))
+    return call.make("replace", STRING, text, option=(search, replacement))
 
 
 def _find(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY:
-        call.unsupported(f"{call.name} of a binary")
-    wanted = call.constant(1, STRING)
+        if call.args[1].type != BINARY:
+            call.unsupported(f"{call.name} of a binary and {call.args[1].type}")
+        return call.row(BOOLEAN, _FINDING[call.name], *call.args)
+    text, wanted = call.string(0), call.constant(1, STRING)
     if wanted is None:
         return call.null(BOOLEAN)
-    return call.make(call.name, BOOLEAN, call.string(0), option=wanted)
+    return call.make(call.name, BOOLEAN, text, option=wanted)
+
+
+_FINDING: dict[str, Callable[[bytes, bytes], bool]] = {
+    "startswith": bytes.startswith,
+    "endswith": bytes.endswith,
+    "contains": bytes.__contains__,
+}
 
 
 def _like(call: BoundCall) -> Bound:
@@ -200,6 +209,7 @@ def _read_as(target: DataType) -> Callable[[BoundCall], Bound]:
     def bind(call: BoundCall) -> Bound:
         if len(call.args) == 2:
             return bind_rows.read_by_pattern(call)
+        bind_rows.check_moment(call)
         return call.binder.explicit_cast(call.args[0], target, call.position)
 
     return bind
@@ -255,7 +265,24 @@ def _nullif(call: BoundCall) -> Bound:
     return call.binder.case([equal], [call.null(value.type), value], call.position)
 
 
+def _zero_if_null(call: BoundCall) -> Bound:
+    value, zero = call.binder.common((call.args[0], call.binder.constant(0, INTEGER)), call.position)
+    return call.make("coalesce", value.type, value, zero, nullable=False)
+
+
+def _null_if_zero(call: BoundCall) -> Bound:
+    value = call.binder.share(call.args[0])
+    is_zero = operators.comparison(call.binder, "=", value, call.binder.constant(0, INTEGER), call.position)
+    return call.binder.case([is_zero], [call.null(value.type), value], call.position)
+
+
+def _typeof(call: BoundCall) -> Bound:
+    return call.binder.constant(str(call.args[0].type), STRING)
+
+
 def _if(call: BoundCall) -> Bound:
+    if call.args[0].type == STRING:
+        call.unsupported("if of a text")
     return call.binder.case([call.expect(0, BOOLEAN)], call.args[1:], call.position)
 
 
@@ -294,6 +321,8 @@ def _equal_null(call: BoundCall) -> Bound:
 
 
 def _size(call: BoundCall) -> Bound:
+    if call.args[0].type == VOID:
+        call.unsupported(f"{call.name} of NULL")
     if not isinstance(call.args[0].type, ArrayType | MapType):
         call.binder.mismatch(f"{call.name} needs an array or a map, not {call.args[0].type}", call.position)
     return call.make("size", INTEGER, call.args[0])
@@ -314,15 +343,17 @@ def _array_contains(call: BoundCall) -> Bound:
 
 
 def _pad(call: BoundCall) -> Bound:
+    if call.args[0].type == BINARY:
+        call.unsupported(f"{call.name} of a binary")
     if not _constants(call, 1):
         return bind_rows.pad(call)
-    width = call.constant(1, INTEGER)
+    text, width = call.string(0), call.constant(1, INTEGER)
     padding = call.constant(2, STRING) if len(call.args) == 3 else " "
     if width is None or padding is None:
         return call.null(STRING)
     if len(padding) != 1 or not 0 <= width <= 10_000:
         return bind_rows.pad(call)
-    return call.make(call.name, STRING, call.string(0), option=(width, padding))
+    return call.make(call.name, STRING, text, option=(width, padding))
 
 
 FUNCTIONS: dict[str, Function] = (
@@ -373,6 +404,9 @@ FUNCTIONS: dict[str, Function] = (
         ("nvl ifnull", _coalesce, 2, 2),
         ("nvl2", _nvl2, 3, 3),
         ("nullif", _nullif, 2, 2),
+        ("zeroifnull", _zero_if_null, 1, 1),
+        ("nullifzero", _null_if_zero, 1, 1),
+        ("typeof", _typeof, 1, 1),
         ("if", _if, 3, 3),
         ("isnull isnotnull", _is_null, 1, 1),
         ("isnan", _is_nan, 1, 1),

@@ -48,7 +48,7 @@ _FIELDS = {
     **{name: name for name in ("year", "quarter", "month", "day", "hour", "minute")},
     **{"week": "weekofyear", "doy": "dayofyear", "dow": "dayofweek", "years": "year", "months": "month", "days": "day"},
 }
-_WITH_UNIT = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
+_WITH_UNIT = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff", "timediff")
 _FLAT = ("and", "or", "||")
 _SHIFTS = {"<<": "shiftleft", ">>": "shiftright", ">>>": "shiftrightunsigned"}
 _OPERATORS = {"==": "=", "!=": "<>", "!<": ">=", "!>": "<="}

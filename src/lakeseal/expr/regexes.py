@@ -60,7 +60,7 @@ def regexp_count(text: str, pattern: str) -> int:
 
 def regexp_substr(text: str, pattern: str) -> str | None:
     match = java_pattern(pattern).search(text)
-    return None if match is None else match[0]
+    return None if match is None else match[0] or None
 
 
 def regexp_instr(text: str, pattern: str) -> int:

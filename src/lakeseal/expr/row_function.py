@@ -29,6 +29,8 @@ class RowFunction(Struct, frozen=True, kw_only=True):
     most: int | None
     raises: bool = False
     with_nulls: bool = False
+    exact: bool = False
+    """Spark casts no argument to its type."""
 
 
 def row_function(
@@ -41,6 +43,7 @@ def row_function(
     most: int | None = -1,
     raises: bool = False,
     with_nulls: bool = False,
+    exact: bool = False,
 ) -> dict[str, RowFunction]:
     """One function by its names. It takes as many arguments as types are given, unless said otherwise."""
     function = RowFunction(
@@ -51,6 +54,7 @@ def row_function(
         most=len(takes) if most == -1 else most,
         raises=raises,
         with_nulls=with_nulls,
+        exact=exact,
     )
     return dict.fromkeys(names.split(), function)
 

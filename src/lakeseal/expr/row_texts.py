@@ -154,6 +154,8 @@ def _mask(
 ) -> str | None:
     if text is None:
         return None
+    if any(mark is not None and len(mark) != 1 for mark in (upper, lower, digit, other)):
+        raise EvaluationError("mask puts single characters into a text")
     if not text.isascii():
         raise UnsupportedExpression("mask of other letters than ASCII is not supported")
 
@@ -266,7 +268,7 @@ def pad(text: Any, width: int, padding: Any, *, left: bool) -> Any:
 
 TEXT_FUNCTIONS: dict[str, RowFunction] = (
     row_function("instr", lambda text, wanted: text.find(wanted) + 1, (STRING, STRING), INTEGER)
-    | row_function("locate position charindex", _locate, (STRING, STRING, INTEGER), INTEGER, least=2, with_nulls=True)
+    | row_function("locate position", _locate, (STRING, STRING, INTEGER), INTEGER, least=2, with_nulls=True)
     | row_function("ascii", lambda text: ord(text[0]) if text else 0, (STRING,), INTEGER)
     | row_function("chr char", _char, (LONG,), STRING)
     | row_function("initcap", _initcap, (STRING,), STRING, raises=True)
@@ -277,13 +279,13 @@ TEXT_FUNCTIONS: dict[str, RowFunction] = (
     | row_function("split_part", _split_part, (STRING, STRING, INTEGER), STRING, raises=True)
     | row_function("substring_index", _substring_index, (STRING, STRING, INTEGER), STRING)
     | row_function("levenshtein", _levenshtein, (STRING, STRING, INTEGER), INTEGER, least=2)
-    | row_function("soundex", _soundex, (STRING,), STRING)
+    | row_function("soundex", _soundex, (STRING,), STRING, exact=True)
     | row_function("base64", lambda data: base64.b64encode(data).decode(), (BINARY,), STRING)
     | row_function("unbase64", _unbase64, (STRING,), BINARY, raises=True)
     | row_function("unhex", _unhex, (STRING,), BINARY)
     | row_function("encode", _encode, (STRING, STRING), BINARY, raises=True)
     | row_function("decode", _decode, (BINARY, STRING), STRING, raises=True)
-    | row_function("mask", _mask, (STRING,), STRING, least=1, most=5, raises=True, with_nulls=True)
+    | row_function("mask", _mask, (STRING,), STRING, least=1, most=5, raises=True, with_nulls=True, exact=True)
     | row_function("find_in_set", _find_in_set, (STRING, STRING), INTEGER)
     | row_function("md5", lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(), (BINARY,), STRING)
     | row_function("sha sha1", lambda data: hashlib.sha1(data, usedforsecurity=False).hexdigest(), (BINARY,), STRING)

@@ -33,3 +33,4 @@ timestamp '2020-99-01' = ts
 1e400
 300Y
 i between 1
+sort_array(ar, '1')
