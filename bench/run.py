@@ -27,9 +27,10 @@ BENCHMARKS = (
     "owner",
     "scan",
     "steps",
+    "upserts",
     "write",
 )
-WITH_PEERS = ("branch-job", "change", "tpch", "write")
+WITH_PEERS = ("branch-job", "change", "tpch", "upserts", "write")
 """Those that have more to stand beside when peers beyond PyPI are set up."""
 
 

@@ -15,6 +15,10 @@ JARS = Path(sys.prefix) / "delta-jars.txt"
 # Classes that Delta's commit coordinators are linked with; of what these need themselves, Spark has its own.
 COORDINATORS = Path(sys.prefix) / "dynamodb-jars.txt"
 
+KAFKA = Path(sys.prefix) / "spark-kafka-jars.txt"
+# Of what the source of Kafka needs, Spark has the rest itself.
+OF_KAFKA = ("org.apache.spark_", "org.apache.kafka_", "org.apache.commons_")
+
 
 def start() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -22,6 +26,9 @@ def start() -> SparkSession:
     if COORDINATORS.exists():
         more = COORDINATORS.read_text(encoding="utf-8").splitlines()
         jars += [jar for jar in more if Path(jar).name.startswith("com.amazonaws")]
+    if KAFKA.exists():
+        more = KAFKA.read_text(encoding="utf-8").splitlines()
+        jars += [jar for jar in more if Path(jar).name.startswith(OF_KAFKA)]
     settings = {
         "spark.jars": ",".join(jars),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

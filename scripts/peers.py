@@ -23,6 +23,11 @@ JARS = VENV / "delta-jars.txt"
 S3A_JARS = VENV / "s3a-jars.txt"
 KAFKA_JARS = VENV / "kafka-jars.txt"
 KAFKA = "4.1.1"
+SPARK_KAFKA_JARS = VENV / "spark-kafka-jars.txt"
+SPARK_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+# What the source takes tokens by comes later than Spark itself to some mirrors; that of an older Spark does.
+SPARK_KAFKA_TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
+OLDER_TOKENS = "4.0.0"
 DYNAMODB_JARS = VENV / "dynamodb-jars.txt"
 DYNAMODB = "1.12.797"
 LAKEFS = VENV / "bin" / "lakefs"
@@ -45,6 +50,7 @@ import sys
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.jars.packages", sys.argv[1]).config("spark.jars.ivy", sys.argv[2])
+builder = builder.config("spark.jars.excludes", ",".join(sys.argv[3:]))
 builder.getOrCreate().stop()
 """
 
@@ -53,6 +59,7 @@ def main() -> None:
     set_up_delta_spark()
     set_up_s3a()
     set_up_kafka()
+    set_up_spark_kafka()
     set_up_dynamodb()
     set_up_unity_client()
     set_up_lakefs()
@@ -120,6 +127,20 @@ def set_up_kafka() -> None:
     set_up_package(f"Kafka {KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}", KAFKA_JARS, "a real broker of Kafka")
 
 
+def set_up_spark_kafka() -> None:
+    if SPARK_KAFKA_JARS.exists():
+        return
+    source, ivy = f"{SPARK_KAFKA}:{PYSPARK.partition('==')[2]}", VENV / "ivy" / "spark-kafka"
+    if not resolved(ivy, source) and not (
+        resolved(ivy, source, SPARK_KAFKA_TOKENS)
+        and resolved(ivy, f"{SPARK_KAFKA_TOKENS}:{OLDER_TOKENS}", "org.apache.kafka:kafka-clients")
+    ):
+        print("peers: SKIPPED Delta Spark beside Kafka: Maven Central did not give Spark's source", flush=True)
+        return
+    list_jars(SPARK_KAFKA_JARS, ivy)
+    print(f"peers: {source} is ready", flush=True)
+
+
 def set_up_dynamodb() -> None:
     """Delta Spark loads all commit coordinators that it knows when it meets one, that of DynamoDB too."""
     package = f"com.amazonaws:aws-java-sdk-dynamodb:{DYNAMODB}"
@@ -130,14 +151,24 @@ def set_up_package(name: str, package: str, listed: Path, skipped: str) -> None:
     if listed.exists():
         return
     ivy = VENV / "ivy" / listed.stem.removesuffix("-jars")
-    try:
-        command = [sys.executable, "-c", RESOLVE_PACKAGE, package, str(ivy)]
-        subprocess.run(command, check=True, capture_output=True, timeout=900)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+    if not resolved(ivy, package):
         print(f"peers: SKIPPED {skipped}: Maven Central did not give {name}", flush=True)
         return
-    listed.write_text("\n".join(sorted(map(str, (ivy / "jars").glob("*.jar")))) + "\n", encoding="utf-8")
+    list_jars(listed, ivy)
     print(f"peers: {name} is ready", flush=True)
+
+
+def resolved(ivy: Path, package: str, *without: str) -> bool:
+    command = [sys.executable, "-c", RESOLVE_PACKAGE, package, str(ivy), *without]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=900)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return False
+    return True
+
+
+def list_jars(listed: Path, ivy: Path) -> None:
+    listed.write_text("\n".join(sorted(map(str, (ivy / "jars").glob("*.jar")))) + "\n", encoding="utf-8")
 
 
 def hadoop_version() -> str:

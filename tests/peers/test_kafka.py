@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import base64
-import os
-import socket
-import subprocess
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
+import msgspec
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lakeseal.cli.java import find_java
-from lakeseal.errors import SourceChanged, SourceNotFound
+from lakeseal.errors import SourceChanged, SourceNotFound, SourceTimeout, SourceUnavailable
 from lakeseal.ingest import Dataset, KafkaSource, Pipeline, TableTarget
 from lakeseal.table import Table
+from support.real_kafka import RealKafka, is_there, real_kafka
 
 pytestmark = pytest.mark.peers
 
-ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = """
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs={place}/log
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-"""
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
 
 class Kafka:
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
+    def __init__(self, running: RealKafka) -> None:
+        self.running, self.address = running, running.address
+        self.admin = AdminClient({"bootstrap.servers": self.address, "log_level": 2})
 
     def create(self, topic: str, partitions: int = 1) -> None:
         for future in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
@@ -73,36 +46,10 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    listed = ROOT / ".venv-peers" / "kafka-jars.txt"
-    java = find_java()
-    if not listed.exists() or java is None:
+    if not is_there():
         pytest.skip("there is no Kafka broker here: make peers fetches one from Maven Central")
-    place = tmp_path_factory.mktemp("kafka")
-    port, controller = free_port(), free_port()
-    settings = place / "server.properties"
-    settings.write_text(SETTINGS.format(port=port, controller=controller, place=place))
-    # What Kafka shares with Spark is not fetched again.
-    jars = [*listed.read_text().split(), str(Path(pyspark.__file__).parent / "jars" / "*")]
-    command = [str(java.home / "bin" / "java"), "-Xmx512m", "-cp", os.pathsep.join(jars)]
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    format = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
-    subprocess.run(format, check=True, capture_output=True, timeout=60)
-    with (place / "broker.log").open("wb") as log:
-        broker = subprocess.Popen([*command, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
-    try:
-        running = Kafka(f"127.0.0.1:{port}")
-        deadline = time.monotonic() + 60
-        while True:
-            assert broker.poll() is None, (place / "broker.log").read_text()[-4000:]
-            try:
-                running.admin.list_topics(timeout=2)
-                break
-            except Exception:
-                assert time.monotonic() < deadline, "the broker does not answer"
-        yield running
-    finally:
-        broker.kill()
-        broker.wait()
+    with real_kafka(tmp_path_factory.mktemp("kafka")) as running:
+        yield Kafka(running)
 
 
 def read(source: KafkaSource, marks: dict[str, Any] | None = None) -> tuple[list[int], dict[str, Any]]:
@@ -172,3 +119,44 @@ def test_a_pipeline_publishes_each_message_once(kafka: Kafka, tmp_path: Path) ->
     assert pipeline.run().state == "nothing_new"
     ids = Table(tmp_path / "t", owner=ledger).to_arrow(columns=["id"])["id"].to_pylist()
     assert Counter(ids) == Counter(range(2000))
+
+
+def test_a_broker_that_wants_tls_and_a_password_is_read_by_who_has_both(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.create("secured")
+    kafka.produce("secured", 0, 5)
+    monkeypatch.setenv("KAFKA_PASSWORD", kafka.running.password)
+    yaml = tmp_path / "secured.yaml"
+    yaml.write_text(f"""
+name: secured
+ledger: sqlite:///{tmp_path}/ledger.db
+datasets:
+  - name: secured
+    source:
+      type: kafka
+      brokers: {kafka.running.secured}
+      topic: secured
+      schema: id long
+      timeout_seconds: 15
+      options:
+        security.protocol: SASL_SSL
+        sasl.mechanism: PLAIN
+        sasl.username: reader
+        sasl.password: "${{KAFKA_PASSWORD}}"
+        ssl.ca.location: {kafka.running.certificate}
+    target: {{type: table, uri: {tmp_path}/t}}
+""")
+    pipeline = Pipeline.from_yaml(yaml)
+    assert pipeline.run().rows == 5
+    source = pipeline.config.datasets[0].source
+    assert isinstance(source, KafkaSource)
+    for wrong in ({"sasl.password": "guessed"}, {"ssl.ca.location": ""}):
+        options = {**source.options, **wrong}
+        refused = kafka.source("secured", options={name: one for name, one in options.items() if one})
+        refused = msgspec.structs.replace(refused, brokers=kafka.running.secured, timeout_seconds=5)
+        with pytest.raises((SourceUnavailable, SourceTimeout)) as caught:
+            refused.plan({})
+        assert "guessed" not in str(caught.value)
+        assert kafka.running.password not in str(caught.value)
+        print(caught.value)
