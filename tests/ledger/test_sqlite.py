@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine.default import DefaultDialect
 
 from lakeseal import ledger
 from lakeseal.errors import (
@@ -147,6 +148,32 @@ def test_a_commit_that_meets_an_io_error_has_an_unknown_outcome(path: Path, star
     with ledger.open(url) as book:
         assert book.read(lambda tx: tx.get(leases, name="before")) is not None
         assert book.read(lambda tx: tx.get(leases, name="after")) is not None
+
+
+def test_a_commit_that_failed_leaves_nobody_inside_its_transaction(
+    book: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, failures = DefaultDialect.do_commit, [True, True]
+
+    def failing(dialect: DefaultDialect, connection: Any) -> None:
+        if failures:
+            failures.pop()
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+        commit(dialect, connection)
+
+    monkeypatch.setattr(DefaultDialect, "do_commit", failing)
+
+    def do(tx: Tx) -> bool:
+        return tx.insert(stores, store="s", created=1)
+
+    with pytest.raises(UnknownOutcome):
+        book.write(do)
+    with sqlite3.connect(path, timeout=0) as other:
+        other.execute("BEGIN IMMEDIATE")
+    assert book.write(do, idempotent=True), "the second try of two, and it is the first that is there"
+    assert book.read(lambda tx: tx.get(stores, store="s")) is not None
 
 
 def test_a_ledger_that_a_process_opens_twice_loses_nothing_when_another_process_closes_it(path: Path) -> None:

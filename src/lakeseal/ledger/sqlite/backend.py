@@ -76,7 +76,10 @@ class SqliteBackend:
                 with self._engine.connect() as connection:
                     self._check_file()
                     connection.exec_driver_sql(_BEGIN[kind])
-                    yield connection
+                    try:
+                        yield connection
+                    finally:
+                        _end(connection)
             finally:
                 if alone:
                     self._writer.release()
@@ -268,3 +271,14 @@ class SqliteBackend:
                 f"the file of the ledger {self.url} was removed or replaced while it was open",
                 hint="Put it back, and start this process again",
             )
+
+
+def _end(connection: sa.Connection) -> None:
+    """After a COMMIT that failed SQLite may still be inside the transaction, and hold its lock. SQLAlchemy takes it for
+    ended, and would hand the connection to the next transaction as it is."""
+    driver = connection.connection.dbapi_connection
+    if isinstance(driver, sqlite3.Connection) and driver.in_transaction:
+        try:
+            driver.rollback()
+        except sqlite3.Error:
+            connection.invalidate()
