@@ -43,4 +43,4 @@ def run(lake: str) -> list[dict[str, object]]:
 
 
 if __name__ == "__main__":
-    print(run(sys.argv[1]))
+    print(run(sys.argv[1] if sys.argv[1:] else "lake"))

@@ -6,6 +6,7 @@ python examples/duckdb_and_spark_team.py /tmp/lake
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -24,4 +25,6 @@ def run(spark: SparkSession, lake: str) -> list[tuple[str, int]]:
 
 
 if __name__ == "__main__":
-    print(run(SparkSession.builder.appName("team").getOrCreate(), sys.argv[1]))
+    lake = Path(sys.argv[1] if sys.argv[1:] else "lake")
+    lake.mkdir(parents=True, exist_ok=True)
+    print(run(SparkSession.builder.appName("team").getOrCreate(), str(lake)))

@@ -35,4 +35,5 @@ def run(spark: SparkSession, lake: str, day: str) -> int:
 
 if __name__ == "__main__":
     session = SparkSession.builder.appName("nightly").getOrCreate()
-    print("version", run(session, *sys.argv[1:3]))
+    lake, day = sys.argv[1:] or ("lake", "2026-03-01")
+    print("version", run(session, lake, day))

@@ -6,6 +6,7 @@ python examples/streaming_job.py /tmp/lake
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -26,6 +27,11 @@ def run(spark: SparkSession, lake: str) -> int:
 
 
 if __name__ == "__main__":
+    lake = sys.argv[1] if sys.argv[1:] else "lake"
+    landing = Path(lake, "landing")
+    if not landing.exists():
+        landing.mkdir(parents=True)
+        (landing / "1.json").write_text('{"id": 1, "page": "home"}\n', encoding="utf-8")
     session = SparkSession.builder.appName("clicks").getOrCreate()
     lakeseal.register(session)
-    print(run(session, sys.argv[1]), "rows")
+    print(run(session, lake), "rows")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -65,6 +67,26 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytes
         if cell["cell_type"] == "code":
             exec(compile(cell["source"], f"cell {number}", "exec"), names)
     names["repo"].store.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cdc_pipeline",
+        *(
+            pytest.param(name, marks=[pytest.mark.stress, pytest.mark.own_spark, pytest.mark.spark])
+            for name in ("spark_job", "streaming_job", "duckdb_and_spark_team")
+        ),
+    ],
+)
+def test_an_example_is_started_by_its_name_alone(name: str, tmp_path: Path) -> None:
+    asks = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    for _ in range(1 if name != "spark_job" else 2):
+        call = [sys.executable, str(EXAMPLES / f"{name}.py")]
+        ended = subprocess.run(call, cwd=tmp_path, env=asks, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.strip()
+    assert (tmp_path / "lake").is_dir()
 
 
 def test_changes_arrive_in_the_copy(tmp_path: Path) -> None:
