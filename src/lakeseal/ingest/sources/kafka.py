@@ -202,7 +202,19 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
 
     @cached_property
     def _consumer(self) -> Any:
-        return _kafka().Consumer(self._configuration)
+        return _kafka().Consumer({**self._configuration, "error_cb": self._errors.append})
+
+    @cached_property
+    def _errors(self) -> list[Any]:
+        """Of connections: what is asked of the brokers only says that none of them answers."""
+        return []
+
+    def _refusal(self) -> str | None:
+        """Why brokers let nobody in, if that is it."""
+        codes = _kafka().KafkaError
+        self._consumer.poll(0)  # which is when the client tells of its errors
+        known = (codes._AUTHENTICATION, codes._SSL, codes.SASL_AUTHENTICATION_FAILED)
+        return next((str(error.str()) for error in reversed(self._errors) if error.code() in known), None)
 
     @property
     def _configuration(self) -> dict[str, Any]:
@@ -315,6 +327,11 @@ class _typed:  # noqa: N801  reads as what it does
         if error is not None and isinstance(error, _kafka().KafkaException):
             told = error.args[0]
             self._source._raise(told, None)
+            if refusal := self._source._refusal():
+                raise SourceUnavailable(
+                    f"The brokers {self._source.brokers} let nobody in: {refusal}",
+                    hint="Check the source's options: security.protocol, sasl.*, ssl.*",
+                ) from error
             raise SourceUnavailable(f"The brokers {self._source.brokers} do not answer: {told.str()}") from error
 
 
