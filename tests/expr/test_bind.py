@@ -73,6 +73,9 @@ def test_what_does_not_fit_the_schema_is_named(text: str, message: str) -> None:
         ("date '2024-01-02' - date '2024-01-01' is null", "date and date"),
         ("interval 1 day is null", "interval"),
         ("lpad(unhex(customer.name), 5) is null", "lpad of a binary"),
+        ("overlay(unhex(customer.name), X'62', 1) is null", "overlay of a binary"),
+        ("reverse(unhex(customer.name)) is null", "reverse of a binary"),
+        ("elt(1, unhex(customer.name)) is null", "elt of binaries"),
         ("timestamp_seconds(1.5) is null", "decimal"),
     ],
 )

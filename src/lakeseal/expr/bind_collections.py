@@ -11,6 +11,7 @@ from lakeseal.expr import row_collections as rows
 from lakeseal.expr.bound import Bound
 from lakeseal.expr.bound_call import BoundCall, Function
 from lakeseal.protocol.schema import (
+    BINARY,
     BOOLEAN,
     INTEGER,
     LONG,
@@ -209,6 +210,8 @@ def _reverse(call: BoundCall) -> Bound:
     found = call.args[0].type
     if isinstance(found, ArrayType):
         return call.row(found, rows.reverse, call.args[0])
+    if found == BINARY:
+        call.unsupported("reverse of a binary")
     return call.row(STRING, rows.reverse, call.string(0))
 
 

@@ -59,6 +59,8 @@ def _plain(call: BoundCall) -> Bound:
     last = len(function.takes) - 1
     if call.name == "mask" and not all(arg.is_literal for arg in call.args[1:]):
         call.unsupported("mask with an argument that is not constant")
+    if call.name == "overlay" and BINARY in (call.args[0].type, call.args[1].type):
+        call.unsupported("overlay of a binary")
     argument = call.exact if function.exact else call.expect
     args = [argument(index, function.takes[min(index, last)]) for index in range(len(call.args))]
     return call.row(function.gives, call.name, *args, raises=function.raises, with_nulls=function.with_nulls)
@@ -166,6 +168,8 @@ def _concat_ws(call: BoundCall) -> Bound:
 
 
 def _elt(call: BoundCall) -> Bound:
+    if any(arg.type == BINARY for arg in call.args):
+        call.unsupported("elt of binaries")
     texts = [call.string(index) for index in range(1, len(call.args))]
     return call.row(STRING, _chosen, call.expect(0, INTEGER), *texts, raises=True, with_nulls=True)
 
