@@ -170,10 +170,6 @@ def _to_utc(micros: int, name: str) -> int:
     return _micros(utc.replace(tzinfo=None))
 
 
-def _convert_zone(source: str, target: str, micros: int) -> int:
-    return _from_utc(_to_utc(micros, source), target)
-
-
 def shift(unit: str, amount: int, micros: int) -> int:
     """`timestampadd`."""
     if unit in _MONTHS:

@@ -6,7 +6,7 @@ Only what every machine computes to the same last bit: sines, logarithms and the
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
 from lakeseal.errors import EvaluationError
@@ -117,10 +117,6 @@ def half_even(value: Any, places: int) -> Any:
     unit = Decimal(1).scaleb(-places)
     rounded = Decimal(value).quantize(unit, ROUND_HALF_EVEN)
     return int(rounded) if isinstance(value, int) else rounded
-
-
-def to_places(value: Decimal, places: int, *, up: bool) -> Decimal:
-    return value.quantize(Decimal(1).scaleb(-places), ROUND_CEILING if up else ROUND_FLOOR)
 
 
 NUMBER_FUNCTIONS: dict[str, RowFunction] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,14 +40,6 @@ def has_nulls(datum: Datum) -> bool:
 
 def valid(datum: Datum) -> Datum:
     return pa.scalar(datum.is_valid) if is_scalar(datum) else pc.is_valid(datum)
-
-
-def all_valid(args: Sequence[Datum]) -> Datum:
-    """Where every argument has a value."""
-    result = valid(args[0])
-    for arg in args[1:]:
-        result = pc.and_(result, valid(arg))
-    return result
 
 
 def truths(datum: Datum, length: int) -> Bools:

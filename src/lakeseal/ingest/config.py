@@ -29,7 +29,6 @@ from lakeseal.storage.location import parse as parse_location
 Delivery = Literal["exactly_once", "at_least_once"]
 CommitPolicy = Literal["full", "successful", "partial"]
 OnRowFailure = Literal["fail", "error_table", "warn"]
-OnDatasetFailure = Literal["fail", "warn"]
 OnBadRecord = Literal["fail", "error_table", "skip"]
 Mode = Literal["append", "upsert", "scd2", "replace", "cdc"]
 

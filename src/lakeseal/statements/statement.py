@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -317,9 +316,3 @@ OnTable = (
     | ShowCreate
 )
 Statement = Query | View | OnTable | Convert | ShowTables
-
-
-def table_of(statement: Any) -> StatedName | None:
-    """The table that a statement is about, if it is about one."""
-    found = getattr(statement, "table", None)
-    return found if isinstance(found, StatedName) else None

@@ -69,7 +69,3 @@ class MergeCommand(Struct, frozen=True, kw_only=True):
         """Whether several rows of the source may change one row: only where all that may happen is that it goes."""
         matched = self.of("matched")
         return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
-
-    @property
-    def is_insert_only(self) -> bool:
-        return all(clause.action == "insert" for clause in self.clauses)
