@@ -13,6 +13,7 @@ import lakeseal
 from lakeseal.errors import InvalidArgument, RunFailed
 from lakeseal.ingest import Dataset, Pipeline, TableTarget
 from lakeseal.table import Table
+from oracles.seeds import cases
 from support.row_histories import SCHEMA, Row, historized, in_order, random_rows, upserted
 
 UPSERT = {"mode": "upsert", "keys": ("id",), "delete_when": "gone"}
@@ -53,7 +54,7 @@ def in_runs(landed: Landed, rng: random.Random, rows: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("owner", ["ledger", "none"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", cases(3, 100))
 def test_upserts_by_a_sequence_are_a_dictionary(lake: Any, owner: str, seed: int) -> None:
     rng = random.Random(seed)
     landed = Landed(lake, owner, **BY_N)
@@ -62,7 +63,7 @@ def test_upserts_by_a_sequence_are_a_dictionary(lake: Any, owner: str, seed: int
 
 
 @pytest.mark.parametrize("owner", ["ledger", "none"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", cases(2, 100))
 def test_partial_upserts_are_a_dictionary(lake: Any, owner: str, seed: int) -> None:
     rng = random.Random(seed)
     landed = Landed(lake, owner, partial=True, **BY_N)
@@ -80,7 +81,7 @@ def test_without_a_sequence_the_last_row_to_come_wins(lake: Any, owner: str) -> 
 
 
 @pytest.mark.parametrize("owner", ["ledger", "none"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", cases(2, 100))
 def test_a_history_has_every_version_in_its_place(lake: Any, owner: str, seed: int) -> None:
     rng = random.Random(seed)
     landed = Landed(lake, owner, mode="scd2", keys=("id",), sequence_by="n", delete_when="gone")

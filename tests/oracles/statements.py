@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from lakeseal import Table
-from oracles.statement_rows import Made, quoted, some_shape, some_source
+from oracles.statement_rows import NESTED, Made, quoted, some_shape, some_source
 
 
 class Clause(Struct, frozen=True, kw_only=True):
@@ -46,6 +46,26 @@ class Statement(Struct, frozen=True, kw_only=True):
                 return f"MERGE {evolution}INTO delta.`{uri}` t USING src q ON {self.on} {clauses}"
             case _:
                 return None
+
+    def insertion(self, chance: random.Random, names: tuple[str, ...]) -> str:
+        """What a write is in SQL, of a view `src`, with `{t}` for the table; `names` are its columns."""
+        evolution = "WITH SCHEMA EVOLUTION " if self.evolves else ""
+        into = f"INSERT {evolution}INTO" if self.kind in ("append", "replace") else "INSERT OVERWRITE"
+        if self.kind == "replace":
+            return f"{into} {{t}} REPLACE WHERE {self.where} SELECT {', '.join(names)} FROM src"
+        form = chance.choice(self._forms(names))
+        if form == "name":
+            return f"{into} {{t}} BY NAME SELECT * FROM src"
+        listed = chance.sample(names, len(names)) if form == "list" else names
+        columns = f" ({', '.join(listed)})" if form == "list" else ""
+        return f"{into} {{t}}{columns} SELECT {', '.join(listed)} FROM src"
+
+    def _forms(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Structs in another order Delta Spark takes by name or by position, as other columns have it."""
+        if "named_struct('b'" not in self.source:
+            return ("name", "list", "place")
+        is_plain = all(f" {name} AS {name}" in self.source for name in names if name not in NESTED)
+        return ("name", "name", "place") if is_plain else ("place",)
 
     def run(self, table: Table, source: Any, spark: Any) -> Any:
         """By the Table API; `spark` is None for Arrow."""
