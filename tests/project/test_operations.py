@@ -79,6 +79,23 @@ def test_the_image_has_what_it_starts() -> None:
     check([*json.loads(said["CMD"]), "--ledger", "sqlite:///ledger.db"])
     compile(json.loads(said["HEALTHCHECK"].partition("CMD ")[2])[2], "HEALTHCHECK", "exec")
     assert "USER lakeseal" in text, "not as root"
+    volumes = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]["lakeseal"]["volumes"]
+    for volume in volumes:
+        assert f"install --directory --owner=lakeseal {volume.partition(':')[2]}\n" in text, "or it is root's"
+
+
+def test_the_image_is_built_from_what_the_project_names_and_no_more() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    told = [line for line in lines if not line.startswith("#")]
+    let_in = {line[1:] for line in told if line.startswith("!")}
+    assert told[0] == "*"
+    assert [name for name in let_in if not (ROOT / name).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hatch = project["tool"]["hatch"]
+    named = {"pyproject.toml", "README.md", "constraints.txt", *project["project"]["license-files"]}
+    named |= {hatch["metadata"]["hooks"]["custom"]["path"]}
+    named |= {package.partition("/")[0] for package in hatch["build"]["targets"]["wheel"]["packages"]}
+    assert let_in == named
 
 
 def test_compose_starts_the_service_behind_its_database() -> None:

@@ -98,6 +98,21 @@ def test_the_bill_of_materials_has_what_is_installed(tmp_path: Path) -> None:
     assert {one for told in made["dependencies"] for one in (told["ref"], *told["dependsOn"])} == known
 
 
+def _image_context(folder: Path) -> Path:
+    """What `.dockerignore` lets a build of the image see."""
+    context = folder / "context"
+    for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("!"):
+            continue
+        there, copy = ROOT / line[1:], context / line[1:]
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if there.is_dir():
+            shutil.copytree(there, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(there, copy)
+    return context
+
+
 INSTALLED = """
 import importlib.metadata as metadata, sys
 asked = sys.argv[1]
@@ -151,6 +166,10 @@ def test_the_wheel_and_the_source_install_into_an_empty_environment(tmp_path: Pa
         names = set(opened.namelist())
     for name in ("py.typed", "console/templates/table.html", "console/static/console.js", "ledger/migrations/env.py"):
         assert f"lakeseal/{name}" in names, name
+    run("build-env/bin/python", "-m", "build", "-q", "--wheel", "--outdir", "image", str(_image_context(tmp_path)))
+    (in_image,) = (tmp_path / "image").glob("*.whl")
+    with zipfile.ZipFile(in_image) as opened:
+        assert names == set(opened.namelist()), "what the image has is what is released"
     with tarfile.open(source) as packed:
         assert any(name.endswith("/README.md") for name in packed.getnames())
     for number, what in enumerate((wheel, source)):
