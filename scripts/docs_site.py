@@ -97,6 +97,8 @@ def _commands() -> Iterator[tuple[str, Any]]:
             return
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
+            if inner.hidden:
+                continue  # the older name of another
             yield from below(inner, type(context)(inner, info_name=name, parent=context), f"{path} {name}".strip())
 
     whole: Any = typer.main.get_command(app)

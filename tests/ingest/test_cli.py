@@ -199,7 +199,7 @@ def test_a_project_that_init_makes_is_valid_plans_and_runs(
     assert main(["ingest", "init", str(place)]) == 0
     assert main(["ingest", "init", str(place)]) != 0, "what is there stays"
     monkeypatch.chdir(place)
-    assert main(["ingest", "validate", "pipeline.yaml"]) == 0
+    assert main(["ingest", "check", "pipeline.yaml"]) == 0
     capsys.readouterr()
     assert main(["ingest", "plan", "pipeline.yaml", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["units"] == 1

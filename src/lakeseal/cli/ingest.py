@@ -161,8 +161,9 @@ def resume(
     raise typer.Exit(1 if any(one.state in ("failed", "partly") for one in results) else 0)
 
 
-@ingest_commands.command("validate")
-def validate(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
+@ingest_commands.command("check")
+@ingest_commands.command("validate", hidden=True)  # its name in Python, and here before
+def check(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
     """Check the file, its sources and its rules; nothing is read or written. Exit code 1 if something is wrong."""
     out: Output = ctx.obj
     found = Pipeline.from_yaml(file, env=env, params=_params(param)).validate()
