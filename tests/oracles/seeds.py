@@ -16,20 +16,19 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 FIXED = 20261117000
 
 
-def cases(short: int, full: int) -> Iterator[int]:
+def cases(short: int, full: int) -> Sequence[int]:
     """The seeds of this run: `short` of them unless more, or one, was asked for."""
     one = os.environ.get("LAKESEAL_SEED")
     if one:
-        yield int(one)
-        return
+        return [int(one)]
     start = int(os.environ.get("LAKESEAL_HUNT_FROM") or _first())
-    yield from range(start, start + _count(os.environ.get("LAKESEAL_HUNT"), short, full))
+    return range(start, start + _count(os.environ.get("LAKESEAL_HUNT"), short, full))
 
 
 def _first() -> int:
