@@ -195,7 +195,7 @@ def test_a_cursor_of_times_is_compared_as_times(lake: Any, interface: Interface)
         interface.rows.append({"id": number, "at": at})
         assert pipeline.run().rows == 1
         assert pipeline.run().state == "nothing_new"
-    assert sorted(lake.ids()) == [0, 1, 2, 3]
+    assert sorted(lake.ids().elements()) == [0, 1, 2, 3]
 
 
 def test_a_record_that_is_no_text_is_set_aside(lake: Any, interface: Interface) -> None:

@@ -56,7 +56,7 @@ def test_a_receiver_that_is_busy_is_asked_again_and_one_that_is_away_is_a_note(l
     assert len(receiver.told) == 1
     assert [note.partition(":")[0] for note in result.notes] == ["An alert could not be told"]
     assert pipeline.history(1)[0].notes == result.notes
-    assert sorted(lake.ids("good")) == [1, 2]
+    assert sorted(lake.ids("good").elements()) == [1, 2]
 
 
 def test_what_is_told_to_one_address_does_not_go_to_another(lake: Any, receiver: Webhook) -> None:
@@ -126,7 +126,7 @@ def test_a_place_that_cannot_be_written_is_a_note(lake: Any, tmp_path: Path) -> 
     told = {"lineage": Lineage(file=f"{tmp_path}/file/x"), "metrics": RunMetrics(file=f"{tmp_path}/file/y")}
     result = _pipeline(lake, **told).run(check=False)
     assert len(result.notes) == 2
-    assert sorted(lake.ids("good")) == [1, 2]
+    assert sorted(lake.ids("good").elements()) == [1, 2]
 
 
 @pytest.mark.parametrize("make", [lambda: Alert(webhook="ftp://x"), Lineage, lambda: Lineage(file="a", url="http://b")])

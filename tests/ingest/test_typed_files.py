@@ -128,7 +128,7 @@ def test_where_names_only_grow_one_watermark_is_all_that_is_kept(lake: Any) -> N
     lake.land("2026/000-late.json", [{"id": 100}])
     lake.land("2026/001.json", [{"id": 101}])
     assert pipeline.run().rows == 1, "what comes with a smaller name is not looked at"
-    assert sorted(lake.ids()) == [0, 1, 2, 3, 4, 5]
+    assert sorted(lake.ids().elements()) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_bad_record_of_an_ordered_directory_names_its_file(lake: Any) -> None:

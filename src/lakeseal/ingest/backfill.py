@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.config import Dataset
+from lakeseal.ingest.sources.source import Source
 from lakeseal.steps.books import Books
 from lakeseal.steps.watermarks import WatermarkChange
 
@@ -33,13 +35,18 @@ class BackfillRange(Struct, frozen=True, kw_only=True):
         return f"{self.dataset} [{self.first}, {self.last})"
 
     def of(self, dataset: Dataset) -> Dataset:
+        if getattr(dataset.target, "mode", None) == "replace":
+            raise InvalidArgument(
+                f"A run of {self.dataset!r} replaces all rows that there are: of a span, no others would be left",
+                hint="Read all of its source again: lakeseal ingest reset",
+            )
         return replace(dataset, name=self.name, source=dataset.source.within(self.first, self.last))
 
-    def begin(self, books: Books, pipeline: str, *, again: bool = False) -> None:
+    def begin(self, books: Books, pipeline: str, source: Source, *, again: bool = False) -> None:
         known = books.watermarks.read(pipeline, BACKFILLS).get(self.name)
-        if again:
-            books.watermarks.reset(pipeline, self.name, {})
-        if known is None or again:
+        if known is None or (again and known["is_done"]):
+            learnt = source.learnt(books.watermarks.read(pipeline, self.dataset))
+            books.watermarks.reset(pipeline, self.name, learnt)
             self._tell(books, pipeline, known, is_done=False)
 
     def end(self, books: Books, pipeline: str) -> None:

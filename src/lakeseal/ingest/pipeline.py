@@ -151,7 +151,8 @@ class Pipeline:
         waiting: Waiting | None = None,
     ) -> RunResult:
         """Publishes what the dataset's source has from `first` on and before `last`, whatever was published of it; its
-        watermarks stay. A backfill that was cut off goes on; one that is done does nothing, unless `again`.
+        watermarks stay. A backfill that was cut off goes on; one that is done does nothing, unless `again`. A target
+        in the mode `replace` has none.
 
         >>> pipeline.backfill("clicks", "1.json", "2.json").rows
         2
@@ -160,7 +161,7 @@ class Pipeline:
         config = self._only([dataset])
         config = replace(config, datasets=(wanted.of(config.datasets[0]),))
         books = self._records.books()
-        wanted.begin(books, self.name, again=again)
+        wanted.begin(books, self.name, config.datasets[0].source, again=again)
         result = self._run(config, spark, check=False, progress=progress, waiting=waiting)
         if result.state in ("published", "nothing_new"):
             wanted.end(books, self.name)
@@ -186,8 +187,8 @@ class Pipeline:
             books.sequences.claim(self.name, aside, held.epoch)
             for name in aside:
                 recovery.retry(books.sequences, self.name, name, epoch=held.epoch)
-        begun = unfinished(books, self.name)
         known = {dataset.name for dataset in self.config.datasets}
+        begun = [one for one in unfinished(books, self.name) if one.dataset in known]
         left = {one.dataset for one in statuses} | self._unpublished()
         results = []
         if names := [name for name in known if name in left]:

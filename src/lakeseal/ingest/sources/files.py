@@ -134,6 +134,9 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     def within(self, first: str, last: str) -> FilesSource:
         return msgspec.structs.replace(self, span=(first, last))
 
+    def learnt(self, watermarks: Mapping[str, Watermark]) -> Mapping[str, Watermark]:
+        return {name: mark for name, mark in watermarks.items() if name == _SCHEMA}
+
     def row_schema(self) -> StructType:
         if (how := self._inference) is not None:  # as far as the first files tell; a plan has all of it
             first = [meta.key for meta in islice(self._listed(), _FIRST_FILES)]

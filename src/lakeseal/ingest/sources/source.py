@@ -103,6 +103,10 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
             f"There are no spans of {self.describe()}", hint="Read all of it again: lakeseal ingest reset"
         )
 
+    def learnt(self, watermarks: Mapping[str, Watermark]) -> Mapping[str, Watermark]:
+        """Those that say what is known of it, not how far it is read: a span of it begins with them."""
+        return {}
+
     def change_order(self) -> str | None:
         """Of a source of changes whose rows do not come in order: the column that orders them."""
         return None
