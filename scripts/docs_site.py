@@ -7,7 +7,6 @@ made from the code when the site is built, so they cannot be older than it.
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from mkdocs.structure.files import File
 
 from lakeseal.cli.app import app
 from lakeseal.cli.examples import EXAMPLES
-from lakeseal.ingest.yaml_file import pipeline_schema
+from lakeseal.ingest.pipeline_schema import pipeline_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -83,11 +82,79 @@ def command_line() -> str:
 
 
 def pipeline_yaml() -> str:
-    text = json.dumps(pipeline_schema(), indent=1)
-    return (
-        "# Pipelines in YAML\n\nWhat a pipeline's file may say, as JSON Schema; `lakeseal ingest schema` prints it "
-        f"too, for editors. [Ingest](../ingest.md) says what it means.\n\n```json\n{text}\n```\n"
-    )
+    schema = pipeline_schema()
+    parts = schema["$defs"]
+    groups = {
+        "A pipeline": ["RawPipeline"],
+        "A dataset": ["RawDataset"],
+        "Sources": [name for name in parts if name.endswith("Source")],
+        "Targets": [name for name in parts if name.endswith("Target")],
+    }
+    told = {name for names in groups.values() for name in names}
+    groups["What is inside of these"] = [name for name in parts if name not in told]
+    page = [
+        "# Pipelines in YAML\n\nEvery field of a pipeline's file. [Ingest](../ingest.md) says what they are for; "
+        "`lakeseal ingest schema` prints all of\nit as JSON Schema, for editors that complete and check while one "
+        "types.\n"
+    ]
+    for heading, names in groups.items():
+        is_one = len(names) == 1
+        page.append(f"## {heading}" + (f" {{#{names[0].lower()}}}\n" if is_one else "\n"))
+        for name in names:
+            if not is_one:
+                page.append(f"### {_part_name(parts[name])} {{#{name.lower()}}}\n")
+            if words := parts[name].get("description"):
+                page.append(f"{words}\n")
+            page.append(_fields(parts, name))
+    return "\n".join(page)
+
+
+def _part_name(part: dict[str, Any]) -> str:
+    kind = part.get("properties", {}).get("type", {}).get("enum")
+    return f"type: {kind[0]}" if kind else str(part["title"])
+
+
+def _fields(parts: dict[str, Any], name: str) -> str:
+    rows = ["| field | value | unless given | |", "| --- | --- | --- | --- |"]
+    for field, told in parts[name]["properties"].items():
+        if field == "type" and name.endswith(("Source", "Target")):
+            continue
+        needed = "**needed**" if field in parts[name].get("required", ()) else _unless_given(told.get("default"))
+        words = told.get("description", "").replace("|", "\\|")
+        rows.append(f"| `{field}` | {_value(parts, told)} | {needed} | {words} |")
+    return "\n".join(rows) + "\n"
+
+
+def _unless_given(default: Any) -> str:
+    if (not default and not isinstance(default, bool | int | float)) or isinstance(default, dict):
+        return ""
+    if isinstance(default, list | tuple):
+        return ", ".join(f"`{one}`" for one in default)
+    return f"`{default:g}`" if isinstance(default, float) else f"`{str(default).lower()}`"
+
+
+def _value(parts: dict[str, Any], told: dict[str, Any]) -> str:
+    """A type of JSON Schema, in a few words."""
+    if ref := told.get("$ref"):
+        name = ref.rpartition("/")[2]
+        return f"[{_part_name(parts[name])}](#{name.lower()})"
+    if choices := told.get("enum"):
+        return ", ".join(f"`{one}`" for one in choices)
+    if several := told.get("anyOf") or told.get("oneOf"):
+        return " or ".join(dict.fromkeys(_value(parts, one) for one in several if one != {"type": "null"}))
+    match told.get("type"):
+        case "array" if told.get("prefixItems"):
+            return "two of " + _value(parts, told["prefixItems"][0])
+        case "array":
+            return "list of " + _value(parts, told["items"])
+        case "object":
+            return "map"
+        case "boolean":
+            return "`true`, `false`"
+        case "integer" | "number":
+            return "number"
+        case _:
+            return "text"
 
 
 def _commands() -> Iterator[tuple[str, Any]]:

@@ -11,9 +11,10 @@ from lakeseal.errors import InvalidArgument
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.ingest import Dataset, Pipeline, Source
 from lakeseal.ingest.config import DirectoryTarget, TableTarget
+from lakeseal.ingest.pipeline_schema import pipeline_schema
 from lakeseal.ingest.sources.files import FilesSource
 from lakeseal.ingest.targets import place_of
-from lakeseal.ingest.yaml_file import Given, parse_pipeline, pipeline_schema
+from lakeseal.ingest.yaml_file import Given, parse_pipeline
 
 CLICKS = """\
 name: clicks
@@ -95,6 +96,20 @@ def test_the_json_schema_takes_the_pipeline_and_refuses_what_reading_refuses() -
     for before, after in (("format: json", "format: jsn"), ("ledger: sql", "leger: sql"), ("topic: orders, ", "")):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(yaml.safe_load(CLICKS.replace(before, after)), schema)
+
+
+def test_the_json_schema_has_words_for_every_field_that_is_no_plain_name() -> None:
+    parts = pipeline_schema()["$defs"]
+    plain = {"name", "path", "column", "url", "topic"}
+    silent = [
+        f"{part}.{name}"
+        for part, told in parts.items()
+        for name, field in told.get("properties", {}).items()
+        if name not in plain and not field.get("description")
+    ]
+    assert silent == []
+    assert parts["FilesSource"]["description"] == "`files`: a landing directory whose files are each read once."
+    assert parts["Check"]["properties"]["on_fail"]["description"].startswith("fail: nothing of the dataset")
 
 
 def test_a_pipeline_from_python_is_checked_like_one_from_yaml(lake: Any) -> None:

@@ -22,8 +22,8 @@ from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.graph import inputs_of
 from lakeseal.ingest.pipeline import Pipeline
 from lakeseal.ingest.pipeline_books import PipelineBooks
+from lakeseal.ingest.pipeline_schema import pipeline_schema
 from lakeseal.ingest.progress import run_progress
-from lakeseal.ingest.yaml_file import pipeline_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

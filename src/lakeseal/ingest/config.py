@@ -35,7 +35,9 @@ Mode = Literal["append", "upsert", "scd2", "replace", "cdc"]
 
 class RowCount(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     min: int | None = None
+    """At least so many rows."""
     max: int | None = None
+    """At most so many rows."""
 
     def __post_init__(self) -> None:
         if self.min is None and self.max is None:
@@ -44,8 +46,9 @@ class RowCount(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class NullShare(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     column: str
+    """Whose nulls are counted."""
     max: float
-    """From 0 to 1."""
+    """The largest share of them, from 0 to 1."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.max <= 1:
@@ -65,8 +68,11 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     rule: str | None = None
     """A SQL condition that each row must meet; null is a failure."""
     rows: RowCount | None = None
+    """How many rows a run may bring."""
     nulls: NullShare | None = None
+    """How many of them may lack a value."""
     freshness: Freshness | None = None
+    """How old the newest row may be."""
     schema: Literal["compatible", "equal"] | None = None
     """How the rows' columns must be to those of a table that is there already."""
     on_fail: OnRowFailure = "fail"
@@ -95,13 +101,14 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
 class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="table", tag_field="type"):
     uri: str
-    """Or its name in the catalog."""
+    """Where the table is, or its name in the catalog."""
     partition_by: tuple[str, ...] = ()
     """Of a table that is made."""
     owner: Literal["ledger", "none"] = "ledger"
     """Who decides on commits to a table that is made: the pipeline's ledger, so that rows and watermarks of all
     datasets are one transaction, or the file system. A table that is there stays as it is."""
     merge_schema: bool = False
+    """Columns that the table lacks are added to it."""
     properties: dict[str, str] = {}
     """Of a table that is made."""
     storage_options: dict[str, str] = {}
@@ -109,6 +116,7 @@ class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """What rows do to those that are there: come beside them (append), take the place of that with the same keys
     (upsert), end it and keep it (scd2), take the place of all (replace). cdc: rows are changes, and say which."""
     keys: tuple[str, ...] = ()
+    """Columns that tell rows apart."""
     sequence_by: str | None = None
     """A column that grows with each change of a key: it tells late and repeated rows from new ones. Without one, the
     order in which rows come decides."""
@@ -157,10 +165,13 @@ class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 class DirectoryTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="directory", tag_field="type"):
     path: str
+    """A directory on any store; runs add files to it."""
     format: Literal["parquet", "json", "csv", "orc"] = "parquet"
+    """Of the files."""
     compression: str | None = None
     """By Spark's names; the format's own default if it is not given."""
     partition_by: tuple[str, ...] = ()
+    """Columns whose values are directories."""
     storage_options: dict[str, str] = {}
 
 
@@ -172,10 +183,15 @@ class BranchTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     path: str
     """The directory on the branch."""
     branch: str = "main"
+    """Which files are merged into."""
     mode: Literal["append", "replace"] = "append"
+    """Whether files come beside those in the directory, or in their place."""
     format: Literal["parquet", "json", "csv", "orc"] = "parquet"
+    """Of the files."""
     compression: str | None = None
+    """By Spark's names; the format's own default if it is not given."""
     partition_by: tuple[str, ...] = ()
+    """Columns whose values are directories."""
     storage_options: dict[str, str] = {}
 
 
@@ -194,7 +210,9 @@ def place_of(target: Target) -> str:
 
 class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     times: int = 2
+    """How often a dataset is tried again that failed by what may pass."""
     first_pause_seconds: float = 1.0
+    """Each pause is twice as long as the one before."""
 
     def __post_init__(self) -> None:
         if self.times < 0 or self.first_pause_seconds < 0:
@@ -217,6 +235,7 @@ class Dataset(Struct, frozen=True, kw_only=True):
     """What is published when a part of the source can't be read: nothing (full), the partitions that could be read
     (successful), or also what came before the failure (partial)."""
     on_bad_record: OnBadRecord = "fail"
+    """A record that is no row stops the dataset (fail), goes to the error table, or is counted and left out (skip)."""
     error_table: str | None = None
     """Where rows and records go that are not published; beside the target if it is not given."""
     timeout_seconds: float = 300.0

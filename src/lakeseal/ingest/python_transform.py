@@ -22,6 +22,7 @@ from lakeseal.errors import InvalidArgument
 
 class PythonTransform(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     python: str
+    """`FILE.py:FUNCTION` or `package.module:FUNCTION`; it gets a DataFrame for each input, and returns one."""
 
     def __post_init__(self) -> None:
         module, sign, name = self.python.rpartition(":")

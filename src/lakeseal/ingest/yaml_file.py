@@ -3,14 +3,12 @@
 `${NAME}` stands for a parameter of the pipeline, or else for a variable of the process's environment, where secrets go;
 `${NAME:-text}` for one that may be unset. What follows a `$$` is taken as it is. Parameters are declared in `params`,
 with a text, or with nothing if they must be given; `environments` has sets of them by name, and `Given` says which set
-counts and what goes before it. `pipeline_schema` is the file's JSON schema, for editors that complete and check it
-while one types.
+counts and what goes before it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -52,24 +50,29 @@ _MOST_VALUES = 100_000
 _DEEPEST = 50
 
 _PARAMETERS = ("params", "environments")
-_ID = "https://json-schema.org/draft/2020-12/schema"
 
 Path_ = tuple[str | int, ...]
 
 
 class RawDataset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A dataset as it stands in the file; its source's fields depend on its type."""
+    """Where rows come from, what becomes of them, and where they go."""
 
     name: str
+    """Watermarks go by it: with another name its source is read from the start."""
     source: dict[str, Any]
+    """Where rows come from; `type` says which fields it has."""
     target: Target
+    """Where rows go; `type` says which fields it has."""
     transform: str | PythonTransform | None = None
+    """SQL over `input`, or over the datasets that it is made of; or a function of Python."""
     quality: tuple[Check, ...] = ()
+    """Rules for rows, and for all of them together."""
     commit: CommitPolicy = "full"
     on_bad_record: OnBadRecord = "fail"
     error_table: str | None = None
     timeout_seconds: float = 300.0
     retries: Retries = Retries()
+    """How often it is tried again, and how soon."""
 
 
 Texts = dict[str, str | int | float | bool | None]
@@ -83,9 +86,13 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all datasets of a pipeline share."""
+
     name: str
+    """The ledger knows its runs and watermarks by it."""
     ledger: str
     datasets: tuple[dict[str, Any], ...]
+    """Published together where they can be."""
     params: Texts = {}
     """Texts for `${NAME}`; nothing for one that must be given."""
     environments: dict[str, Texts] = {}
@@ -96,8 +103,11 @@ class RawPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_parallel: int = 8
     task_bytes: int = 128 * 2**20
     alerts: tuple[Alert, ...] = ()
+    """Who is told how a run ended."""
     lineage: Lineage | None = None
+    """Where OpenLineage's events go."""
     metrics: RunMetrics | None = None
+    """Where numbers for Prometheus are written."""
 
 
 def read_pipeline(path: str | os.PathLike[str], given: Given | None = None) -> PipelineConfig:
@@ -298,24 +308,3 @@ def _steps(text: str) -> Iterator[str | int]:
             yield name
         elif number != "...":
             yield int(number)
-
-
-def pipeline_schema() -> dict[str, Any]:
-    """With every kind of source that is known in this process."""
-    kinds = dict(sorted(source_types().items()))
-    (pipeline, dataset, *sources), parts = msgspec.json.schema_components(
-        [RawPipeline, RawDataset, *kinds.values()], ref_template="#/$defs/{name}"
-    )
-    _described(parts, [RawPipeline, RawDataset, *kinds.values()])
-    parts["RawPipeline"]["properties"]["datasets"]["items"] = dataset
-    parts["RawDataset"]["properties"]["source"] = {"oneOf": sources}
-    for name, number in (("RawPipeline", "pipeline"), ("RawDataset", "dataset")):
-        parts[name]["title"] = number
-    return {"$schema": _ID, "title": "A Lakeseal pipeline", **pipeline, "$defs": parts}
-
-
-def _described(parts: dict[str, Any], kinds: list[Any]) -> None:
-    for kind in kinds:
-        text = inspect.getdoc(inspect.getmodule(kind))
-        if text and kind.__name__ in parts:
-            parts[kind.__name__]["description"] = text.partition("\n")[0]

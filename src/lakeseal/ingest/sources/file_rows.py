@@ -42,7 +42,9 @@ class CsvOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     header: bool = True
     """Whether the first line names the columns; else they are the schema's, in its order."""
     delimiter: str = ","
+    """Between values."""
     quote: str = '"'
+    """Around values that have delimiters or ends of lines in them."""
     escape: str = '"'
     """Makes a quote plain inside of quotes: the quote itself, or a backslash as Spark writes."""
     null: str = ""

@@ -70,6 +70,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     pattern: str = "*"
     """Names of files, such as `*.json`. Those that begin with `_` or `.` are never read."""
     recursive: bool = True
+    """Whether directories below it are looked at, too."""
     ordered: bool = False
     """Names only grow: a run lists what comes behind the last one that is published, and nothing else is kept or looked
     at, however many files there are. One that arrives with a smaller name, or is rewritten, is never seen."""
@@ -80,8 +81,9 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     settle_seconds: float = 0.0
     """Leave alone what was modified less than this ago: it may still be growing."""
     infer: bool | Inference = False
-    """Learn the columns from the files, run by run (`sources.inference`); `schema` is then what is known before."""
+    """Learn the columns from the files, run by run; `schema` is then what is known before."""
     csv: CsvOptions = CsvOptions()
+    """How CSV is written."""
     row_tag: str | None = None
     """Of XML: the element that is a row."""
     storage_options: dict[str, str] = msgspec.field(default_factory=dict)

@@ -38,6 +38,7 @@ class Inference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rescued: str = "_rescued"
     """The column for what does not fit, as JSON by column; null where all of a row fits."""
     new_columns: Literal["add", "rescue"] = "add"
+    """Whether a column that comes up later is added, or its values go to the rescued column."""
     widen: bool = False
     """For a target with type widening on (`delta.enableTypeWidening`) and `merge_schema`."""
 

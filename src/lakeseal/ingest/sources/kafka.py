@@ -47,6 +47,7 @@ _POLL_SECONDS = 0.2
 @register_source
 class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     brokers: str
+    """`host:port`, several with commas."""
     topic: str
     value: Literal["json", "avro", "protobuf", "string", "bytes"] = "json"
     """bytes: as they are, for whatever a transform decodes."""
@@ -75,6 +76,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     span: tuple[int, int] | None = None
     """Only offsets from the first on and before the second, of each partition."""
     timeout_seconds: float = 30.0
+    """How long brokers may be silent."""
     options: dict[str, str] = msgspec.field(default_factory=dict)
     """Of librdkafka, such as security.protocol."""
 

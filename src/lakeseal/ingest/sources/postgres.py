@@ -62,6 +62,7 @@ _NAME = re.compile(r"[a-z0-9_]{1,63}")
 @register_source
 class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=True):
     url: str
+    """`postgresql://user@host/database`; the password comes from the environment: `${NAME}`."""
     table: str
     """`orders`, or `shop.orders`."""
     slot: str

@@ -50,7 +50,9 @@ class RestPages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     first: int = 1
     """The first page's number."""
     size_param: str | None = None
+    """What carries the number of records that are asked for; nothing does if it is not given."""
     size: int = 100
+    """Records of a page."""
     next: str = "next"
     """Where in the answer the cursor or the address is, such as `meta.next`."""
 
@@ -68,18 +70,27 @@ class RestCursor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
     url: str
     schema: str
+    """Of the records, as Spark writes it."""
     records: str = ""
     """Where in the answer the list of records is, such as `data.items`; the answer itself if it is not given."""
     params: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of the address, beside those of pages and cursor."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Secrets come from the environment: {Authorization: "Bearer ${TOKEN}"}."""
     pages: RestPages | None = None
+    """How to ask for more; one answer is all if it is not given."""
     cursor: RestCursor | None = None
+    """How to ask for what is new; all is read each time if it is not given."""
     max_per_second: float | None = None
+    """Requests; no limit if it is not given."""
     retries: int = 5
+    """Of a request that the server is too busy for, or that gets no answer."""
     timeout_seconds: float = 30.0
+    """How long the server may be silent."""
     max_pages: int = 10_000
+    """Of a run."""
     max_answer_bytes: int = 32 * 2**20
+    """Of one answer."""
     max_bytes: int = 256 * 2**20
     """Of all answers of a run."""
 

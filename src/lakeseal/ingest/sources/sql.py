@@ -59,6 +59,7 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     column: str
     """Which grows."""
     table: str | None = None
+    """Or a view."""
     query: str | None = None
     """Instead of a table; needs a schema."""
     schema: str | None = None

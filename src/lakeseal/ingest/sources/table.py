@@ -32,6 +32,7 @@ _INSERT = "insert"
 @register_source
 class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
     uri: str
+    """Where the table is."""
     owner: str | None = None
     """Of the table's commits, if it has one: its URL, or its name in LAKESEAL_OWNERS."""
     start: Literal["now", "latest"] | int = "now"
