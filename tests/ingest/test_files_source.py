@@ -132,6 +132,24 @@ def test_each_file_is_read_once_and_a_late_one_is_noted(lake: Any) -> None:
     assert "1 late files" in plan.notes[0]
 
 
+@pytest.mark.parametrize("how", [{}, {"ordered": True}, {"schema": None, "infer": True}])
+def test_a_run_takes_at_most_so_many_files_by_their_names(lake: Any, how: dict[str, Any]) -> None:
+    for name in ("b", "a", "d", "c", "e"):
+        lake.land(f"{name}.json", [{"id": ord(name), "name": name}])
+    source, marks, taken = lake.files(max_files=2, **how), dict[str, Any](), list[list[str]]()
+    while True:
+        plan = source.plan(marks)
+        marks |= {unit.partition: unit.high for unit in plan.units}
+        rows = [row for unit in plan.units for chunk in source.read(unit) for row in chunk.rows.to_pylist()]
+        taken.append([row["name"] for row in rows])
+        if not plan.has_more:
+            break
+    assert taken == [["a", "b"], ["c", "d"], ["e"]]
+    assert source.plan(marks).units == ()
+    with pytest.raises(InvalidArgument, match="max_files"):
+        lake.files(max_files=0)
+
+
 def test_a_rewritten_file_is_what_the_policy_says(lake: Any) -> None:
     lake.land("a.json", [{"id": 1}])
     marks = marks_of(lake.files())

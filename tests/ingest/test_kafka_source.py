@@ -80,7 +80,10 @@ def test_a_run_takes_at_most_so_many_messages_of_a_partition(broker: Any) -> Non
     broker.create_topic("few")
     broker.produce("few", [b'{"id": %d}' % n for n in range(10)])
     source = KafkaSource(brokers=broker.address, topic="few", schema="id long", max_messages=4)
-    [unit] = source.plan({"few:0": {"generation": 0, "offset": 3}}).units
+    plan = source.plan({"few:0": {"generation": 0, "offset": 3}})
+    [unit] = plan.units
+    assert plan.has_more
+    assert not source.plan({"few:0": {"generation": 0, "offset": 6}}).has_more
     assert [row["id"] for chunk in source.read(unit) for row in chunk.rows.to_pylist()] == [3, 4, 5, 6]
     source.close()
 

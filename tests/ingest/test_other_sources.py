@@ -115,6 +115,8 @@ def test_a_table_is_read_whole_and_then_by_its_changes(tmp_path: Path) -> None:
     assert found == [(1, "delete", 1), (3, "insert", 2)]
     one = TableSource(uri=str(tmp_path / "t"), max_versions=1)
     assert high(one, marks)[""]["version"] == 1
+    assert one.plan(marks).has_more
+    assert not one.plan(high(one, marks)).has_more
 
 
 def test_a_table_without_a_feed_or_made_again_is_noticed(tmp_path: Path) -> None:

@@ -93,6 +93,32 @@ def test_values_of_many_types_are_those_of_the_server(lake: Any, database: str) 
     captured.connection.close()
 
 
+def test_a_run_takes_at_most_about_so_many_changes_and_whole_transactions(captured: Captured) -> None:
+    captured.do("INSERT INTO t VALUES (0, 'there')")
+    captured.limit(max_changes=4)
+    captured.rows()
+    captured.do("INSERT INTO t VALUES (1, 'a')")
+    captured.do("CREATE TABLE IF NOT EXISTS other (id bigint)", "INSERT INTO other SELECT generate_series(1, 20)")
+    captured.do("INSERT INTO t SELECT n, 'b' FROM generate_series(2, 9) n", "DELETE FROM t WHERE id = 0")
+    captured.do("UPDATE t SET a = 'c' WHERE id = 9")
+    captured.do("DELETE FROM t WHERE id = 2")
+    states: list[dict[int, str]] = []
+    while True:
+        result = captured.pipeline.run()
+        state = {row["id"]: row["a"] for row in captured.lake.table().to_arrow().to_pylist()}
+        if not states or state != states[-1]:
+            states.append(state)
+        if not result.has_more:
+            break
+    first = {0: "there", 1: "a"}
+    second = {1: "a", **dict.fromkeys(range(2, 10), "b")}
+    fourth = {key: value for key, value in {**second, 9: "c"}.items() if key != 2}
+    assert len(states) > 1
+    assert states[-1] == fourth
+    assert all(state in ({0: "there"}, first, second, {**second, 9: "c"}, fourth) for state in states)
+    assert captured.pipeline.run().state == "nothing_new"
+
+
 def test_a_slot_that_is_gone_is_told_and_nothing_is_lost_in_silence(captured: Captured) -> None:
     captured.do("INSERT INTO t VALUES (1, 'one')")
     captured.rows()

@@ -529,6 +529,35 @@ def test_runs_follow_each_other_until_they_are_stopped(lake: Any) -> None:
     assert states == ["published", "nothing_new", "nothing_new"]
 
 
+def test_what_a_run_may_not_take_is_the_next_ones_and_that_begins_at_once(lake: Any) -> None:
+    for n in range(5):
+        lake.land(f"{n}.json", [{"id": n}])
+    limited = lake.files(max_files=2)
+    pipeline = lake.pipeline(Dataset(name="a", source=limited, target=lake.to_table(mode="upsert", keys=("id",))))
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            told.append("waits")
+            return super().wait(0)
+
+    stop, told = Stop(), list[Any]()
+    for result in pipeline.run_every(None, 3600, stop=stop):
+        assert not isinstance(result, LakesealError)
+        told.append(result.rows)
+        if result.state == "nothing_new":
+            stop.set()
+    assert told == [2, 2, 1, "waits", 0, "waits"]
+    assert lake.ids() == Counter(range(5))
+
+
+def test_a_run_that_failed_is_not_followed_at_once(lake: Any) -> None:
+    lake.land("1.json", ["torn"])
+    lake.land("2.json", [{"id": 2}])
+    pipeline = lake.pipeline(Dataset(name="a", source=lake.files(max_files=1), target=lake.to_table()))
+    result = pipeline.run(check=False)
+    assert (result.state, result.datasets[0].has_more, result.has_more) == ("failed", True, False)
+
+
 def test_a_run_that_died_is_told_as_such_by_the_next(lake: Any) -> None:
     from lakeseal.steps.runs import RunRecords
 

@@ -139,6 +139,18 @@ def test_a_watermark_of_an_earlier_release_is_gone_on_from(database: Any) -> Non
     assert [row["at"].hour for row in rows] == [10]
 
 
+@pytest.mark.parametrize("units", [1, 3])
+def test_a_run_takes_at_most_so_many_rows_and_those_of_the_same_value(database: Any, units: int) -> None:
+    url = database("CREATE TABLE t (n INTEGER)", "INSERT INTO t VALUES (7), (1), (3), (3), (NULL), (5)")
+    source, marks = SqlSource(url=url, table="t", column="n", max_rows=2, units=units), dict[str, Any]()
+    taken = []
+    while source.plan(marks).has_more:
+        taken.append([row["n"] for row in run(source, marks)[0]])
+    assert taken == [[1, 3, 3]]
+    assert [row["n"] for row in run(source, marks)[0]] == [5, 7]
+    assert run(source, marks) == ([], [])
+
+
 def test_a_delay_is_for_times_and_leaves_what_is_younger(database: Any) -> None:
     now = dt.datetime.now(dt.UTC)
     old, young = (now - dt.timedelta(hours=1)).isoformat(), now.isoformat()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from msgspec.structs import replace
 
 from lakeseal.ingest import Dataset, Pipeline, PostgresSource, Retries
 
@@ -17,13 +18,18 @@ class Captured:
         self.connection = psycopg.connect(database, autocommit=True)
         self.connection.execute(f"CREATE TABLE t ({columns})")
         self.source = PostgresSource(url=database, table="t", slot="cap")
-        to = lake.to_table(**{"mode": "cdc", "keys": ("id",), **target})
-        self.pipeline: Pipeline = lake.pipeline(
+        self.target = lake.to_table(**{"mode": "cdc", "keys": ("id",), **target})
+        self.quality = quality
+        self.limit()
+
+    def limit(self, max_changes: int | None = None) -> None:
+        """What a run takes from now on."""
+        self.pipeline: Pipeline = self.lake.pipeline(
             Dataset(
                 name="t",
-                source=self.source,
-                target=to,
-                quality=quality,
+                source=replace(self.source, max_changes=max_changes),
+                target=self.target,
+                quality=self.quality,
                 retries=Retries(times=5, first_pause_seconds=0.05),
             )
         )

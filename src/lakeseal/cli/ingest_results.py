@@ -31,6 +31,8 @@ def show_run(out: Output, result: RunResult) -> None:
 
 def _dataset(one: DatasetResult) -> dict[str, Any]:
     notes = [*one.notes, *one.left_over]
+    if one.has_more:
+        notes.append("there is more than one run takes")
     if one.error is not None:
         notes.append(f"{one.error.get('message', '')}. {one.error.get('hint', '')}".strip())
     return {

@@ -267,7 +267,8 @@ class Pipeline:
         progress: RunProgress | None = None,
     ) -> Iterator[RunResult | LakesealError]:
         """A run now and every so many seconds, for ever or until `stop`; each one's result, or why there was none. A
-        run that takes longer than that is followed by the next at once.
+        run that takes longer than that, or found more than it may take (`max_messages`, `max_files`, …), is followed by
+        the next at once.
 
         >>> runs = pipeline.run_every(None, 60)
         >>> next(runs).rows
@@ -277,9 +278,13 @@ class Pipeline:
         while not stop.is_set():
             due = time.monotonic() + seconds
             try:
-                yield self.run(spark, check=False, progress=progress)
+                result = self.run(spark, check=False, progress=progress)
             except LakesealError as error:
                 yield error
+            else:
+                yield result
+                if result.has_more:
+                    continue
             stop.wait(max(0.0, due - time.monotonic()))
 
     def validate(self) -> dict[str, LakesealError | None]:

@@ -55,6 +55,8 @@ class DatasetResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: dict[str, Any] | None = None
     left_over: tuple[str, ...] = ()
     """Partitions that could not be read, with their reasons, where the others were published."""
+    has_more: bool = False
+    """Whether its source had more than a run takes."""
     seconds: float = 0.0
 
 
@@ -73,6 +75,11 @@ class RunResult(Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         return sum(dataset.rows for dataset in self.datasets)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a source had more than a run takes, and what it took was published."""
+        return any(one.has_more and one.state == "published" for one in self.datasets)
 
     def dataset(self, name: str) -> DatasetResult:
         return next(dataset for dataset in self.datasets if dataset.name == name)
@@ -232,5 +239,6 @@ class DatasetRun:
             notes=(*self.plan.notes, *self.warnings, *self.summary.warnings),
             error=None if self.error is None else self.error.to_json(),
             left_over=self.summary.left_over,
+            has_more=self.plan.has_more,
             seconds=round(self._seconds or time.monotonic() - self._began, 3),
         )

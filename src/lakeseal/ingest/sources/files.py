@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Literal
@@ -43,7 +43,7 @@ from lakeseal.ingest.sources.file_rows import (
 )
 from lakeseal.ingest.sources.inference import Inference, learned
 from lakeseal.ingest.sources.rescue import CsvRescue, JsonRescue, ParquetRescue
-from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, at_least_one, register_source
 from lakeseal.ingest.sources.typed_rows import avro_rows, columns_of, orc_rows
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.schema import StructType
@@ -78,6 +78,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     """What to do about a file that changed after it was published."""
     span: tuple[str, str] | None = None
     """Only files whose keys are from the first text on and before the second, as texts compare."""
+    max_files: int | None = None
+    """In one run, in the order of their names."""
     settle_seconds: float = 0.0
     """Leave alone what was modified less than this ago: it may still be growing."""
     infer: bool | Inference = False
@@ -91,6 +93,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     def __post_init__(self) -> None:
         # Absolute, so that it is the same place in a task.
         msgspec.structs.force_setattr(self, "path", StoreSpec(uri=self.path).uri)
+        at_least_one("max_files", self.max_files)
         if self.schema is not None:
             parse_schema(self.schema)
             if self.format in OWN_COLUMNS:
@@ -134,7 +137,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         return learned(self.format, files, self._known(mark), how, self.csv)
 
     def within(self, first: str, last: str) -> FilesSource:
-        return msgspec.structs.replace(self, span=(first, last))
+        return msgspec.structs.replace(self, span=(first, last), max_files=None)
 
     def learnt(self, watermarks: Mapping[str, Watermark]) -> Mapping[str, Watermark]:
         return {name: mark for name, mark in watermarks.items() if name == _SCHEMA}
@@ -175,7 +178,12 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             payload = {"key": meta.key, "size": meta.size, "modified": meta.modified_ms}
             units.append(WorkUnit(partition="", low=low, high=high, size=max(1, meta.size), payload=payload))
             low = high
-        return Plan(units=tuple(units))
+        return self._cut(units)
+
+    def _cut(self, units: Sequence[WorkUnit], notes: Sequence[str] = ()) -> Plan:
+        """As many as a run takes; they are in the order of their names."""
+        taken = units[: self.max_files]
+        return Plan(units=tuple(taken), notes=tuple(notes), has_more=len(taken) < len(units))
 
     def _new(self, watermarks: Mapping[str, Watermark]) -> Plan:
         units: list[WorkUnit] = []
@@ -211,7 +219,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             notes.append(f"{_some(rewritten)} changed after being published: {done}")
         if unnamed := self._unnamed():
             notes.append(f"{len(unnamed)} files have names that are no keys, and are never read: {_some(unnamed)}")
-        return Plan(units=tuple(units), notes=tuple(notes))
+        return self._cut(units, notes)
 
     def _with_schema(self, plan: Plan, how: Inference, mark: Watermark) -> Plan:
         """What is known of the columns is a watermark too, and moves with the rows."""
@@ -221,7 +229,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         if mark is None or mark["schema"] != text:
             generation = 0 if mark is None else mark["generation"] + 1
             units.append(WorkUnit(partition=_SCHEMA, low=mark, high={"generation": generation, "schema": text}))
-        return Plan(units=tuple(units), notes=plan.notes, schema=how.with_rescued(known).to_json())
+        return msgspec.structs.replace(plan, units=tuple(units), schema=how.with_rescued(known).to_json())
 
     def _listed(self, after: str | None = None) -> Iterator[ObjectMeta]:
         found = after is not None

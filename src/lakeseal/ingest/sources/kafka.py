@@ -32,7 +32,7 @@ from lakeseal.errors import (
 )
 from lakeseal.ingest.sources.debezium import DebeziumReader
 from lakeseal.ingest.sources.kafka_values import MetaColumn, ValueReader, value_reader
-from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, at_least_one, register_source
 from lakeseal.protocol.schema import StructType
 
 Policy = Literal["fail", "earliest", "latest", "skip"]
@@ -81,8 +81,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     """Of librdkafka, such as security.protocol."""
 
     def __post_init__(self) -> None:
-        if self.max_messages is not None and self.max_messages < 1:
-            raise InvalidArgument("max_messages must be 1 or more")
+        at_least_one("max_messages", self.max_messages)
         _ = self._reader
 
     def place(self) -> str:
@@ -121,6 +120,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         units: list[WorkUnit] = []
         notes: list[str] = []
+        has_more = False
         for state in map(self._spanned, self._partitions()):
             found = next_range(
                 state,
@@ -134,6 +134,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
                 notes.append(found)
             elif found is not None:
                 notes += [found.note] if found.note else []
+                has_more |= found.end < state.latest
                 units.append(
                     WorkUnit(
                         partition=state.name,
@@ -143,7 +144,7 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
                         payload={"number": state.number, "start": found.start, "end": found.end},
                     )
                 )
-        return Plan(units=tuple(units), notes=tuple(notes))
+        return Plan(units=tuple(units), notes=tuple(notes), has_more=has_more)
 
     def _spanned(self, state: PartitionState) -> PartitionState:
         if self.span is None:

@@ -29,7 +29,16 @@ import pyarrow as pa
 from lakeseal import clock
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, SourceUnavailable, Unsupported
 from lakeseal.ingest.sources.pgoutput import UNCHANGED, Decoder, RowChange, SeenTransactions
-from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.sources.source import (
+    Chunk,
+    Plan,
+    RejectedRecord,
+    Source,
+    Watermark,
+    WorkUnit,
+    at_least_one,
+    register_source,
+)
 from lakeseal.ingest.sources.sql_values import SqlRows
 from lakeseal.ingest.unchanged import told
 from lakeseal.protocol import schema as types
@@ -69,8 +78,11 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
     """The slot's name; each dataset needs its own."""
     publication: str | None = None
     """As the slot, if it is not given."""
+    max_changes: int | None = None
+    """In one run, about: transactions are whole. The first run takes the table as it is."""
 
     def __post_init__(self) -> None:
+        at_least_one("max_changes", self.max_changes)
         if _NAME.fullmatch(self.slot) is None:
             raise InvalidArgument(f"A slot can't be called {self.slot!r}", hint="Use a-z, 0-9 and _, at most 63")
 
@@ -115,9 +127,11 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
             upto = _number(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
             if not self._has_changes(connection, upto) and upto - mark["lsn"] < _KEEP_UP:
                 return Plan()
+            newest, upto = upto, self._cut(connection, upto)
         high = {**mark, "lsn": upto, "seen": None}
         payload = {"from": mark["lsn"], "upto": upto, "seen": mark.get("seen")}
-        return Plan(units=(WorkUnit(partition="", low=mark, high=high, size=upto - mark["lsn"], payload=payload),))
+        unit = WorkUnit(partition="", low=mark, high=high, size=upto - mark["lsn"], payload=payload)
+        return Plan(units=(unit,), has_more=upto < newest)
 
     def preview(self, watermarks: Mapping[str, Watermark]) -> Plan:
         # To plan makes the slot, and moves it.
@@ -170,6 +184,14 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         if found is False:
             found = connection.execute(_ANY + _PEEKED, self._peeked(upto)).fetchone()[0]
         return bool(found)
+
+    def _cut(self, connection: Any, upto: int) -> int:
+        """Behind the transaction with which there are as many changes as a run takes."""
+        if self.max_changes is None:
+            return upto
+        ends = "SELECT count(*), max(lsn)::text" + _PEEKED
+        count, last = connection.execute(ends, self._peeked(upto, most=self.max_changes)).fetchone()
+        return _number(last) if count >= self.max_changes else upto
 
     def _peeked(self, upto: int, most: int | None = None) -> tuple[Any, ...]:
         """`most` changes, or a few more: all of a transaction come together."""

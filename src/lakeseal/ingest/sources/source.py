@@ -50,6 +50,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     schema: str | None = None
     """Of the rows, as JSON, where a source learns it from what it finds; else it is `row_schema`."""
+    has_more: bool = False
+    """Whether there is more than one run takes: where runs follow each other, the next begins at once."""
+
+
+def at_least_one(name: str, limit: int | None) -> None:
+    """Of what a run takes at most."""
+    if limit is not None and limit < 1:
+        raise InvalidArgument(f"{name} must be 1 or more")
 
 
 class RejectedRecord(Struct, frozen=True, kw_only=True):

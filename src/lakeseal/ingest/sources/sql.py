@@ -15,7 +15,7 @@ import datetime as dt
 import decimal
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,7 @@ from lakeseal.ingest.sources.source import (
     Source,
     Watermark,
     WorkUnit,
+    at_least_one,
     register_source,
 )
 from lakeseal.ingest.sources.sql_values import SqlRows, text_or_not
@@ -68,6 +69,8 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     """Where to begin without a watermark: rows above this."""
     span: tuple[str, str] | None = None
     """Only rows whose column is from the first value on and before the second, as the database compares."""
+    max_rows: int | None = None
+    """In one run; more if the last of them has the same value in the column as others."""
     delay_seconds: float = 0.0
     """For a column of times: leave what is younger for the next run."""
     units: int = 1
@@ -83,14 +86,14 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
             fields = parse_schema(self.schema)
             if fields.field(self.column) is None:
                 raise InvalidArgument(f"The schema lacks the growing column {self.column!r}", column=self.column)
-        if self.units < 1:
-            raise InvalidArgument("units must be 1 or more")
+        at_least_one("units", self.units)
+        at_least_one("max_rows", self.max_rows)
 
     def describe(self) -> str:
         return f"sql {self.table or 'query'} by {self.column}"
 
     def within(self, first: str, last: str) -> SqlSource:
-        return replace(self, span=(first, last), start=None, delay_seconds=0.0)
+        return replace(self, span=(first, last), start=None, delay_seconds=0.0, max_rows=None)
 
     def row_schema(self) -> StructType:
         if self.schema is not None:
@@ -105,12 +108,13 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
             unset = connection.execute(sa.select(sa.func.count()).select_from(self._from).where(cursor.is_(None)))
             empty = unset.scalar_one()
             notes = (f"{empty} rows have no {self.column} and are never read",) if empty else ()
-            top = sa.select(sa.func.max(cursor)).where(*self._spanned())
-            if low is not None:
-                top = top.where(self._above(low))
-            highest = connection.execute(top).scalar_one()
+            new = [*self._spanned(), *([] if low is None else [self._above(low)])]
+            newest = highest = self._highest(connection, new)
             if highest is not None and self.delay_seconds:
-                highest = connection.execute(top.where(self._settled(connection, highest))).scalar_one()
+                new.append(self._settled(connection, highest))
+                newest = highest = self._highest(connection, new)
+            if highest is not None and self.max_rows is not None:
+                highest = self._highest(connection, new, self.max_rows)
             if highest is None:
                 return Plan(notes=notes)
             high = _mark(highest, self.column, is_raw=self._is_sqlite)
@@ -125,7 +129,14 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
             )
             for n in range(len(edges) - 1)
         )
-        return Plan(units=units, notes=notes)
+        return Plan(units=units, notes=notes, has_more=highest != newest)
+
+    def _highest(self, connection: sa.Connection, conditions: Sequence[Any], most: int | None = None) -> Any:
+        """The column's largest value in rows that meet these; of the first so many rows, if there is a limit."""
+        values = sa.select(self._cursor.label("value")).where(self._cursor.is_not(None), *conditions)
+        if most is not None:
+            values = values.order_by(self._cursor).limit(most)
+        return connection.execute(sa.select(sa.func.max(values.subquery().c.value))).scalar_one()
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
         schema = self.row_schema()

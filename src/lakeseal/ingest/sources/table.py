@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, TableNotFound
-from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, register_source
+from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, at_least_one, register_source
 from lakeseal.log import changes as change_feed
 from lakeseal.log.data import ReadSpec
 from lakeseal.log.snapshot import Snapshot
@@ -44,6 +44,7 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
     storage_options: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        at_least_one("max_versions", self.max_versions)
         # Absolute, so that it is the same place in a task.
         msgspec.structs.force_setattr(self, "uri", StoreSpec(uri=self.uri).uri)
 
@@ -102,7 +103,7 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
             return Plan()
         last = newest_wanted if self.max_versions is None else min(newest_wanted, first + self.max_versions - 1)
         splits = self._tasks.change_splits(change_feed.changes(self._table._log, first, last, newest.schema))
-        return self._plan(table_id, last, splits, mark)
+        return msgspec.structs.replace(self._plan(table_id, last, splits, mark), has_more=last < newest_wanted)
 
     def _plan(
         self, table_id: str, version: int, splits: list[bytes], mark: Watermark, whole: Snapshot | None = None
