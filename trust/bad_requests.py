@@ -56,15 +56,17 @@ def served(folder: Path, *, rate: int = 0) -> Iterator[tuple[str, Mapping[str, s
     try:
         with open_ledger(service.ledger) as opened:
 
-            def token(name: str, grant: str, expires: int | None = None) -> str:
-                return tokens.create(opened, name, (Grant.from_text(grant),), now=now_ms(), expires=expires)[0]
+            def token(name: str, grant: str, lifetime_ms: int | None = None) -> str:
+                now = now_ms()
+                expires = None if lifetime_ms is None else now + lifetime_ms
+                return tokens.create(opened, name, (Grant.from_text(grant),), now=now, expires=expires)[0]
 
             values = {
                 "place": place.as_uri(),
                 "good": token("good", "admin"),
                 "other": token("other", "admin"),
                 "narrow": token("narrow", f"reader:{place}/mine"),
-                "expired": token("expired", "admin", now_ms() + 1),
+                "expired": token("expired", "admin", lifetime_ms=1),
                 "revoked": token("revoked", "admin"),
             }
             tokens.revoke(opened, values["revoked"].split("_")[1], now=now_ms())

@@ -24,6 +24,7 @@ from lakeseal.service.client import HttpOwner
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store, open_store
 from models.history import check_history
+from preloaded import children
 from support.managed_tables import append, create, managed_log, paths
 
 CRASH_DRIVER = Path(__file__).parent.parent / "owner" / "crash_driver.py"
@@ -158,7 +159,8 @@ def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(start, table: 
     )
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + body[:5])
-        time.sleep(0.3)
+        for _ in range(3):  # what came before these was read before
+            service.get("/health")
         service.process.send_signal(signal.SIGTERM)
         with pytest.raises(OSError):  # noqa: PT011  whichever way a closed port says no
             while True:
@@ -183,6 +185,30 @@ def test_sigint_stops_it_too_and_clients_are_told_that_it_is_gone(start, table: 
     assert service.process.wait(timeout=60) == 0
     with pytest.raises(StorageUnavailable, match="cannot be reached"):
         managed.get_commits(0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_there_is_an_event_loop_stops_it_too(tmp_path: Path, number: signal.Signals) -> None:
+    script, log = tmp_path / "told_early.py", tmp_path / "log"
+    script.write_text(
+        "import os, sys, uvicorn\n"
+        "from lakeseal.cli import main\n"
+        "make_loop = uvicorn.Config.get_loop_factory\n"
+        "def told(config):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    return make_loop(config)\n"
+        "uvicorn.Config.get_loop_factory = told\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    asked = ["serve", "--ledger", f"sqlite:///{tmp_path}/ledger.db", "--listen", "127.0.0.1:0", "--insecure"]
+    with log.open("w") as errors:
+        process = children.start([str(script), *asked], stderr=errors)
+    try:
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+    assert "Application shutdown complete" in log.read_text()
 
 
 def test_two_workers_share_the_ledger_and_one_that_is_killed_is_replaced(start, tmp_path: Path) -> None:

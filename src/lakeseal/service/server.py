@@ -83,10 +83,16 @@ class Workers(Multiprocess):
 
 
 def _run_alone(config: uvicorn.Config, bound: socket.socket) -> None:
-    # uvicorn raises the signal again when it has stopped, for those who wait for it; we are done then.
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    server = uvicorn.Server(config)
+
+    def stop(*_: object) -> None:
+        """Before uvicorn listens to signals, this is heard at its first look. It raises the signal again when it has
+        stopped, for those who wait for it; we are done then."""
+        server.should_exit = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        uvicorn.Server(config).run(sockets=[bound])
+        server.run(sockets=[bound])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
