@@ -257,6 +257,21 @@ def test_pipelines_show_runs_rows_and_broken_rules(admin: httpx.Client) -> None:
     assert page.count("published") >= 2
     assert "id > 0" in page
     assert "2.json" in page
+    assert "with all there was at" in page
+    assert "Behind the sources: " in page
+
+
+def test_rows_that_were_set_aside_are_shown_with_their_reasons(admin: httpx.Client, shown: Shown) -> None:
+    page = unescape(admin.get(at("pipeline", name="clicks")).text)
+    _, _, aside = page.partition("Rows set aside")
+    assert uri(shown, "bad") in aside
+    assert "id > 0" in aside
+    assert '"name":"two"' in aside.replace(" ", "")
+    table = admin.get(at("table", uri=uri(shown, "bad")))
+    assert table.status_code == 200
+
+
+def test_a_pipeline_that_nobody_knows_is_not_found(admin: httpx.Client) -> None:
     assert admin.get(at("pipeline", name=EVIL)).status_code == 404
 
 
@@ -292,6 +307,7 @@ def test_pages_tell_who_committed_what_was_refused_and_how_far_logs_are_behind(
     assert re.search(r">rob</td>\s*<td[^>]*>was refused, not-allowed", audit)
     table = admin.get("/table", params={"uri": f"file://{shown.root}/managed"}).text
     assert "refused: not-allowed" in table
+    assert "The log is behind: " in table
     assert "rob" not in table, "who it was is for those who see the audit"
     admin.get("/")
     assert "Logs are behind" in admin.get("/").text

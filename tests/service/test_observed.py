@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -20,8 +21,9 @@ from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.logs import masked
-from lakeseal.service.metrics import shared_folder
+from lakeseal.service.metrics import FOLDER_VARIABLE, shared_folder
 from lakeseal.service.owner_calls import OWNER_CALLS
+from lakeseal.service.recent_calls import RecentCalls
 from lakeseal.storage import open_store
 from lakeseal.testing.postgres import fresh_database
 from support.managed_tables import append, create, managed_log
@@ -124,6 +126,29 @@ def test_workers_add_up_also_those_that_have_died_and_one_of_them_is_the_first()
     assert "nobody" not in text
 
 
+NOTING = """
+import sys
+from lakeseal.service.recent_calls import RecentCall, RecentCalls
+recent = RecentCalls()
+for at in range(int(sys.argv[1])):
+    recent.note(RecentCall(at_ms=at, call="ratify", who=sys.argv[2], tables=("t",)))
+"""
+
+
+def test_workers_remember_the_last_calls_together_also_those_of_one_that_has_died() -> None:
+    with shared_folder():
+        for count, who in ((2_500, "ada"), (10, "bo")):
+            subprocess.run([sys.executable, "-c", NOTING, str(count), who], check=True)
+        recent = RecentCalls()
+        recent.behind(7)
+        Path(os.environ[FOLDER_VARIABLE], "calls-1-0").write_text('{"at_ms": 5, "call"')  # one that is being written
+        calls = recent.calls()
+        assert [lag for _, lag in RecentCalls().lags()] == [7]
+    assert [one.at_ms for one in calls] == sorted(one.at_ms for one in calls)
+    assert [one.at_ms for one in calls if one.who == "bo"] == [*range(10)]
+    assert [one.at_ms for one in calls if one.who == "ada"] == [*range(1_000, 2_500)], "and no more than the last"
+
+
 def test_every_request_has_an_id_that_the_caller_may_choose(open_service) -> None:
     chosen = open_service.post("get-commits", {"table": "no"}, **{"X-Request-Id": "my-id.1"})
     assert chosen.headers["x-request-id"] == chosen.json()["request_id"] == "my-id.1"
@@ -222,7 +247,7 @@ def test_the_page_shows_tables_their_state_and_their_lag(inside, tmp_path: Path)
     row = page.text.partition(f'class="place">file://{tmp_path}/orders')[2].partition("</tr>")[0]
     assert [cell.partition("<")[0].split()[0] for cell in row.split('class="number">')[1:]] == ["2", "2"]
     assert "pending" in page.text
-    assert "2 tables, 2 commits wait" in page.text
+    assert "2 tables; waiting for their backfill: 2 commits" in page.text
     assert "no sign-in" in page.text
 
 

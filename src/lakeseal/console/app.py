@@ -7,7 +7,8 @@ is. What changes something takes a form that this page gave out (`session`), nee
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from lakeseal import errors
 from lakeseal.console import audit, pages, plots, session
 from lakeseal.console.branch_view import diff_view, repository_view
 from lakeseal.console.lake import Lake, Viewer
-from lakeseal.console.pipeline_view import open_again, pipeline_view, pipelines_view
+from lakeseal.console.pipeline_view import error_rows, open_again, pipeline_view, pipelines_view
 from lakeseal.console.table_view import preview, table_view, trouble_view
 from lakeseal.display import size
 from lakeseal.errors import InvalidArgument, LakesealError, NotAuthenticated, NotFound
@@ -181,8 +182,8 @@ def _tables(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str
     first = int(start) if start.isascii() and start.isdecimal() and len(start) < 10 else 0
     part = found[first : first + _AT_ONCE]
     following = str(first + _AT_ONCE) if len(found) > first + _AT_ONCE else ""
-    lags = [(at, lag / 1000) for at, lag in lake.lags()] if viewer.everywhere("reader") else []
-    lag = plots.line(lags, what="Logs are behind", unit="s")
+    lags = lake.lags() if viewer.everywhere("reader") else ()
+    lag = plots.line(_seconds(lags), what="Logs are behind")
     told = {"total": len(found), "search": search, "waiting": waiting, "following": following, "lag": lag}
     return "tables.html", {"tables": part, **told}
 
@@ -198,8 +199,13 @@ def _table(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str,
         "owned": owned,
         "view": table_view(table),
         "preview": preview(table),
+        "lag": plots.line(_seconds(lake.lags_of(uri)), what="The log is behind"),
         "trouble": trouble_view(uri, lake.calls()),
     }
+
+
+def _seconds(lags: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
+    return [(at, lag / 1000) for at, lag in lags]
 
 
 def _catalog(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str, Any]]:
@@ -237,7 +243,8 @@ def _pipelines(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[
 def _pipeline(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str, Any]]:
     name = request.query_params.get("name", "")
     view = pipeline_view(lake.book(viewer), name)
-    return "pipeline.html", {"view": view, "may_write": viewer.everywhere("writer")}
+    aside = [error_rows(one, partial(lake.table, viewer)) for one in view["set_aside"]]
+    return "pipeline.html", {"view": view, "aside": aside, "may_write": viewer.everywhere("writer")}
 
 
 def _audit(lake: Lake, viewer: Viewer, request: Request) -> tuple[str, dict[str, Any]]:

@@ -135,6 +135,8 @@ class Lake(Struct, frozen=True, kw_only=True):
     """The last ones that decided something or were refused, oldest first."""
     lags: Callable[[], Sequence[tuple[int, int]]] = tuple
     """When, and by how many milliseconds logs were behind then."""
+    lags_of: Callable[[str], Sequence[tuple[int, int]]] = lambda uri: ()
+    """The same of the last commits of one table: when each was made, and how long its copy in the log took."""
     places: Sequence[str] = ()
     """Tables to show that neither the catalog nor an owner knows."""
     repositories: Callable[[], Mapping[str, Callable[[], Repository]]] = dict

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Struct
 
 from lakeseal.clock import now_ms
 from lakeseal.console import plots
 from lakeseal.display import Bar, chart, clean
-from lakeseal.errors import BrokenLedger, NotFound
-from lakeseal.ingest.runs import RunResult
+from lakeseal.errors import BrokenLedger, LakesealError, NotFound
+from lakeseal.expr.render import quote_string
+from lakeseal.ingest.runs import DatasetResult, RunResult
 from lakeseal.ingest.turn import is_at_work
 from lakeseal.ledger import Ledger
 from lakeseal.ledger.schema import runs, sequences
@@ -20,9 +24,19 @@ from lakeseal.steps.books import LedgerBooks
 from lakeseal.steps.holder import take_turn, this_process
 from lakeseal.steps.runs import RUNNING
 from lakeseal.steps.store import SequenceState
+from lakeseal.table import Table
 
 _RUNS, _PIPELINES = 40, 500
+_SHOWN_ASIDE, _ERROR_ROWS = 20, 10
 _LEASE_SECONDS = 30.0
+
+
+class SetAside(Struct, frozen=True, kw_only=True):
+    """That a run put rows or records of a dataset into its error table."""
+
+    dataset: str
+    run_id: str
+    error_table: str
 
 
 def pipelines_view(ledger: Ledger) -> list[dict[str, Any]]:
@@ -73,6 +87,8 @@ def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
         "rate": plots.over_time([one.started_ms for one in history], now_ms(), what="run"),
         "runs": [_run(one) for one in history],
         "flows": _flows(history),
+        "behind": plots.line(_behind(history, now_ms()), what="Behind the sources"),
+        "set_aside": _set_aside(history),
         "broken": sorted(broken.items(), key=lambda pair: -pair[1])[:50],
         "sequences": [
             {
@@ -92,12 +108,57 @@ def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
     }
 
 
+def error_rows(row: SetAside, open_table: Callable[[str], Table]) -> dict[str, Any]:
+    """The first of the rows and records that a run set aside, each with its reason; or why they are not shown."""
+    told: dict[str, Any] = {"dataset": clean(row.dataset), "uri": row.error_table, "rows": [], "wrong": ""}
+    try:
+        found = open_table(row.error_table).to_batches(
+            columns=["dataset", "rule", "reason", "record"], where=f"run_id = {quote_string(row.run_id)}"
+        )
+        rows = (one for batch in found for one in batch.to_pylist() if one["dataset"] == row.dataset)
+        for one in islice(rows, _ERROR_ROWS):
+            told["rows"].append({name: clean(one[name] or "", 300) for name in ("rule", "reason", "record")})
+    except LakesealError as error:
+        told["wrong"] = error.message
+    return told
+
+
+def _set_aside(history: list[RunResult]) -> list[SetAside]:
+    """Of each dataset the last run that set something aside."""
+    newest: dict[str, SetAside] = {}
+    for run in history:
+        for one in run.datasets:
+            if one.error_table:
+                row = SetAside(dataset=one.name, run_id=run.run_id, error_table=one.error_table)
+                newest.setdefault(one.name, row)
+    return [newest[name] for name in sorted(newest)[:_SHOWN_ASIDE]]
+
+
+def _is_through(one: DatasetResult) -> bool:
+    """Whether a run left nothing in its source of what was there when it began."""
+    return one.state in ("published", "nothing_new") and not one.has_more and not one.left_over
+
+
+def _behind(history: list[RunResult], now: int) -> list[tuple[int, float]]:
+    """Whenever all that was there had been published, and now: how many seconds had passed since the time before."""
+    through = [
+        (run.started_ms, run.ended_ms)
+        for run in reversed(history)
+        if run.ended_ms is not None and run.datasets and all(map(_is_through, run.datasets))
+    ]
+    ends = [*(ended for _, ended in through[1:]), now]
+    return [(end, max(0, end - began) / 1000) for (began, _), end in zip(through, ends, strict=True)]
+
+
 def _flows(history: list[RunResult]) -> list[dict[str, Any]]:
-    """Each dataset as it last ran: what it reads, and where its rows go."""
-    newest: dict[str, Any] = {}
+    """Each dataset as it last ran: what it reads, where its rows go, and as of when they are all there."""
+    newest: dict[str, DatasetResult] = {}
+    as_of: dict[str, int] = {}
     for run in history:
         for one in run.datasets:
             newest.setdefault(one.name, one)
+            if _is_through(one):
+                as_of.setdefault(one.name, run.started_ms)
     return [
         {
             "name": clean(one.name),
@@ -105,6 +166,8 @@ def _flows(history: list[RunResult]) -> list[dict[str, Any]]:
             "target": clean(one.target, 300),
             "state": one.state,
             "rows": one.rows,
+            "as_of": as_of.get(one.name),
+            "has_more": one.has_more or bool(one.left_over),
             "aside": one.to_error_table + one.bad_records,
             "why": [(clean(rule, 200), count) for rule, count in one.broken.items() if count],
         }

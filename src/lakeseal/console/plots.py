@@ -35,13 +35,13 @@ def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int =
     )
 
 
-def line(points: Sequence[tuple[int, float]], *, what: str, unit: str) -> str:
-    """Values over time, as a line; the highest one is told. A line along the bottom would say no more than that."""
+def line(points: Sequence[tuple[int, float]], *, what: str) -> str:
+    """Seconds over time, as a line; the most of them is told. A line along the bottom would say no more than that."""
     if len(points) < 2:
         return ""
     first, last = points[0][0], points[-1][0]
     span, most = max(last - first, 1), max(value for _, value in points)
-    told = f"{what}: {points[-1][1]:g} {unit} now, at most {most:g} {unit} in the last {_span(span)}"
+    told = f"{what}: {_span(points[-1][1] * 1000)} now, at most {_span(most * 1000)} in the last {_span(span)}"
     if most == 0:
         return f'<p class="told">{shown(told)}</p>'
     spots = " ".join(
@@ -53,7 +53,7 @@ def line(points: Sequence[tuple[int, float]], *, what: str, unit: str) -> str:
     )
 
 
-def _span(ms: int) -> str:
+def _span(ms: float) -> str:
     seconds = ms / 1000
     for unit, of in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * of:

@@ -21,6 +21,7 @@ from lakeseal.ingest.sources.source import Plan
 from lakeseal.jobs.task_report import error_from_json
 from lakeseal.protocol.schema import StructType
 from lakeseal.steps.runs import RunRecord
+from lakeseal.storage.location import parse as parse_location
 
 RunState = Literal["running", "published", "nothing_new", "partly", "failed", "died"]
 DatasetState = Literal["published", "nothing_new", "failed", "set_aside"]
@@ -40,6 +41,8 @@ class DatasetResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes: int = 0
     bad_records: int = 0
     to_error_table: int = 0
+    error_table: str = ""
+    """Where it is, if something went there."""
     broken: dict[str, int] = {}
     """By each rule for rows: how many rows broke it."""
     before: dict[str, Any] = {}
@@ -230,6 +233,7 @@ class DatasetRun:
             bytes=measured.bytes,
             bad_records=measured.bad_records,
             to_error_table=measured.to_error_table if published else 0,
+            error_table=parse_location(self.dataset.errors_uri).uri if published and measured.to_error_table else "",
             broken={rule.name: measured.broken.get(n, 0) for n, rule in enumerate(row_rules(self.dataset.quality))},
             before={change.partition: change.expected for change in changes} if published else {},
             after={change.partition: change.value for change in changes} if published else {},

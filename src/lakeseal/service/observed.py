@@ -131,4 +131,4 @@ class Observed:
             service = scope["app"].state.service
             note.end(service.metrics)
             if note.is_worth_a_line:
-                service.recent.calls.append(note.line())
+                service.recent.note(note.line())

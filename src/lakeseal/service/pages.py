@@ -43,7 +43,7 @@ def lake_of(service: Service) -> Lake:
 
     def lags() -> tuple[tuple[int, int], ...]:
         service.backlog()  # as it is now is the last of them
-        return tuple(service.recent.lags)
+        return service.recent.lags()
 
     return Lake(
         title=service.owner.name,
@@ -52,8 +52,9 @@ def lake_of(service: Service) -> Lake:
         open_table=open_table,
         owned=lambda: status.of_tables(service.ledger, now=now_ms()),
         tokens=lambda: tokens.listed(service.ledger),
-        calls=lambda: tuple(service.recent.calls),
+        calls=service.recent.calls,
         lags=lags,
+        lags_of=lambda uri: status.lags(service.ledger, uri, now=now_ms()),
         repositories=lambda: {
             uri: opens for uri, opens in repositories_in(service.ledger, options).items() if service.places.has(uri)
         },

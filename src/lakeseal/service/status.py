@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from msgspec import Struct
 
-from lakeseal.ledger import Ledger, Tx
+from lakeseal.ledger import Ledger, Tx, key
 from lakeseal.ledger.schema import commits, tables
 from lakeseal.service.wire import TableStatus
 
@@ -34,6 +34,12 @@ _waiting = (
     sa.select(tables.c.latest_version, tables.c.backfilled_version, commits.c.ratified)
     .select_from(tables.outerjoin(commits, _oldest))
     .where(_waits)
+)
+_copied = (
+    sa.select(commits.c.ratified, commits.c.backfilled_at)
+    .where(commits.c.table_key == sa.bindparam("table"))
+    .order_by(commits.c.version.desc())
+    .limit(sa.bindparam("most"))
 )
 _owned = sa.select(sa.func.count().label("owned")).where(tables.c.state != "none")
 
@@ -66,6 +72,16 @@ def backlog(ledger: Ledger, *, now: int) -> Backlog:
         )
 
     return ledger.read(do)
+
+
+def lags(ledger: Ledger, table: str, *, now: int, most: int = 500) -> list[tuple[int, int]]:
+    """Of a table's last commits, as far as the ledger still has them, oldest first: when each was ratified, and for how
+    many milliseconds it waited, or has been waiting, for its copy in the log."""
+    rows = ledger.read(lambda tx: tx.rows(_copied, {"table": key(table), "most": most}, lock=False))
+    return [
+        (row.ratified, max(0, (now if row.backfilled_at is None else row.backfilled_at) - row.ratified))
+        for row in reversed(rows)
+    ]
 
 
 def _status(row: Any, now: int) -> TableStatus:
