@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import lakeseal
 from lakeseal.cli.java import find_java
 from lakeseal.clock import now_ms
 from lakeseal.service import tokens
@@ -111,3 +113,13 @@ def test_spark_is_started_on_the_java_that_was_found(tmp_path: Path, monkeypatch
     subprocess.run([sys.executable, "-c", command], capture_output=True, check=False)
     assert (tmp_path / "jvm" / "bin" / "called").exists()
     assert not (tmp_path / "old" / "bin" / "called").exists()
+
+
+def test_a_table_that_is_read_without_its_owner_is_told_in_one_line() -> None:
+    lakeseal.Table("orders", owner="sqlite:///ledger.db").write(pa.table({"id": [1]}))
+    call = [sys.executable, "-m", "lakeseal", "read", "orders"]
+    ended = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("warning: The commits of file:///")
+    assert "--owner sqlite:///ledger.db" in line

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -121,9 +123,25 @@ _FLAGS = {
 
 
 def in_flags(error: LakesealError) -> LakesealError:
-    for argument, flag in _FLAGS.items():
-        error.hint = error.hint.replace(argument, flag)
+    error.hint = _flagged(error.hint)
     return error
+
+
+def _flagged(text: str) -> str:
+    for argument, flag in _FLAGS.items():
+        text = text.replace(argument, flag)
+    return text
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Without the line of code that they come from, which is ours."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {_flagged(str(message))}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if "serve" not in (arguments or sys.argv[1:])[:1]:  # its workers do it themselves
             traces.export()
-        app(args=arguments, obj=out, prog_name="lakeseal")
+        with _warnings_in_a_line():
+            app(args=arguments, obj=out, prog_name="lakeseal")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
     except LakesealError as error:

@@ -216,8 +216,8 @@ def warn_stale(snapshot: Snapshot, *, stacklevel: int = 2) -> None:
     if name is not None:
         warnings.warn(
             f"The commits of {snapshot.table} are managed by {name!r}, which is not configured here: version "
-            f"{snapshot.version} is the newest that is backfilled, and there may be newer ones. Configure the owner "
-            "to read them",
+            f"{snapshot.version} is the newest that is backfilled, and there may be newer ones. Open "
+            "the table with its owner: lakeseal.Table(uri, owner=…)",
             StaleReadWarning,
             stacklevel=stacklevel + 1,
         )

@@ -21,9 +21,10 @@ from starlette.responses import PlainTextResponse, Response
 from lakeseal.catalogs import Catalog
 from lakeseal.clock import now_ms
 from lakeseal.console.app import routes, status_of
-from lakeseal.console.lake import Lake, Viewer, repositories_in
+from lakeseal.console.lake import Lake, Owned, Viewer, repositories_in
 from lakeseal.errors import LakesealError, NotAllowed, NotAuthenticated
 from lakeseal.ledger import Ledger
+from lakeseal.owner.connect import connect
 from lakeseal.repository import Repository
 from lakeseal.service import status, tokens
 from lakeseal.service.settings import is_loopback
@@ -39,15 +40,21 @@ def local_lake(
     repositories: Sequence[str] = (),
     storage_options: Mapping[str, str] | None = None,
 ) -> Lake:
+    """The ledger that pages are about is that of the owner, if one is named, or else that of the catalog."""
     known = Catalog(catalog)
-    book = getattr(known.opened.owner, "ledger", None)
+    keeper = known.opened.owner if owner is None else connect(owner)
+    book = getattr(keeper, "ledger", None)
     ledger = book if isinstance(book, Ledger) else None
+
+    def owned() -> Sequence[Owned]:
+        return status.of_tables(ledger, now=now_ms()) if ledger is not None and ledger.is_made else ()
 
     def open_table(uri: str) -> Table:
         named = next((one for one in known.tables() if one.uri == uri), None)
         if named is not None:
             return known.table(str(named.name), storage_options)
-        return Table(uri, owner=owner, storage_options=storage_options)
+        is_ours = any(one.table == uri for one in owned())
+        return Table(uri, owner=keeper if is_ours else owner, storage_options=storage_options)
 
     def of_repositories() -> dict[str, Callable[[], Repository]]:
         found = {} if ledger is None else repositories_in(ledger, storage_options)
@@ -59,16 +66,17 @@ def local_lake(
     def opened(place: str) -> Repository:
         return Repository.open(place, storage_options=storage_options)
 
-    def is_made() -> bool:
-        return ledger is not None and ledger.is_made
+    def lags_of(uri: str) -> Sequence[tuple[int, int]]:
+        return status.lags(ledger, uri, now=now_ms()) if ledger is not None and ledger.is_made else ()
 
     return Lake(
         title="this machine",
         catalog=known,
         ledger=ledger,
         open_table=open_table,
-        owned=lambda: status.of_tables(ledger, now=now_ms()) if ledger is not None and is_made() else (),
-        tokens=lambda: tokens.listed(ledger) if ledger is not None and is_made() else (),
+        owned=owned,
+        lags_of=lags_of,
+        tokens=lambda: tokens.listed(ledger) if ledger is not None and ledger.is_made else (),
         places=[Table(one, storage_options=storage_options).uri for one in tables],
         repositories=of_repositories,
     )
