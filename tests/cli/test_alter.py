@@ -120,7 +120,7 @@ def test_rows_on_a_branch_are_read(tmp_path: Path, news: str, lakeseal: Run) -> 
     assert [(row["id"], row["shop"]) for row in read.rows] == [(1, "west"), (9, "east")]
     assert lakeseal("branch", "read", repo, "main", "shops", "-c", "id", "-n", "1", "--json").rows == [{"id": 1}]
     shown = lakeseal("branch", "read", repo, "main", "shops", "-n", "1").out
-    assert "1 rows, and there are more" in shown
+    assert "1 row, and there are more" in shown
     assert lakeseal("branch", "read", repo, "nowhere", "shops").code == 1
 
 

@@ -21,6 +21,7 @@ from lakeseal.catalog.place import locate
 from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.cli.options import AsJson, CatalogName, StoreOptions, parse_store_options
 from lakeseal.cli.output import Output
+from lakeseal.display import counted, size
 from lakeseal.errors import LakesealError, MissingOnExecutors, ObjectNotFound, TableNotFound, UnsafePath
 from lakeseal.log import last_checkpoint
 from lakeseal.log.checkpoint_reader import read_checkpoint
@@ -109,7 +110,8 @@ def _of_table(uri: str, storage_options: Mapping[str, str] | None, *, look_for_f
         yield DoctorCheck(
             check="snapshot",
             status="ok",
-            detail=f"version {snapshot.version}: {snapshot.files.num_rows:,} files, {snapshot.size_in_bytes:,} bytes",
+            detail=f"version {snapshot.version}: {counted(snapshot.files.num_rows, 'file')}, "
+            f"{size(snapshot.size_in_bytes)}",
         )
         yield _checksum(store, snapshot)
         yield _attempt("writing", lambda: _writable(snapshot))
@@ -167,7 +169,7 @@ def _checkpoint(store: Store, listing: LogListing) -> DoctorCheck:
         state = read_checkpoint(store, segment.checkpoint_version, segment.checkpoint)
     except LakesealError as error:
         return DoctorCheck(check="checkpoint", status="warning", detail=f"readers fall back to the commits: {error}")
-    detail = f"version {state.version} reads well: {state.files.num_rows:,} files"
+    detail = f"version {state.version} reads well: {counted(state.files.num_rows, 'file')}"
     return DoctorCheck(check="checkpoint", status="ok", detail=detail)
 
 
@@ -189,7 +191,7 @@ def _writable(snapshot: Snapshot) -> str:
 def _data_files(store: Store, snapshot: Snapshot) -> DoctorCheck:
     sizes = {meta.key: meta.size for meta in store.list(recursive=True)}
     missing, other, outside = [], [], 0
-    for path, size in zip(*(snapshot.files.column(name).to_pylist() for name in ("path", "size")), strict=True):
+    for path, expected in zip(*(snapshot.files.column(name).to_pylist() for name in ("path", "size")), strict=True):
         try:
             key = resolve_data_path(store.uri, path).key
         except UnsafePath:
@@ -198,7 +200,7 @@ def _data_files(store: Store, snapshot: Snapshot) -> DoctorCheck:
         found = sizes.get(key)
         if found is None:
             missing.append(key)
-        elif found != size:
+        elif found != expected:
             other.append(key)
     if missing or other:
         first = (missing or other)[0]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakeseal.cli.output import Output
+from lakeseal.display import counted
 from lakeseal.ingest.progress import per_second, size_text
 from lakeseal.ingest.runs import DatasetResult, RunResult
 
@@ -22,8 +23,9 @@ def show_run(out: Output, result: RunResult) -> None:
     failed = sum(one.error is not None for one in result.datasets)
     read = sum(one.bytes for one in result.datasets)
     out.say(
-        f"{result.pipeline}: {result.state.replace('_', ' ')}, {result.rows:,} rows in {seconds:.1f} s"
-        f" ({size_text(read)} read; {published} of {len(result.datasets)} datasets published, {failed} failed)"
+        f"{result.pipeline}: {result.state.replace('_', ' ')}, {counted(result.rows, 'row')} in {seconds:.1f} s"
+        f" ({size_text(read)} read; {published} of {counted(len(result.datasets), 'dataset')} published, "
+        f"{failed} failed)"
     )
     for note in result.notes:
         out.say(note)

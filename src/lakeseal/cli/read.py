@@ -21,6 +21,7 @@ from lakeseal.cli.options import (
     open_table,
 )
 from lakeseal.cli.output import Output
+from lakeseal.display import counted
 from lakeseal.protocol.schema import type_to_json
 
 commands = typer.Typer()
@@ -167,7 +168,8 @@ def show_rows(out: Output, reader: pa.RecordBatchReader, limit: int | None) -> N
         return
     rows = list(islice(rows_of(reader), limit + 1))
     out.rows(rows[:limit], reader.schema.names, none="")
-    out.say(f"{limit} rows, and there are more: see --limit" if len(rows) > limit else f"{len(rows)} rows", style="dim")
+    more = ", and there are more: see --limit" if len(rows) > limit else ""
+    out.say(counted(min(limit, len(rows)), "row") + more, style="dim")
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from lakeseal.cli.options import (
     open_table,
 )
 from lakeseal.cli.output import Output
+from lakeseal.display import counted, size
 
 commands = typer.Typer()
 
@@ -65,7 +66,7 @@ def vacuum(
     report = open_table(uri, option, owner, catalog).vacuum(hours, dry_run, enforce_retention_duration=not insist)
     if dry_run:
         out.rows(({"file": key} for key in report.deleted), ["file"])
-        out.say(f"{len(report.deleted)} files, {report.bytes} bytes would be deleted", style="dim")
+        out.say(f"{counted(len(report.deleted), 'file')}, {size(report.bytes)} would be deleted", style="dim")
         return
     out.record({"deletedFiles": len(report.deleted), "deletedBytes": report.bytes})
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from lakeseal.clock import now_ms
 from lakeseal.console import plots
-from lakeseal.display import Bar, chart, clean
+from lakeseal.display import Bar, chart, clean, counted
 from lakeseal.errors import BrokenLedger, LakesealError, NotFound
 from lakeseal.expr.render import quote_string
 from lakeseal.ingest.runs import DatasetResult, RunResult
@@ -75,7 +75,7 @@ def pipeline_view(ledger: Ledger, name: str) -> dict[str, Any]:
     history = _history(books, name, _RUNS)
     if not history:
         raise NotFound(f"The ledger knows no run of {clean(name)!r}")
-    bars = [Bar(amount=one.rows, told=f"{one.rows:,} rows, {one.state}") for one in reversed(history)]
+    bars = [Bar(amount=one.rows, told=f"{counted(one.rows, 'row')}, {one.state}") for one in reversed(history)]
     broken: dict[str, int] = {}
     for one in history:
         for dataset in one.datasets:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
+from lakeseal.display import counted
 from lakeseal.ingest.posting import check_address, check_headers, post
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Alert(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def message(result: RunResult) -> dict[str, Any]:
     """`text` is what chats show."""
     failed = [one for one in result.datasets if one.error is not None]
-    lines = [f"{result.pipeline}: {result.state.replace('_', ' ')}, {result.rows:,} rows"]
+    lines = [f"{result.pipeline}: {result.state.replace('_', ' ')}, {counted(result.rows, 'row')}"]
     lines += [f"{one.name}: {(one.error or {}).get('message', '')}" for one in failed]
     if result.error is not None:
         lines.append(str(result.error.get("message", "")))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal import clock, expr
+from lakeseal.display import counted
 from lakeseal.errors import InvalidArgument, InvalidExpression, QualityFailed, UnsupportedExpression
 from lakeseal.expr.bound import columns
 from lakeseal.ingest.config import Check
@@ -247,8 +248,9 @@ def judge(checks: Sequence[Check], measured: Measured, *, now: dt.datetime) -> l
     warnings: list[str] = []
     for number, rule in enumerate(row_rules(checks)):
         if count := measured.broken.get(number, 0):
-            done = "went to the error table" if rule.on_fail == "error_table" else "were published all the same"
-            warnings.append(f"{count} rows break the rule {rule.rule!r} and {done}")
+            broke, were = ("1 row breaks", "was") if count == 1 else (f"{count:,} rows break", "were")
+            done = "went to the error table" if rule.on_fail == "error_table" else f"{were} published all the same"
+            warnings.append(f"{broke} the rule {rule.rule!r} and {done}")
     for check in checks:
         trouble = _trouble(check, measured, now)
         if trouble is None:
@@ -262,9 +264,9 @@ def judge(checks: Sequence[Check], measured: Measured, *, now: dt.datetime) -> l
 def _trouble(check: Check, measured: Measured, now: dt.datetime) -> str | None:
     if check.rows is not None:
         if check.rows.min is not None and measured.rows < check.rows.min:
-            return f"There are {measured.rows} rows, and at least {check.rows.min} are wanted"
+            return f"{counted(measured.rows, 'row')} came, and at least {check.rows.min} are wanted"
         if check.rows.max is not None and measured.rows > check.rows.max:
-            return f"There are {measured.rows} rows, and at most {check.rows.max} are wanted"
+            return f"{counted(measured.rows, 'row')} came, and at most {check.rows.max} are wanted"
     if check.nulls is not None and measured.rows:
         share = measured.nulls.get(check.nulls.column, 0) / measured.rows
         if share > check.nulls.max:
