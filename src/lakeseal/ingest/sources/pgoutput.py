@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakeseal.errors import SourceChanged
 from lakeseal.ingest.row_changes import TRUNCATE
@@ -21,8 +22,7 @@ _EPOCH_MICROS = 946_684_800_000_000  # 2000-01-01, from which PostgreSQL counts
 
 
 class Relation(Struct, frozen=True):
-    schema: str
-    name: str
+    oid: int
     columns: tuple[str, ...]
 
 
@@ -36,6 +36,8 @@ class RowChange(Struct, frozen=True, kw_only=True):
     micros: int
     xid: int
     """Of the transaction; its last 32 bits."""
+    together: frozenset[int] = frozenset()
+    """Of a truncate: all tables that it emptied."""
 
 
 class SeenTransactions(Struct, frozen=True):
@@ -117,7 +119,7 @@ class Decoder:
                 self._xid = data.number("I")
             case b"R":
                 number = data.number("I")
-                self._relations[number] = _relation(data)
+                self._relations[number] = _relation(number, data)
             case b"I":
                 relation = self._relation(data)
                 data.take(1)
@@ -142,9 +144,11 @@ class Decoder:
             case b"T":
                 count = data.number("I")
                 data.take(1)
-                for _ in range(count):
-                    relation = self._relation(data)
-                    yield self._change(TRUNCATE, relation, dict.fromkeys(relation.columns))
+                relations = [self._relation(data) for _ in range(count)]
+                together = frozenset(relation.oid for relation in relations)
+                for relation in relations:
+                    emptied = self._change(TRUNCATE, relation, dict.fromkeys(relation.columns))
+                    yield replace(emptied, together=together)
             case b"C" | b"O" | b"Y" | b"M":
                 return
             case other:
@@ -160,12 +164,12 @@ class Decoder:
         return RowChange(kind=kind, relation=relation, values=values, lsn=self._lsn, micros=self._micros, xid=self._xid)
 
 
-def _relation(data: _Reader) -> Relation:
-    schema, name = data.text(), data.text()
+def _relation(oid: int, data: _Reader) -> Relation:
+    data.text(), data.text()  # its schema and its name, which may have changed since
     data.take(1)
     columns = []
     for _ in range(data.number("H")):
         data.take(1)
         columns.append(data.text())
         data.take(8)
-    return Relation(schema, name, tuple(columns))
+    return Relation(oid, tuple(columns))

@@ -11,7 +11,9 @@ the slot does not grow for ever as long as there are runs. Slot and publication 
 
 Rows have `_change_type`, `_commit_version` (the place of the commit) and `_commit_timestamp` behind their columns.
 A large value that an update left alone does not come with it: see `ingest.unchanged`.
-A watermark is `{"lsn", "slot", "system", "seen"}`; `seen` is that snapshot, behind a load only.
+A watermark is `{"lsn", "slot", "system", "table", "columns", "seen"}`; `seen` is that snapshot, behind a load only.
+Where rows have changed in a way that the log does not tell (`postgres_table`), the table is loaded again, in the place
+of what was published: a truncate, and all rows behind it.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ import msgspec
 import pyarrow as pa
 
 from lakeseal import clock
-from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, SourceUnavailable, Unsupported
+from lakeseal.errors import InvalidArgument, SourceChanged, SourceUnavailable, Unsupported
+from lakeseal.ingest.row_changes import TRUNCATE
 from lakeseal.ingest.sources.pgoutput import UNCHANGED, Decoder, RowChange, SeenTransactions
+from lakeseal.ingest.sources.postgres_table import PostgresTable
 from lakeseal.ingest.sources.source import (
     Chunk,
     Plan,
@@ -44,23 +48,11 @@ from lakeseal.ingest.unchanged import told
 from lakeseal.protocol import schema as types
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.feed_columns import CHANGE_FIELDS
-from lakeseal.protocol.schema import DataType, DecimalType, StructField, StructType
+from lakeseal.protocol.schema import DataType, StructField, StructType
 
 _CHUNK = 5_000
 _KEEP_UP = 16 * 2**20
 """So much of the server's log without a change of the table, and the slot moves all the same."""
-_TYPES: dict[str, DataType] = {
-    "int2": types.SHORT,
-    "int4": types.INTEGER,
-    "int8": types.LONG,
-    "float4": types.FLOAT,
-    "float8": types.DOUBLE,
-    "bool": types.BOOLEAN,
-    "bytea": types.BINARY,
-    "date": types.DATE,
-    "timestamp": types.TIMESTAMP_NTZ,
-    "timestamptz": types.TIMESTAMP,
-}
 _SETTINGS = "-c datestyle=ISO -c timezone=UTC -c bytea_output=hex -c extra_float_digits=3 -c intervalstyle=iso_8601"
 _PEEKED = " FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)"
 _ANY = "SELECT bool_or(get_byte(data, 0) IN (73, 85, 68, 84))"  # insert, update, delete, truncate
@@ -90,7 +82,7 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         return f"PostgreSQL table {self.table}"
 
     def row_schema(self) -> StructType:
-        return StructType((*self._columns.fields, *CHANGE_FIELDS))
+        return StructType((*self._described.columns.fields, *CHANGE_FIELDS))
 
     @property
     def _named(self) -> tuple[str, str]:
@@ -98,26 +90,19 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         return schema or "public", name
 
     @cached_property
-    def _columns(self) -> StructType:
+    def _described(self) -> PostgresTable:
         with self._connected() as connection:
-            found = connection.execute(
-                "SELECT a.attname, t.typname, a.atttypmod FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
-                " JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid"
-                " WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-                self._named,
-            ).fetchall()
-        if not found:
-            raise SourceNotFound(f"There is no table {self.table} in the database")
-        return StructType(tuple(StructField(name, _type(kind, modifier)) for name, kind, modifier in found))
+            return PostgresTable.described(connection, *self._named)
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
-        mark = watermarks.get("")
+        mark, table = watermarks.get(""), self._described
         with self._connected() as connection:
             system = self._system(connection)
             confirmed = self._slot(connection, is_new=mark is None)
+            table.check_publication(connection, self.publication or self.slot)
+            begun = {"slot": self.slot, "system": system, **table.mark()}
             if mark is None:
-                begun = {"lsn": confirmed, "slot": self.slot, "system": system}
-                return Plan(units=(WorkUnit(partition="", high=None, payload={"whole": begun}),))
+                return self._loading({**begun, "lsn": confirmed})
             self._check(mark, system, confirmed)
             if confirmed < mark["lsn"]:
                 # What is before it is published, and so is what the watermark says.
@@ -125,13 +110,23 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
                     "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (self.slot, _text(mark["lsn"]))
                 )
             upto = _number(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
+            if reason := table.untold(mark):
+                # What was committed before this place is in the table when it is read.
+                note = f"{self.table} is loaded again, as its log does not tell all: {reason}"
+                return self._loading({**begun, "lsn": upto}, mark, note)
             if not self._has_changes(connection, upto) and upto - mark["lsn"] < _KEEP_UP:
                 return Plan()
             newest, upto = upto, self._cut(connection, upto)
-        high = {**mark, "lsn": upto, "seen": None}
+        high = {**mark, **begun, "lsn": upto, "seen": None}
         payload = {"from": mark["lsn"], "upto": upto, "seen": mark.get("seen")}
         unit = WorkUnit(partition="", low=mark, high=high, size=upto - mark["lsn"], payload=payload)
         return Plan(units=(unit,), has_more=upto < newest)
+
+    def _loading(self, begun: dict[str, Any], mark: Watermark = None, note: str | None = None) -> Plan:
+        """All of the table; in the place of what was published, if there is a watermark."""
+        payload = {"whole": begun, "again": mark is not None}
+        unit = WorkUnit(partition="", low=mark, high=None, payload=payload)
+        return Plan(units=(unit,), notes=() if note is None else (note,))
 
     def preview(self, watermarks: Mapping[str, Watermark]) -> Plan:
         # To plan makes the slot, and moves it.
@@ -140,20 +135,19 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         return Plan(units=(WorkUnit(partition="", high=None),), notes=("All of the table, and a new slot",))
 
     def read(self, unit: WorkUnit) -> Iterator[Chunk]:
-        rows = _Rows(self._columns)
+        table = self._described
+        rows = _Rows(table.columns)
         if begun := unit.payload.get("whole"):
-            yield from self._whole(rows, begun)
+            yield from self._whole(rows, begun, is_again=unit.payload.get("again", False))
             return
         seen = None if unit.payload["seen"] is None else SeenTransactions.parse(unit.payload["seen"])
         with self._connected(autocommit=False) as connection, connection.cursor(name="lakeseal", binary=True) as cursor:
             cursor.itersize = _CHUNK
             cursor.execute("SELECT data" + _PEEKED, self._peeked(unit.payload["upto"]))
             found: list[RowChange] = []
-            wanted = self._named
             for change in Decoder().changes(bytes(row[0]) for row in cursor):
-                is_ours = (change.relation.schema, change.relation.name) == wanted
                 is_new = seen is None or not seen.has(change.xid)
-                if is_ours and is_new and unit.payload["from"] <= change.lsn < unit.payload["upto"]:
+                if is_new and unit.payload["from"] <= change.lsn < unit.payload["upto"] and self._is_ours(change):
                     found.append(change)
                 if len(found) >= _CHUNK:
                     yield rows.chunk(found)
@@ -161,10 +155,23 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
             if found:
                 yield rows.chunk(found)
 
-    def _whole(self, rows: _Rows, begun: dict[str, Any]) -> Iterator[Chunk]:
+    def _is_ours(self, change: RowChange) -> bool:
+        table = self._described
+        if not table.has(change.relation.oid):
+            return False
+        if change.kind != TRUNCATE:
+            return True
+        if left := sorted(table.stored[oid] for oid in table.stored.keys() - change.together):
+            raise SourceChanged(
+                f"Only a part of {self.table} was truncated, and not {', '.join(left)}: its rows are not told",
+                hint="Load it again: lakeseal ingest reset, and a new target. DELETE instead of TRUNCATE is told",
+            )
+        return change.relation.oid == min(table.stored)  # all of it, at once
+
+    def _whole(self, rows: _Rows, begun: dict[str, Any], *, is_again: bool) -> Iterator[Chunk]:
         sql = _sql()
         columns = sql.SQL(", ").join(
-            sql.SQL("{}::text").format(sql.Identifier(field.name)) for field in self._columns.fields
+            sql.SQL("{}::text").format(sql.Identifier(field.name)) for field in self._described.columns.fields
         )
         query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(*self._named))
         moment = clock.now()
@@ -173,6 +180,8 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
             seen = connection.execute("SELECT txid_current_snapshot()::text").fetchone()[0]
             cursor.itersize = _CHUNK
             cursor.execute(query)
+            if is_again:
+                yield rows.truncated(begun["lsn"], moment)
             while part := cursor.fetchmany(_CHUNK):
                 yield rows.whole(part, begun["lsn"], moment)
         yield msgspec.structs.replace(rows.whole([], begun["lsn"], moment), high={**begun, "seen": seen})
@@ -289,6 +298,10 @@ class _Rows:
         ]
         return self._made(values, ["insert"] * len(rows), [lsn] * len(rows), [micros] * len(rows))
 
+    def truncated(self, lsn: int, moment: dt.datetime) -> Chunk:
+        nothing = [None] * len(self._columns.fields)
+        return self._made([nothing], [TRUNCATE], [lsn], [int(moment.timestamp() * 1_000_000)])
+
     def _left_out(self, change: RowChange) -> tuple[str, ...]:
         return tuple(field.name for field in self._columns.fields if change.values.get(field.name) is UNCHANGED)
 
@@ -335,14 +348,6 @@ def _python(text: str, kind: DataType) -> Any:
     if kind in (types.FLOAT, types.DOUBLE):
         return float(text)
     return text
-
-
-def _type(name: str, modifier: int) -> DataType:
-    if name == "numeric" and modifier >= 4:
-        precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
-        if precision <= 38 and scale <= precision:
-            return DecimalType(precision, scale)
-    return _TYPES.get(name, types.STRING)
 
 
 def _number(lsn: str) -> int:
