@@ -230,7 +230,7 @@ class _ParquetColumns:
 
     def _batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         leaves = leaves_below(self._file.metadata, columns)
-        rows = fitting_rows(
+        fitting = fitting_rows(
             self._footer,
             self._source,
             group,
@@ -240,7 +240,7 @@ class _ParquetColumns:
             page_limit=self._limit,
             is_local=self._is_local,
         )
-        for batch in self._file.iter_batches(rows, row_groups=[group], columns=columns):
+        for batch in self._file.iter_batches(fitting.rows, row_groups=[group], columns=columns):
             self._decoded.add(batch.nbytes)
             yield batch
 

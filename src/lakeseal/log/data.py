@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec import field as msgspec_field
-from pyarrow import types
 
 from lakeseal import typed_json
 from lakeseal.errors import (
@@ -40,8 +39,10 @@ from lakeseal.errors import (
 from lakeseal.log.decoded_size import DecodedSize, fitting_rows, joined, leaves_below
 from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.old_calendar import SPARK_VERSION, OldCalendar
+from lakeseal.log.parquet_reader import open_parquet
 from lakeseal.log.physical import Mapping, Projection, plain_field
 from lakeseal.log.read_ahead import in_order
+from lakeseal.log.row_groups import batches_of, check_texts, texts_among
 from lakeseal.log.row_ranges import rows_of
 from lakeseal.protocol.actions import DeletionVectorDescriptor
 from lakeseal.protocol.char_varchar import char_limits, padded
@@ -144,9 +145,9 @@ class _Plan(Struct, frozen=True, kw_only=True):
     file: pa.Schema
     own: Projection
     extra: Projection
-    columns: tuple[str, ...]
     leaves: tuple[int, ...]
-    text: frozenset[str]
+    texts: frozenset[int]
+    """Of the leaves, those that are columns of texts by themselves."""
     calendar: OldCalendar | None
 
 
@@ -251,7 +252,9 @@ class DataReader:
 
     def _read(self, file: DataFile, row_groups: RowGroups | None, look: Look | None) -> Iterator[pa.RecordBatch]:
         store, key = self.locate(file.path)
-        with store.open_read(key) as opened, self._parquet(opened) as parquet:
+        with store.open_read(key) as opened:
+            # Many small reads are what a remote store is slow at; a local disk is not, and needs no copy of its bytes.
+            parquet = open_parquet(opened, pre_buffer=not self.is_local)
             deleted = None
             if file.deletion_vector is not None:
                 deleted = self.hidden_rows(file.deletion_vector, opened.size())
@@ -277,7 +280,7 @@ class DataReader:
     def _rows(
         self,
         file: DataFile,
-        parquet: pq.ParquetFile,
+        parquet: pq.ParquetReader,
         opened: pa.NativeFile,
         footer: Footer,
         row_groups: Iterable[int],
@@ -292,7 +295,6 @@ class DataReader:
         plan = self._planned(parquet)
         for start, batch in self._batches(parquet, opened, footer, plan, row_groups, only):
             decoded.add(batch.nbytes)
-            _check_text(batch, plan.text)
             extra = self._with_row_ids(plan.extra.apply(batch), file, start)
             own = plan.own.apply(batch)
             if plan.calendar is not None:
@@ -300,37 +302,27 @@ class DataReader:
             columns = self._columns(batch, own, partition, extra, start)
             yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
 
-    def _planned(self, parquet: pq.ParquetFile) -> _Plan:
+    def _planned(self, parquet: pq.ParquetReader) -> _Plan:
         plan, file = self._plan, parquet.schema_arrow
         # Files of a table mostly have one schema, and small ones are read faster than it is looked at.
         calendar = _calendar(parquet)
         if plan is None or plan.calendar != calendar or not plan.file.equals(file, check_metadata=True):
             own = Projection.of(self._stored, file, self._spec.mapping)
             extra = Projection.of(self._extra, file, "none")
-            columns = tuple(dict.fromkeys([*own.columns, *extra.columns]))
+            leaves = tuple(leaves_below(parquet.metadata, {*own.columns, *extra.columns}))
             plan = self._plan = _Plan(
                 file=file,
                 own=own,
                 extra=extra,
-                columns=columns,
-                leaves=tuple(leaves_below(parquet.metadata, columns)),
-                text=frozenset(field.name for field in file if _has_text(field.type)),
+                leaves=leaves,
+                texts=texts_among(leaves, parquet.metadata, file),
                 calendar=calendar,
             )
         return plan
 
-    def _parquet(self, opened: pa.NativeFile) -> pq.ParquetFile:
-        return pq.ParquetFile(
-            opened,
-            coerce_int96_timestamp_unit="us",
-            # Many small reads are what a remote store is slow at; a local disk is not, and needs no copy of its bytes.
-            pre_buffer=not self.is_local,
-            page_checksum_verification=True,
-        )
-
     def _batches(
         self,
-        parquet: pq.ParquetFile,
+        parquet: pq.ParquetReader,
         opened: pa.NativeFile,
         footer: Footer,
         plan: _Plan,
@@ -343,7 +335,7 @@ class DataReader:
         for number in row_groups:
             at = starts[number]
             threaded = parquet.metadata.row_group(number).total_byte_size >= _THREADED_BYTES
-            rows = fitting_rows(
+            rows, dictionaries = fitting_rows(
                 footer,
                 opened,
                 number,
@@ -357,9 +349,19 @@ class DataReader:
                 some = range(only.start - at, only.stop - at)
                 batch = rows_of(parquet, opened, footer, number, plan.leaves, some, most=rows)
                 if batch is not None:
+                    check_texts(batch)
                     yield only.start, batch
                     continue
-            batches = parquet.iter_batches(rows, row_groups=[number], columns=plan.columns, use_threads=threaded)
+            batches = batches_of(
+                parquet,
+                opened,
+                number,
+                plan.leaves,
+                rows=rows,
+                dictionaries={n: size for n, size in dictionaries.items() if n in plan.texts and size <= rows},
+                use_threads=threaded,
+                pre_buffer=not self.is_local,
+            )
             for batch in joined(batches, rows=wanted, limit=min(limit, _JOINED_BYTES)) if rows < wanted else batches:
                 yield at, batch
                 at += batch.num_rows
@@ -426,11 +428,11 @@ def grouped(files: Iterable[DataFile], most: int = _GROUP_FILES) -> Iterator[lis
         yield group
 
 
-def _calendar(parquet: pq.ParquetFile) -> OldCalendar | None:
+def _calendar(parquet: pq.ParquetReader) -> OldCalendar | None:
     notes = parquet.metadata.metadata
     if notes is None or SPARK_VERSION not in notes:
         return None
-    columns = parquet.schema
+    columns = parquet.metadata.schema
     has_int96 = any(columns.column(n).physical_type == "INT96" for n in range(len(columns)))
     return OldCalendar.of(notes, has_int96=has_int96)
 
@@ -453,19 +455,6 @@ def _rows_seen(wanted: Iterable[pa.RecordBatch], *, most: int) -> range | None:
         if len(found) > most:
             return None
     return found
-
-
-def _has_text(kind: pa.DataType) -> bool:
-    if types.is_nested(kind):
-        return any(_has_text(kind.field(n).type) for n in range(kind.num_fields))
-    return bool(types.is_string(kind) or types.is_large_string(kind))
-
-
-def _check_text(batch: pa.RecordBatch, names: frozenset[str]) -> None:
-    """Arrow takes a file's bytes for text unseen; damaged ones would fail far from here, or be written on."""
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name in names:
-            column.validate(full=True)
 
 
 def _record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

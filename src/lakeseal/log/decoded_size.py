@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,8 @@ _MOST_PER_BYTE = {"UNCOMPRESSED": 1, "SNAPPY": 64, "LZ4": 256, "LZ4_RAW": 256, "
 # To look at pages first costs requests; a store that is slow at these is asked only for chunks that are cheap.
 _REMOTE_CHUNK = 2**20
 _UNSEEN_ROWS = 4_096
+# Enough for a header without statistics: a local disk is not slow at small reads, and pages are much larger.
+_HEADER = 2**9
 _BUFFER = 2**16
 
 
@@ -66,6 +68,14 @@ def leaves_below(metadata: pq.FileMetaData, columns: Iterable[str]) -> list[int]
     return found
 
 
+class Fitting(NamedTuple):
+    """What of a row group to decode at a time."""
+
+    rows: int
+    dictionaries: dict[int, int]
+    """Of leaf columns with texts that are in their dictionaries alone: how many each of these has."""
+
+
 def fitting_rows(
     footer: Footer,
     source: pa.NativeFile,
@@ -76,13 +86,13 @@ def fitting_rows(
     limit: int,
     page_limit: int,
     is_local: bool,
-) -> int:
+) -> Fitting:
     """How many of a row group's rows, at most `rows`, take no more than about `limit` bytes in these leaf columns.
 
     `source` is the file of the footer. A page of more than `page_limit` bytes is refused where its chunk is small."""
     held = footer.rows[group]
     rows = max(1, min(rows, held))
-    width, texts, unseen = 0.0, {}, False
+    width, texts, dictionaries, unseen = 0.0, {}, {}, False
     for leaf in leaves:
         chunk, column = footer.groups[group][leaf], footer.metadata.schema.column(leaf)
         each = _WIDTHS.get(column.physical_type) or max(1, column.length)
@@ -95,7 +105,8 @@ def fitting_rows(
         unfolded = chunk.compressed * _MOST_PER_BYTE.get(chunk.codec, 2**31)
         if unfolded * (rows if is_text else 1) <= limit:
             continue
-        pages = pages_of(chunk, source.read_at) if is_local or chunk.compressed < _REMOTE_CHUNK else None
+        is_seen = is_local or chunk.compressed < _REMOTE_CHUNK
+        pages = pages_of(chunk, source.read_at, ahead=_HEADER if is_local else 2**16) if is_seen else None
         if pages is None:
             unseen = unseen or is_text
         elif pages.largest > max(page_limit, most):
@@ -103,11 +114,13 @@ def fitting_rows(
         elif is_text:
             texts[column.path] = pages.dictionary
             width += pages.densest if pages.plain > limit else 0
+            if pages.entries is not None:
+                dictionaries[leaf] = pages.entries
     if rows * (width + sum(texts.values())) > limit and any(texts.values()):
         looked_at = [path for path, dictionary in texts.items() if dictionary]
         width += _longest(footer.metadata, source, group, looked_at, limit)
     fitting = min(rows, max(1, int(limit // max(1, width))))
-    return min(fitting, _UNSEEN_ROWS) if unseen else fitting
+    return Fitting(min(fitting, _UNSEEN_ROWS) if unseen else fitting, dictionaries)
 
 
 def fitting_batches(
@@ -121,7 +134,7 @@ def fitting_batches(
         fitting = fitting_rows(
             footer, source, group, leaves, rows=rows, limit=limit // 4, page_limit=limit, is_local=True
         )
-        for batch in parquet.iter_batches(fitting, row_groups=[group], columns=columns):
+        for batch in parquet.iter_batches(fitting.rows, row_groups=[group], columns=columns):
             decoded.add(batch.nbytes)
             yield batch
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeseal.log.parquet_reader import open_parquet
 from lakeseal.protocol.parquet_footer import ColumnChunk, Footer, Page, each_page
 
 # Enough for a header without statistics; pages are much larger.
@@ -23,7 +24,7 @@ _HEADER = 2**9
 
 
 def rows_of(
-    parquet: pq.ParquetFile,
+    parquet: pq.ParquetReader,
     source: pa.NativeFile,
     footer: Footer,
     group: int,
@@ -36,11 +37,14 @@ def rows_of(
     group: there are repeated or nested columns, more than `most` rows from the beginning of a page on, or pages that
     are not what the footer says, which Arrow then complains of."""
     schema = parquet.schema_arrow
+    names = schema.names
     cut: dict[int, bytearray] = {}
-    firsts: dict[str, int] = {}
+    firsts: dict[int, int] = {}
     for leaf in leaves:
         column, chunk = footer.metadata.schema.column(leaf), footer.groups[group][leaf]
-        if column.max_repetition_level or column.path not in schema.names or not 0 < chunk.compressed < source.size():
+        if column.max_repetition_level or column.name != column.path or names.count(column.name) != 1:
+            return None
+        if not 0 < chunk.compressed < source.size():
             return None
         pages = each_page(chunk, source.read_at, ahead=_HEADER)
         if pages is None or sum(page.values for page in pages) != footer.rows[group]:
@@ -48,22 +52,17 @@ def rows_of(
         first, kept = _with_rows(pages, rows)
         if rows.stop - first > most or any(page.values < 0 for page in pages):
             return None
-        firsts[column.path], cut[chunk.start] = first, _only(source, chunk, kept)
-    reader = pq.ParquetFile(
-        pa.PythonFile(_Chunks(source.size(), cut), mode="r"),
-        metadata=parquet.metadata,
-        pre_buffer=False,
-        coerce_int96_timestamp_unit="us",
-        page_checksum_verification=True,
-    )
-    arrays = []
-    for name, first in firsts.items():
+        firsts[leaf], cut[chunk.start] = first, _only(source, chunk, kept)
+    reader = open_parquet(pa.PythonFile(_Chunks(source.size(), cut), mode="r"), metadata=footer.metadata)
+    arrays, fields = [], []
+    for leaf, first in firsts.items():
         wanted = rows.stop - first
-        batch = next(reader.iter_batches(wanted, row_groups=[group], columns=[name], use_threads=False), None)
-        if batch is None or batch.num_rows != wanted:
+        batch = next(reader.iter_batches(wanted, [group], column_indices=[leaf], use_threads=False), None)
+        if batch is None or batch.num_rows != wanted or batch.num_columns != 1:
             return None
         arrays.append(batch.column(0).slice(rows.start - first))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in firsts]))
+        fields.append(schema.field(footer.metadata.schema.column(leaf).name))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _with_rows(pages: Sequence[Page], rows: range) -> tuple[int, list[Page]]:

@@ -24,6 +24,8 @@ _PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRA
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 _DATA_PAGES = (0, 3)
 _DICTIONARY_PAGE = 2
+_BY_DICTIONARY = (2, 8)
+"""Encodings of data pages."""
 _DEEPEST = 16
 # Types of the compact protocol. A field is known by its number and its type, as for Arrow, which passes over others.
 _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
@@ -57,6 +59,8 @@ class Pages(NamedTuple):
     """All data pages together."""
     densest: float
     """The most that a data page has per value."""
+    entries: int | None
+    """Of the dictionary, where all data pages only refer to it."""
 
 
 class Footer:
@@ -156,6 +160,9 @@ class Page(NamedTuple):
     """What it unfolds to."""
     values: int
     """None in a dictionary."""
+    encoding: int
+    entries: int
+    """Of a dictionary."""
 
 
 def each_page(chunk: ColumnChunk, read: Callable[[int, int], bytes], *, ahead: int = 2**16) -> list[Page] | None:
@@ -170,25 +177,33 @@ def each_page(chunk: ColumnChunk, read: Callable[[int, int], bytes], *, ahead: i
         size, stored = header.get(_I32 | 2 << 4, -1), header.get(_I32 | 3 << 4, -1)
         if size < 0 or stored < 0:
             raise pa.ArrowInvalid("A page has a negative size")
-        held = (header.get(_STRUCT | 5 << 4) or header.get(_STRUCT | 8 << 4) or {}).get(_I32 | 1 << 4, 0)
-        kind = header.get(_I32 | 1 << 4, -1)
-        found.append(Page(at, end + stored, kind, size, held if kind in _DATA_PAGES else 0))
+        kind, held, encoding, entries = header.get(_I32 | 1 << 4, -1), 0, -1, 0
+        if kind in _DATA_PAGES:
+            first, second = header.get(_STRUCT | 5 << 4), header.get(_STRUCT | 8 << 4, {})
+            held = (first or second).get(_I32 | 1 << 4, 0)
+            encoding = first.get(_I32 | 2 << 4, -1) if first else second.get(_I32 | 4 << 4, -1)
+        elif kind == _DICTIONARY_PAGE:
+            entries = header.get(_STRUCT | 7 << 4, {}).get(_I32 | 1 << 4, 0)
+        found.append(Page(at, end + stored, kind, size, held, encoding, entries))
         values += found[-1].values
         at = found[-1].end
     return None
 
 
-def pages_of(chunk: ColumnChunk, read: Callable[[int, int], bytes]) -> Pages | None:
+def pages_of(chunk: ColumnChunk, read: Callable[[int, int], bytes], *, ahead: int = 2**16) -> Pages | None:
     """None where there are too many to look at."""
-    pages = each_page(chunk, read)
+    pages = each_page(chunk, read, ahead=ahead)
     if pages is None:
         return None
     data = [page for page in pages if page.kind in _DATA_PAGES]
+    dictionaries = [page for page in pages if page.kind == _DICTIONARY_PAGE]
+    refers = len(dictionaries) == 1 and all(page.encoding in _BY_DICTIONARY for page in data)
     return Pages(
         largest=max((page.size for page in pages), default=0),
-        dictionary=max((page.size for page in pages if page.kind == _DICTIONARY_PAGE), default=0),
+        dictionary=max((page.size for page in dictionaries), default=0),
         plain=sum(page.size for page in data),
         densest=max((page.size / max(1, page.values) for page in data), default=0.0),
+        entries=dictionaries[0].entries if refers else None,
     )
 
 
