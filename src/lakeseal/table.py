@@ -16,6 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeseal.catalog.place import Place, locate
 from lakeseal.catalog.table_name import may_be_name
@@ -37,8 +38,10 @@ from lakeseal.commands.merge.builder import MergeBuilder
 from lakeseal.commands.merge.clauses import MergeCommand
 from lakeseal.commands.merge.command import ArrowMerge, read_source
 from lakeseal.commands.optimize import OptimizeCommand
+from lakeseal.commands.purge import PurgeCommand
 from lakeseal.commands.restore import RestoreCommand
 from lakeseal.commands.running import run
+from lakeseal.commands.sync_identity import SyncIdentityCommand
 from lakeseal.commands.transactional_write import WriteOptions
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.vacuum import VacuumCommand, VacuumReport
@@ -84,7 +87,7 @@ from lakeseal.owner.kinds import Kind, NewTable, parse_kind
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.routing import CatalogRouter, Route, Router
 from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow
-from lakeseal.protocol.identity import Identity, differs_by_marks
+from lakeseal.protocol.identity import Identity, IdentityColumn, differs_by_marks
 from lakeseal.protocol.schema import DataType, StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.trust import Trust
@@ -528,6 +531,20 @@ class Table:
         )
         return self._run(command, engine_of(spark), isolation_level)
 
+    def purge(
+        self, where: str | None = None, *, spark: SparkSession | None = None, user_metadata: str | None = None
+    ) -> CommitResult | NothingToDo:
+        """Write files anew in which there is what is gone from the table: rows that a deletion vector hides, columns
+        that were dropped. `where` chooses files. `vacuum` deletes the old ones when their time has come.
+
+        >>> done = orders.set_properties({"delta.enableDeletionVectors": "true"})
+        >>> done = orders.delete("id = 1")
+        >>> orders.purge().metrics["numDeletionVectorsRemoved"]
+        1
+        """
+        command = PurgeCommand(where=where, outside=self._outside, user_metadata=user_metadata)
+        return self._run(command, engine_of(spark))
+
     def vacuum(
         self,
         hours: float | None = None,
@@ -585,6 +602,7 @@ class Table:
         *,
         deep: bool = False,
         replace: bool = False,
+        properties: Mapping[str, Any] | None = None,
         owner: Owner | None = None,
         storage_options: Mapping[str, str] | None = None,
         catalog: CatalogLike | None = None,
@@ -592,6 +610,7 @@ class Table:
         """A new table at `uri`, or with that name in the `catalog`, with this one's rows, which are not copied: a
         shallow clone. A deep one has files of its own; where it is there already, what this table has got and lost
         since is copied and taken out. With `replace` a table that is there becomes a shallow clone, in one version.
+        It has the source's properties, and `properties`.
 
         >>> orders.clone("sandbox").to_arrow().num_rows
         3
@@ -600,12 +619,15 @@ class Table:
             raise InvalidArgument("A deep clone follows its source and takes no table's place", table=str(uri))
         options = storage_options or self.spec.storage_options
         source = self.snapshot(version, timestamp)
-        copied = DeepCloneCommand(source=source, store=self._store, outside=self._outside)
+        own = properties or {}
+        made: Command = CloneCommand(source=source, replaces=replace, properties=own)
+        if deep:
+            made = DeepCloneCommand(source=source, store=self._store, outside=self._outside, properties=own)
         from lakeseal.catalog.making import made_or_there  # whoever gives URIs needs no database's libraries
 
         with made_or_there(uri, catalog) as place:
             table = Table(place, owner=owner, storage_options=options)
-            table._run(copied if deep else CloneCommand(source=source, replaces=replace), InProcessEngine())
+            table._run(made, InProcessEngine())
         if isinstance(uri, str) and may_be_name(uri) and table.name is None:
             return Table(uri, owner=owner, storage_options=options, catalog=catalog)  # it has its name now
         return table
@@ -784,6 +806,25 @@ class Table:
         3
         """
         return self._alter(alter.drop_not_null(name))
+
+    def sync_identity(self, name: str) -> CommitResult | NothingToDo:
+        """Values that the table gives to an identity column come behind those that are there, whoever brought them.
+
+        >>> numbered = lakeseal.create(
+        ...     "numbered", pa.schema([("id", pa.int64())]), identity={"id": lakeseal.Identity(always=False)}
+        ... )
+        >>> done = numbered.write(pa.table({"id": [41]}))
+        >>> numbered.sync_identity("id").version
+        2
+        """
+
+        def farthest(snapshot: Snapshot, column: IdentityColumn) -> int | None:
+            choose = pc.max if column.step > 0 else pc.min
+            scan = Scan(snapshot, self._store, columns=[column.name], outside=self._outside)
+            found = [value for batch in scan.batches() if (value := choose(batch.column(0)).as_py()) is not None]
+            return choose(pa.array(found, pa.int64())).as_py() if found else None
+
+        return self._run(SyncIdentityCommand(name=name, farthest=farthest), InProcessEngine())
 
     def set_comment(self, name: str | None, comment: str | None) -> CommitResult:
         """What is to be known about a column or field, or with None for the name about the table; None for nothing.

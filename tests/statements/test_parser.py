@@ -30,20 +30,25 @@ from lakeseal.statements.statement import (
     ClusterBy,
     ColumnDefinition,
     Convert,
+    CreateLike,
     CreateTableStatement,
     Delete,
     Describe,
+    DescribeColumn,
     Detail,
     DropColumns,
     DropConstraint,
     DropFeature,
+    DropSchemaStatement,
     DropTableStatement,
+    Generate,
     History,
     IdentityDefinition,
     Insert,
     Merge,
     Moment,
     Optimize,
+    Purge,
     Query,
     RenameColumn,
     RenameTableStatement,
@@ -53,6 +58,7 @@ from lakeseal.statements.statement import (
     ShowColumns,
     ShowCreate,
     ShowProperties,
+    ShowSchemas,
     ShowTables,
     StatedName,
     UnsetProperties,
@@ -163,7 +169,7 @@ def test_a_statement_is_understood(text: str, expected: Any) -> None:
         "EXPLAIN SELECT 1",
         "SET x = 1",
         "DESCRIBE FUNCTION abs",
-        "SHOW DATABASES",
+        "SHOW VIEWS",
         "CREATE VIEW x AS SELECT 1",
         "DROP VIEW x",
     ],
@@ -174,7 +180,7 @@ def test_what_others_plan_is_a_query(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["SELECT 'DELETE FROM delta.`/a`", "CREATE TABLE x LIKE y", "", "DELETE FROM x WHERE ("]
+    "text", ["SELECT 'DELETE FROM delta.`/a`", "CREATE TABLE x LIKE y COMMENT 'c'", "", "DELETE FROM x WHERE ("]
 )
 def test_what_cannot_be_read_is_left_to_spark_if_it_names_no_path(text: str) -> None:
     assert parse(text, lenient=True) == Query(text=text)
@@ -490,6 +496,16 @@ def column(name: str, kind: Any, nullable: bool = True, metadata: Any = None, **
         ("COMMENT ON TABLE x IS NULL", AlterTable(table=named("x"), change=SetComment(comment=None))),
         ("OPTIMIZE x FULL", Optimize(table=named("x"), full=True)),
         ("VACUUM x LITE RETAIN 1 HOURS", Vacuum(table=named("x"), lite=True, hours=1.0)),
+        ("VACUUM '/a' USING INVENTORY (SELECT 1)", Vacuum(table=at("/a"), inventory=Query(text="SELECT 1"))),
+        ("VACUUM x USING INVENTORY a.b DRY RUN", Vacuum(table=named("x"), inventory=named("a", "b"), dry_run=True)),
+        ("REORG TABLE x WHERE p = 1 APPLY (PURGE)", Purge(table=named("x"), where="p = 1")),
+        ("GENERATE symlink_format_manifest FOR TABLE x", Generate(table=named("x"), mode="symlink_format_manifest")),
+        ("CREATE TABLE x LIKE y LOCATION '/p'", CreateLike(table=named("x"), source=named("y"), location="/p")),
+        ("TRUNCATE TABLE x", Delete(table=named("x"))),
+        ("DESCRIBE x a.b", DescribeColumn(table=named("x"), column=("a", "b"))),
+        ("DROP DATABASE IF EXISTS a.b RESTRICT", DropSchemaStatement(name=("a", "b"), if_exists=True)),
+        ("SHOW SCHEMAS IN a LIKE 'x*'", ShowSchemas(catalog="a", like="x*")),
+        ("CONVERT TO DELTA parquet.`/p` NO STATISTICS", Convert(path="/p")),
         ("VACUUM x FULL DRY RUN", Vacuum(table=named("x"), dry_run=True)),
         ("RESTORE x TO VERSION AS OF 1", Restore(table=named("x"), to=Moment(version=1))),
         (
@@ -539,9 +555,12 @@ def test_every_other_statement_is_understood(text: str, expected: Any) -> None:
         "ALTER TABLE x ADD CONSTRAINT c UNIQUE (a)",
         "ALTER TABLE x DROP COLUMNS (a",
         "CONVERT TO DELTA x",
-        "CONVERT TO DELTA parquet.`/p` NO STATISTICS",
+        "CONVERT TO DELTA iceberg.`/p`",
         "CREATE TABLE x SHALLOW CLONE y PARTITIONED BY (a)",
-        "VACUUM x USING INVENTORY (SELECT 1)",
+        "VACUUM x USING INVENTORY (SELECT 1) USING INVENTORY y",
+        "REORG TABLE x APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))",
+        "GENERATE a FOR x",
+        "RESTORE '/p' TO VERSION AS OF 1",
         "SHOW TBLPROPERTIES x (a",
     ],
 )

@@ -7,7 +7,8 @@ the source.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import msgspec
@@ -17,6 +18,7 @@ from lakeseal.clock import now_ms
 from lakeseal.commands.cluster import set_clustering
 from lakeseal.commands.command import CommandContext, PlannedChange
 from lakeseal.commands.file_changes import removals
+from lakeseal.commit.alter import with_properties
 from lakeseal.commit.clustering import clustering_columns
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import AlreadyExists, InvalidArgument
@@ -63,6 +65,8 @@ class CloneCommand(Struct, frozen=True, kw_only=True):
 
     source: Snapshot
     replaces: bool = False
+    properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """That the clone has beside the source's, or in place of them."""
     user_metadata: str | None = None
 
     def decide(self, context: CommandContext) -> PlannedChange:
@@ -72,13 +76,13 @@ class CloneCommand(Struct, frozen=True, kw_only=True):
             raise AlreadyExists("There is a table already where the clone should go")
         gone: list[RemoveFile] = []
         if there is None:
-            txn.update_metadata(clone_metadata(source))
+            txn.update_metadata(self._metadata())
             txn.update_protocol(enable(clone_protocol(source.protocol), *required_features(txn.metadata)))
         else:
             if there.metadata.id == source.metadata.id:
                 raise InvalidArgument("A table cannot be replaced by a clone of itself", hint="Restore it")
             gone = removals(txn.filter_files(), now_ms=now_ms())
-            txn.update_metadata(_in_place_of(there, clone_metadata(source)))
+            txn.update_metadata(_in_place_of(there, self._metadata()))
             features = writer_features(clone_protocol(source.protocol))
             txn.update_protocol(enable(txn.protocol, *features, *required_features(txn.metadata)))
             if clustering_columns(there.domains):
@@ -98,6 +102,9 @@ class CloneCommand(Struct, frozen=True, kw_only=True):
             user_metadata=self.user_metadata,
         )
         return PlannedChange(finish=lambda _: ([*gone, *adds], operation))
+
+    def _metadata(self) -> Metadata:
+        return with_properties(clone_metadata(self.source), self.properties)
 
 
 def cloned(add: AddFile, source: str) -> AddFile:
@@ -146,9 +153,15 @@ def _in_place_of(there: Snapshot, cloned: Metadata) -> Metadata:
     return keeping_marks(made, before)
 
 
+def properties_of_a_copy(source: Snapshot) -> dict[str, str | None]:
+    """The table's, without those that only it can have."""
+    own = source.metadata.configuration
+    return {key: value for key, value in own.items() if key.lower() not in _OF_THE_SOURCE}
+
+
 def clone_metadata(source: Snapshot) -> Metadata:
     before = source.metadata
-    configuration = {key: value for key, value in before.configuration.items() if key.lower() not in _OF_THE_SOURCE}
+    configuration = properties_of_a_copy(source)
     places = dict.fromkeys([source.table, *source.places])
     configuration[CLONE_SOURCES] = msgspec.json.encode(list(places)).decode()
     return msgspec.structs.replace(before, id=str(uuid4()), created_time=now_ms(), configuration=configuration)

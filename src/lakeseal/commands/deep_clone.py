@@ -9,9 +9,9 @@ visible before all is copied.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,7 @@ from lakeseal.clock import now_ms
 from lakeseal.commands.clone import clone_metadata, clone_protocol
 from lakeseal.commands.command import CommandContext, PlannedChange
 from lakeseal.commands.file_changes import removal
+from lakeseal.commit.alter import with_properties
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import AlreadyExists, ObjectNotFound, UnsupportedFeature
 from lakeseal.log.clone_source import CLONE_SOURCES
@@ -50,6 +51,8 @@ class DeepCloneCommand(Struct, frozen=True, kw_only=True):
     store: Store
     """The source's."""
     outside: Callable[[str], Store]
+    properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """That the clone has beside the source's, or in place of them, until it is run again with others."""
     user_metadata: str | None = None
 
     def decide(self, context: CommandContext) -> PlannedChange:
@@ -61,7 +64,7 @@ class DeepCloneCommand(Struct, frozen=True, kw_only=True):
                     hint="Clone to another place",
                 )
             txn.read_whole_table()
-        txn.update_metadata(_metadata(source, before))
+        txn.update_metadata(with_properties(_metadata(source, before), self.properties))
         txn.update_protocol(enable(clone_protocol(source.protocol), *required_features(txn.metadata)))
         pairs = [(add, _copied(add, source.table)) for add in add_actions(source.files)]
         wanted = {_key(ours): ours for _, ours in pairs}

@@ -100,7 +100,7 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         zorder_by = _columns(snapshot, self.zorder_by)
         target = self._target(snapshot)
         if self.auto is None:
-            files = snapshot.files.filter(snapshot.match(_chosen_by(self.where, context.engine, snapshot)).may)
+            files = snapshot.files.filter(snapshot.match(chosen_by(self.where, context.engine, snapshot)).may)
         else:
             files = self.auto.chosen(snapshot.files, target)
         refuse_layout(snapshot, files)
@@ -169,7 +169,7 @@ class OptimizeCommand(Struct, frozen=True, kw_only=True):
         )
 
 
-def _chosen_by(where: str | None, engine: Engine, snapshot: Snapshot) -> str | None:
+def chosen_by(where: str | None, engine: Engine, snapshot: Snapshot) -> str | None:
     """The condition that chooses files, if it can be judged by what the log says of them."""
     judged = None if where is None else engine.judged(where, snapshot.schema)
     if where is not None and judged is None:

@@ -68,6 +68,11 @@ class IdentityColumn(Struct, frozen=True, kw_only=True):
         """Whether a value lies beyond the mark."""
         return self.mark is None or (value > self.mark if self.step > 0 else value < self.mark)
 
+    def mark_behind(self, value: int) -> int | None:
+        """The first one of the column's own values that is not before this one; None if that is its first or none."""
+        steps = -((self.start - value) // self.step)
+        return None if steps < 0 else self.start + steps * self.step
+
 
 def identity_of(field: StructField) -> IdentityColumn | None:
     """Raises `InvalidMetadata` where a field says half of it."""

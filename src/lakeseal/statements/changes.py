@@ -19,6 +19,8 @@ class ChangeCutter(Cutter):
             return self._merge(ctes)
         if self.takes("INSERT"):
             return self._insert(ctes)
+        if ctes is None and self.takes("TRUNCATE", "TABLE"):
+            return self._truncate()
         if not self.sees("DELETE", "FROM") and not self.sees("UPDATE"):
             self.at = start
             return None
@@ -46,6 +48,13 @@ class ChangeCutter(Cutter):
         values = self._assignments("WHERE")
         return UpdateStatement(table=table, values=values, where=self._where(), alias=alias)
 
+    def _truncate(self) -> Delete:
+        table = self.table()
+        if self.sees("PARTITION"):
+            self.refuse("TRUNCATE TABLE … PARTITION is not for such tables", hint="DELETE FROM … WHERE")
+        self.expect_end()
+        return Delete(table=table)
+
     def _where(self) -> str | None:
         where = self.cut_before() if self.takes("WHERE") else None
         self.expect_end()
@@ -57,8 +66,16 @@ class ChangeCutter(Cutter):
             return None
         name = self.name("A name behind AS")
         if self.is_op(0, "("):
-            self.refuse("Columns cannot be renamed by an alias here", hint="Rename them in a subquery")
+            self.refuse("The columns of the table that is changed cannot be renamed by an alias")
         return name
+
+    def _source_alias(self) -> tuple[str | None, tuple[str, ...]]:
+        """`AS s`, `AS s(a, b)`."""
+        place = 1 if self.sees("AS") else 0
+        if self.name_at(place) is None or self.token.keyword == "ON" or not self.is_op(place + 1, "("):
+            return self.alias(), ()
+        self.takes("AS")
+        return self.name(), self.listed()
 
     def _insert(self, ctes: str | None) -> Insert:
         evolves = self.takes("WITH", "SCHEMA", "EVOLUTION")
@@ -152,7 +169,8 @@ class ChangeCutter(Cutter):
         table = self.table()
         target_alias = self.alias()
         self.expect("USING")
-        source, source_alias = self._source(ctes)
+        source, named = self._source(ctes)
+        alias, columns = self._source_alias()
         self.expect("ON")
         on = self.cut_before("WHEN")
         clauses = []
@@ -166,15 +184,17 @@ class ChangeCutter(Cutter):
             source=source,
             on=on,
             clauses=tuple(clauses),
-            source_alias=source_alias,
+            source_alias=alias or named,
+            source_columns=columns,
             target_alias=target_alias if target_alias is not None or table.path else table.parts[-1],
             merge_schema=evolves,
         )
 
     def _source(self, ctes: str | None) -> tuple[StatedName | Query, str | None]:
+        """And the name that it has without an alias."""
         if self.is_op(0, "("):
             query = self.cut_parentheses()
-            return Query(text=query if ctes is None else _with(ctes, f"({query}\n)")), self.alias()
+            return Query(text=query if ctes is None else _with(ctes, f"({query}\n)")), None
         first = self.at
         table = self.table(travels=True)
         text = self.text_of(first, self.at)
@@ -183,10 +203,9 @@ class ChangeCutter(Cutter):
             text = self.text_of(first, self.at)
             if ctes is not None or table.parts[-1].lower() not in ("table_changes", "table_changes_by_path"):
                 self.refuse("The source of a merge is a table, a view or a query in parentheses")
-            return Query(text=_with("", text)), self.alias()
+            return Query(text=_with("", text)), None
         name = None if table.path is not None else table.parts[-1]
-        alias = self.alias() or name
-        return (table if ctes is None else Query(text=_with(ctes, text))), alias
+        return (table if ctes is None else Query(text=_with(ctes, text))), name
 
     def _clause(self) -> Clause:
         is_not = self.takes("NOT")

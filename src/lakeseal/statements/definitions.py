@@ -16,28 +16,36 @@ from lakeseal.statements.statement import (
     ClusterBy,
     ColumnDefinition,
     Convert,
+    CreateLike,
+    CreateSchemaStatement,
     CreateTableStatement,
     DropColumns,
     DropConstraint,
     DropFeature,
+    DropSchemaStatement,
     DropTableStatement,
     RenameColumn,
     RenameTableStatement,
     SetComment,
     SetProperties,
+    StatedName,
+    Statement,
+    SyncIdentity,
     UnsetProperties,
     View,
 )
 
 
 class DefinitionReader(ColumnReader):
-    def definition(self) -> CreateTableStatement | CloneTable | View | AlterTable | DropTableStatement | Convert | None:
+    def definition(self) -> Statement | None:
         """None if this is something else."""
         start = self.at
         if self.takes("CREATE"):
             or_replace = self.takes("OR", "REPLACE")
             if self.takes("TABLE"):
                 return self._create(or_replace=or_replace)
+            if not or_replace and self._takes_schema():
+                return self._create_schema()
             if self.sees("TEMP") or self.sees("TEMPORARY") or self.sees("GLOBAL"):
                 return self._view(or_replace)
         elif self.takes("REPLACE", "TABLE"):
@@ -57,6 +65,9 @@ class DefinitionReader(ColumnReader):
             table, purge = self.table(), self.takes("PURGE")
             self.expect_end()
             return DropTableStatement(table=table, if_exists=if_exists, purge=purge)
+        elif self.sees("DROP", "SCHEMA") or self.sees("DROP", "DATABASE") or self.sees("DROP", "NAMESPACE"):
+            self.skip(2)
+            return self._drop_schema()
         elif self.takes("CONVERT", "TO", "DELTA"):
             return self._convert()
         self.at = start
@@ -73,15 +84,41 @@ class DefinitionReader(ColumnReader):
         self.expect_end()
         return AlterTable(table=table, change=AlterColumn(column=(column,), comment=comment))
 
-    def _create(self, *, or_replace: bool, must_exist: bool = False) -> CreateTableStatement | CloneTable:
+    def _takes_schema(self) -> bool:
+        return self.takes("SCHEMA") or self.takes("DATABASE") or self.takes("NAMESPACE")
+
+    def _create_schema(self) -> CreateSchemaStatement:
+        if_not_exists = self.takes("IF", "NOT", "EXISTS")
+        name = self.names("A schema")
+        self.expect_end()
+        return CreateSchemaStatement(name=name, if_not_exists=if_not_exists)
+
+    def _drop_schema(self) -> DropSchemaStatement:
+        if_exists = self.takes("IF", "EXISTS")
+        name = self.names("A schema")
+        if self.sees("CASCADE"):
+            self.refuse("DROP SCHEMA … CASCADE would drop all of its tables", hint="Drop them first, one by one")
+        self.takes("RESTRICT")
+        self.expect_end()
+        return DropSchemaStatement(name=name, if_exists=if_exists)
+
+    def _like(self, table: StatedName, if_not_exists: bool) -> CreateLike:
+        source = self.table()
+        found = self._options()
+        self.expect_end()
+        if set(found) - {"provider", "location", "properties"}:
+            self.refuse("CREATE TABLE … LIKE may have USING, TBLPROPERTIES and LOCATION only")
+        return CreateLike(table=table, source=source, if_not_exists=if_not_exists, **found)
+
+    def _create(self, *, or_replace: bool, must_exist: bool = False) -> CreateTableStatement | CreateLike | CloneTable:
         if_not_exists = self.takes("IF", "NOT", "EXISTS")
         if or_replace and if_not_exists:
             self.refuse("OR REPLACE and IF NOT EXISTS exclude each other")
         how: dict[str, Any] = {"table": self.table(), "or_replace": or_replace, "if_not_exists": if_not_exists}
         if self.sees("SHALLOW", "CLONE") or self.sees("DEEP", "CLONE") or self.sees("CLONE"):
             return self._clone(how)
-        if self.takes("LIKE"):
-            self.refuse("CREATE TABLE … LIKE is not supported", hint="Name the columns, or clone the table")
+        if not or_replace and self.takes("LIKE"):
+            return self._like(how["table"], if_not_exists)
         columns, constraints = self._elements() if self.is_op(0, "(") else ((), {})
         found = self._options()
         query = None
@@ -218,8 +255,7 @@ class DefinitionReader(ColumnReader):
             self.refuse("CONVERT TO DELTA takes parquet.`path`")
         self.skip(2)
         path = self.name()
-        if self.takes("NO", "STATISTICS"):
-            self.refuse("NO STATISTICS is not supported: statistics come from the footers, which are read anyway")
+        self.takes("NO", "STATISTICS")  # they come from the footers, which are read anyway
         columns: tuple[StructField, ...] = ()
         if self.takes("PARTITIONED", "BY"):
             found, _ = self._elements()
@@ -294,8 +330,12 @@ class DefinitionReader(ColumnReader):
         self.expect_op(")")
         return UnsetProperties(keys=tuple(keys), if_exists=if_exists)
 
-    def _alter_column(self) -> AlterColumn:
+    def _alter_column(self) -> AlterColumn | SyncIdentity:
         path = self.names("A column")
+        if self.takes("SYNC", "IDENTITY"):
+            if len(path) > 1:
+                self.refuse("Only whole columns are identities")
+            return SyncIdentity(column=path[0])
         if self.takes("TYPE"):
             return AlterColumn(column=path, type=self.column_type(path[-1]))
         if self.takes("SET", "NOT", "NULL"):
@@ -312,4 +352,19 @@ class DefinitionReader(ColumnReader):
             return AlterColumn(column=path, first=True)
         if self.takes("AFTER"):
             return AlterColumn(column=path, after=self.simple_name())
+        if len(path) == 1 and (self.name_at(0) or "").lower() == path[0].lower():
+            return self._old_style(path)
         self.refuse("TYPE, SET, DROP, COMMENT, FIRST or AFTER was expected")
+
+    def _old_style(self, path: tuple[str, ...]) -> AlterColumn:
+        """`CHANGE COLUMN name name TYPE [COMMENT 'text'] [FIRST | AFTER other]`, as Hive has it."""
+        definition = self.column(nested=True)
+        if not definition.field.nullable or definition.default is not None or definition.generated is not None:
+            self.refuse("Only a type, a comment and a place can be said so", hint="ALTER COLUMN … SET …")
+        return AlterColumn(
+            column=path,
+            type=definition.field,
+            comment=definition.field.metadata.get("comment"),
+            first=definition.first,
+            after=definition.after,
+        )

@@ -79,6 +79,8 @@ class Merge(Struct, frozen=True, kw_only=True):
     on: str
     clauses: tuple[Clause, ...]
     source_alias: str | None = None
+    source_columns: tuple[str, ...] = ()
+    """New names for all of the source's columns: `AS s(a, b)`."""
     target_alias: str | None = None
     merge_schema: bool = False
     """WITH SCHEMA EVOLUTION."""
@@ -136,6 +138,17 @@ class CreateTableStatement(Struct, frozen=True, kw_only=True):
     if_not_exists: bool = False
 
 
+class CreateLike(Struct, frozen=True, kw_only=True):
+    """CREATE TABLE … LIKE: an empty table with another one's columns."""
+
+    table: StatedName
+    source: StatedName
+    if_not_exists: bool = False
+    location: str | None = None
+    provider: str | None = None
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
 class CloneTable(Struct, frozen=True, kw_only=True):
     table: StatedName
     source: StatedName
@@ -185,6 +198,10 @@ class AlterColumn(Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
+class SyncIdentity(Struct, frozen=True, kw_only=True):
+    column: str
+
+
 class SetProperties(Struct, frozen=True, kw_only=True):
     properties: Mapping[str, str]
 
@@ -229,6 +246,7 @@ Alteration = (
     | DropColumns
     | RenameColumn
     | AlterColumn
+    | SyncIdentity
     | SetProperties
     | UnsetProperties
     | AddConstraint
@@ -252,11 +270,24 @@ class Optimize(Struct, frozen=True, kw_only=True):
     full: bool = False
 
 
+class Purge(Struct, frozen=True, kw_only=True):
+    """REORG TABLE … APPLY (PURGE)."""
+
+    table: StatedName
+    where: str | None = None
+
+
+class Generate(Struct, frozen=True, kw_only=True):
+    table: StatedName
+    mode: str
+
+
 class Vacuum(Struct, frozen=True, kw_only=True):
     table: StatedName
     hours: float | None = None
     dry_run: bool = False
     lite: bool = False
+    inventory: StatedName | Query | None = None
 
 
 class Restore(Struct, frozen=True, kw_only=True):
@@ -276,6 +307,26 @@ class Detail(Struct, frozen=True, kw_only=True):
 class Describe(Struct, frozen=True, kw_only=True):
     table: StatedName
     extended: bool = False
+
+
+class DescribeColumn(Struct, frozen=True, kw_only=True):
+    table: StatedName
+    column: tuple[str, ...]
+
+
+class CreateSchemaStatement(Struct, frozen=True, kw_only=True):
+    name: tuple[str, ...]
+    if_not_exists: bool = False
+
+
+class DropSchemaStatement(Struct, frozen=True, kw_only=True):
+    name: tuple[str, ...]
+    if_exists: bool = False
+
+
+class ShowSchemas(Struct, frozen=True, kw_only=True):
+    catalog: str | None = None
+    like: str | None = None
 
 
 class ShowTables(Struct, frozen=True, kw_only=True):
@@ -302,17 +353,21 @@ OnTable = (
     | Merge
     | Insert
     | CreateTableStatement
+    | CreateLike
     | CloneTable
     | DropTableStatement
     | AlterTable
     | Optimize
+    | Purge
+    | Generate
     | Vacuum
     | Restore
     | History
     | Detail
     | Describe
+    | DescribeColumn
     | ShowColumns
     | ShowProperties
     | ShowCreate
 )
-Statement = Query | View | OnTable | Convert | ShowTables
+Statement = Query | View | OnTable | Convert | ShowTables | CreateSchemaStatement | DropSchemaStatement | ShowSchemas

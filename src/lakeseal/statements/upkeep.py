@@ -5,13 +5,18 @@ from __future__ import annotations
 from lakeseal.statements.cutting import Cutter
 from lakeseal.statements.statement import (
     Describe,
+    DescribeColumn,
     Detail,
+    Generate,
     History,
     Optimize,
+    Purge,
+    Query,
     Restore,
     ShowColumns,
     ShowCreate,
     ShowProperties,
+    ShowSchemas,
     ShowTables,
     StatedName,
     Statement,
@@ -27,6 +32,10 @@ class UpkeepReader(Cutter):
             return self._optimize()
         if self.takes("VACUUM"):
             return self._vacuum()
+        if self.takes("REORG", "TABLE"):
+            return self._reorg()
+        if self.takes("GENERATE"):
+            return self._generate()
         if self.takes("RESTORE"):
             self.takes("TABLE")
             return self._restore()
@@ -40,8 +49,13 @@ class UpkeepReader(Cutter):
             self.at = start
         return found
 
+    def _table_or_path(self) -> StatedName:
+        """Some statements take a path in quotes, too."""
+        is_path = self.token.kind == "string" and self.name_at(0) is None
+        return StatedName.at_path(self.string()) if is_path else self.table()
+
     def _optimize(self) -> Optimize:
-        table = self.table()
+        table = self._table_or_path()
         full = self.takes("FULL")
         where = self.cut_before("ZORDER") if self.takes("WHERE") else None
         names: tuple[str, ...] = ()
@@ -51,8 +65,28 @@ class UpkeepReader(Cutter):
         self.expect_end()
         return Optimize(table=table, where=where, zorder_by=names, full=full)
 
+    def _reorg(self) -> Purge:
+        table = self.table()
+        where = self.cut_before("APPLY") if self.takes("WHERE") else None
+        self.expect("APPLY")
+        self.expect_op("(")
+        if self.sees("UPGRADE"):
+            self.refuse("REORG … APPLY (UPGRADE …) is not supported: there is nothing of Iceberg here")
+        self.expect("PURGE")
+        self.expect_op(")")
+        self.expect_end()
+        return Purge(table=table, where=where)
+
+    def _generate(self) -> Generate:
+        mode = self.simple_name("A mode")
+        self.expect("FOR", "TABLE")
+        table = self.table()
+        self.expect_end()
+        return Generate(table=table, mode=mode)
+
     def _vacuum(self) -> Vacuum:
-        table, hours, dry_run, lite, kinds = self.table(), None, False, False, 0
+        table, hours, dry_run, lite, kinds = self._table_or_path(), None, False, False, 0
+        inventory: StatedName | Query | None = None
         while self.token.kind != "end":
             if hours is None and self.takes("RETAIN"):
                 hours = self.number(float)
@@ -63,11 +97,11 @@ class UpkeepReader(Cutter):
             elif not kinds and (self.sees("LITE") or self.sees("FULL")):
                 lite, kinds = self.sees("LITE"), 1
                 self.skip(1)
-            elif self.sees("USING", "INVENTORY"):
-                self.refuse("USING INVENTORY is not for SQL", hint="Say it to Table.vacuum")
+            elif inventory is None and self.takes("USING", "INVENTORY"):
+                inventory = Query(text=self.cut_parentheses()) if self.is_op(0, "(") else self.table(travels=True)
             else:
                 self.refuse("LITE, FULL, RETAIN … HOURS or DRY RUN was expected")
-        return Vacuum(table=table, hours=hours, dry_run=dry_run, lite=lite)
+        return Vacuum(table=table, hours=hours, dry_run=dry_run, lite=lite, inventory=inventory)
 
     def _restore(self) -> Restore:
         table = self.table()
@@ -80,12 +114,12 @@ class UpkeepReader(Cutter):
 
     def _describe(self) -> Statement | None:
         if self.takes("HISTORY"):
-            table = self.table()
+            table = self._table_or_path()
             limit = self.number(int) if self.takes("LIMIT") else None
             self.expect_end()
             return History(table=table, limit=limit)
         if self.takes("DETAIL"):
-            table = self.table()
+            table = self._table_or_path()
             self.expect_end()
             return Detail(table=table)
         if any(self.sees(word) for word in ("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG")):
@@ -93,6 +127,10 @@ class UpkeepReader(Cutter):
         self.takes("TABLE")
         extended = self.takes("EXTENDED") or self.takes("FORMATTED")
         table = self.table()
+        if self.name_at(0) is not None and not self.sees("AS"):
+            column = self.names("A column")
+            self.expect_end()
+            return DescribeColumn(table=table, column=column)
         self.expect_end()
         return Describe(table=table, extended=extended)
 
@@ -103,6 +141,12 @@ class UpkeepReader(Cutter):
             like = self.string() if self.token.kind == "string" else None
             self.expect_end()
             return ShowTables(schema=schema, like=like)
+        if self.takes("SCHEMAS") or self.takes("DATABASES"):
+            catalog = self.simple_name("A catalog") if self.takes("IN") or self.takes("FROM") else None
+            self.takes("LIKE")
+            like = self.string() if self.token.kind == "string" else None
+            self.expect_end()
+            return ShowSchemas(catalog=catalog, like=like)
         if self.takes("COLUMNS"):
             if not self.takes("IN"):
                 self.expect("FROM")

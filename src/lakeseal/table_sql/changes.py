@@ -21,9 +21,9 @@ from lakeseal.statements.qualifiers import unqualified
 from lakeseal.statements.statement import Delete, Insert, Merge, StatedName, UpdateStatement
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import done
-from lakeseal.table_sql.context import SqlContext, no_such_table
+from lakeseal.table_sql.context import SqlContext
 from lakeseal.table_sql.positions import named, refuse_turned
-from lakeseal.table_sql.queries import frame_of, rows_of, viewed
+from lakeseal.table_sql.queries import frame_of, rows_of, rows_of_named, viewed
 
 
 def delete(context: SqlContext, table: Table, statement: Delete) -> Any:
@@ -53,7 +53,7 @@ def merge(context: SqlContext, table: Table, statement: Merge) -> Any:
             clauses.append(msgspec.structs.replace(clause, condition=condition, values=values))
         assert on is not None
         builder = table.merge(
-            _source(context, statement.source),
+            _source(context, statement),
             on,
             merge_schema=statement.merge_schema,
             # A side without a name must not get one by which a column may be called, too.
@@ -63,17 +63,18 @@ def merge(context: SqlContext, table: Table, statement: Merge) -> Any:
         return done(context, builder.with_clauses(*clauses).execute())
 
 
-def _source(context: SqlContext, source: Any) -> Any:
-    if not isinstance(source, StatedName):
-        return rows_of(context, source.text)
-    found = context.read(source)
-    if found is not None:
-        at = context.moment(found.at)
-        return found.table.to_arrow(**at) if context.spark is None else found.table.to_spark(context.spark, **at)
-    name = ".".join(quote_name(part) for part in source.parts)
-    if source.at is not None or context.spark is None:
-        raise no_such_table(source.shown)
-    return context.spark.table(name)
+def _source(context: SqlContext, statement: Merge) -> Any:
+    named = statement.source
+    rows = rows_of_named(context, named) if isinstance(named, StatedName) else rows_of(context, named.text)
+    names = statement.source_columns
+    if not names:
+        return rows
+    there = rows.column_names if context.spark is None else rows.columns
+    if len(names) != len(there):
+        raise InvalidExpression(
+            f"The source's alias has {len(names)} names for {len(there)} columns", hint="Name all of them"
+        )
+    return rows.rename_columns(list(names)) if context.spark is None else rows.toDF(*names)
 
 
 def insert(context: SqlContext, table: Table, statement: Insert) -> Any:

@@ -8,14 +8,17 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from msgspec import Struct
 
+from lakeseal import clock, expr
 from lakeseal.catalog.connect import CATALOG_VARIABLE, CatalogLike
 from lakeseal.catalog.place import Place
 from lakeseal.catalogs import Catalog
-from lakeseal.errors import InvalidArgument, InvalidExpression, NotFound, TableNotFound
+from lakeseal.errors import InvalidArgument, InvalidExpression, NotFound, TableNotFound, UnsupportedExpression
 from lakeseal.expr.render import quote_name
 from lakeseal.log.timestamps import Timestamp
+from lakeseal.protocol.schema import StructType
 from lakeseal.statements.cutting import Cutter, at_sign
 from lakeseal.statements.statement import Moment, StatedName
 from lakeseal.table import Owner, Table
@@ -168,19 +171,13 @@ class SqlContext:
                 text = reader.string()
                 reader.expect_end()
             except InvalidExpression:
-                raise InvalidExpression(
-                    f"What moment {sql[:100]!r} is can only be told by a session of Spark",
-                    hint="Give spark=…, or write the moment as a text in quotes",
-                ) from None
+                return _evaluated(sql)
             return text
         from lakeseal.spark.failures import analysed, recovered  # pyspark is an extra
 
         with recovered(), analysed("tell which moment is meant"):
             query = f"SELECT unix_micros(CAST(({sql}\n) AS TIMESTAMP)) AS it"
-            micros = self.spark.sql(query).collect()[0].it
-        if micros is None:
-            raise InvalidExpression(f"{sql[:100]!r} is no moment: it is NULL")
-        return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
+            return _moment(sql, self.spark.sql(query).collect()[0].it)
 
     def read(self, name: StatedName) -> FoundTable | None:
         """A table that is to be read, of which there must be one."""
@@ -188,6 +185,25 @@ class SqlContext:
         if found is not None and not found.table.exists():
             raise TableNotFound("There is no table here", table=name.shown)
         return found
+
+
+def _evaluated(sql: str) -> datetime:
+    try:
+        bound = expr.bind(expr.parse(f"unix_micros(CAST(({sql}\n) AS TIMESTAMP))"), StructType(()))
+    except UnsupportedExpression as error:
+        raise UnsupportedExpression(
+            f"What moment {sql[:100]!r} is can only be told by a session of Spark: {error.message}",
+            hint="Give spark=…, or write the moment as a text in quotes",
+        ) from None
+    one = pa.record_batch([pa.array([0])], names=["__one"])
+    micros = expr.evaluate(bound, one, now=clock.now())[0].as_py()
+    return _moment(sql, micros)
+
+
+def _moment(sql: str, micros: int | None) -> datetime:
+    if micros is None:
+        raise InvalidExpression(f"{sql[:100]!r} is no moment: it is NULL")
+    return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
 
 
 def spark_name(name: StatedName) -> str:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from lakeseal import table as tables
 from lakeseal.catalog.place import Place
+from lakeseal.catalogs import Catalog
 from lakeseal.commit.alter_columns import ColumnPlace, NewColumn, column_path
 from lakeseal.commit.alter_columns import found as column_at
-from lakeseal.errors import AlreadyExists, InvalidArgument, TableNotFound, UnsupportedFeature
+from lakeseal.errors import AlreadyExists, InvalidArgument, NotFound, TableNotFound, UnsupportedFeature
 from lakeseal.expr.render import quote_name
 from lakeseal.protocol.identity import Identity
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructType
 from lakeseal.statements import statement as statement_values
+from lakeseal.statements.parser import parse
 from lakeseal.statements.statement import (
     AddColumns,
     AddConstraint,
@@ -27,20 +30,25 @@ from lakeseal.statements.statement import (
     ClusterBy,
     ColumnDefinition,
     Convert,
+    CreateLike,
+    CreateSchemaStatement,
     CreateTableStatement,
     DropColumns,
     DropConstraint,
     DropFeature,
+    DropSchemaStatement,
     DropTableStatement,
     RenameColumn,
     RenameTableStatement,
     SetComment,
     SetProperties,
+    SyncIdentity,
     UnsetProperties,
 )
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import answer, done
 from lakeseal.table_sql.context import SqlContext
+from lakeseal.table_sql.descriptions import created_by
 from lakeseal.table_sql.queries import rows_of
 
 _PROVIDERS = ("delta", "lakeseal")
@@ -68,6 +76,48 @@ def create_named(context: SqlContext, statement: CreateTableStatement | CloneTab
     options = context.storage_options
     with context.catalog.making(context.name_in_catalog(name), statement.location, options) as uri:
         return _made(context, context.at_path(uri), statement, rows)
+
+
+def create_like(context: SqlContext, statement: CreateLike) -> Any:
+    """None if the table that is to be copied is none of ours."""
+    source = context.existing(statement.source)
+    if source is None:
+        return None
+    like = parse(created_by(source.snapshot(), "it"))
+    assert isinstance(like, CreateTableStatement)
+    return create_named(
+        context,
+        msgspec.structs.replace(
+            like,
+            table=statement.table,
+            if_not_exists=statement.if_not_exists,
+            location=statement.location,
+            provider=statement.provider or like.provider,
+            properties={**like.properties, **statement.properties},
+        ),
+    )
+
+
+def create_schema(context: SqlContext, catalog: Catalog, statement: CreateSchemaStatement) -> Any:
+    try:
+        catalog.create_schema(".".join(map(quote_name, statement.name)))
+    except AlreadyExists:
+        if not statement.if_not_exists:
+            raise
+    return _of_schema(context, statement.name)
+
+
+def drop_schema(context: SqlContext, catalog: Catalog, statement: DropSchemaStatement) -> Any:
+    try:
+        catalog.drop_schema(".".join(map(quote_name, statement.name)))
+    except NotFound:
+        if not statement.if_exists:
+            raise
+    return _of_schema(context, statement.name)
+
+
+def _of_schema(context: SqlContext, name: tuple[str, ...]) -> Any:
+    return answer(context, {"namespace": pa.string()}, [{"namespace": ".".join(name)}])
 
 
 def _made_for_spark(context: SqlContext, statement: CreateTableStatement | CloneTable) -> Any:
@@ -166,14 +216,13 @@ def clone(context: SqlContext, table: Table, statement: CloneTable) -> Any:
         return _told(context, table, committed=False)
     if table.exists() and not statement.or_replace:
         raise AlreadyExists("There is a table already where the clone should go", table=table.uri)
-    if statement.properties:
-        _not_yet("TBLPROPERTIES of a clone", table)
     source.table.clone(
         table.place,
         **context.moment(source.at),
         deep=statement.deep,
         # A deep clone that is there follows its source, and refuses to be one of anything else.
         replace=statement.or_replace and not statement.deep,
+        properties=statement.properties,
         owner=context.owner,
         storage_options=context.storage_options,
     )
@@ -216,6 +265,8 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
             return _dropped(table, columns, if_exists)
         case RenameColumn(column=path, new_name=new_name):
             return table.rename_column(_sql(path), new_name)
+        case SyncIdentity(column=column):
+            return table.sync_identity(column)
         case AlterColumn():
             return _altered_column(context, table, change)
         case RenameTableStatement(new_name=new_name):
@@ -233,6 +284,7 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
 
 def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> Any:
     name = _sql(change.column)
+    change = _what_differs(table, change)
     if change.type is not None:
         return table.change_type(name, change.type.type)
     if change.nullable is not None:
@@ -243,7 +295,28 @@ def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> A
         return table.set_default(name, change.default, spark=context.spark)
     if change.drops_default:
         return table.drop_default(name)
+    if not change.first and change.after is None:
+        return None  # what is asked for is so already
     return table.move_column(name, first=change.first, after=change.after)
+
+
+def _what_differs(table: Table, change: AlterColumn) -> AlterColumn:
+    """Of a change that says all of a column: the one thing that is other than it was."""
+    said = (change.type is not None, change.comment is not None, change.first or change.after is not None)
+    if sum(said) < 2:
+        return change
+    _, field = column_at(table.snapshot().schema, change.column)
+    if change.type is not None and change.type.type == field.type:
+        change = msgspec.structs.replace(change, type=None)
+    if change.comment == field.metadata.get("comment"):
+        change = msgspec.structs.replace(change, comment=None)
+    if (change.type is not None) + (change.comment is not None) + (change.first or change.after is not None) > 1:
+        raise UnsupportedFeature(
+            "One statement changes one thing of a column: its type, its comment or its place",
+            table=table.uri,
+            hint="ALTER COLUMN … TYPE, ALTER COLUMN … COMMENT, ALTER COLUMN … FIRST",
+        )
+    return change
 
 
 def _has_constraint(table: Table, name: str) -> bool:
@@ -300,7 +373,3 @@ def _sql(path: tuple[str, ...]) -> str:
 def _told(context: SqlContext, table: Table, *, committed: bool) -> Any:
     row = {"version": table.version(), "committed": committed}
     return answer(context, {"version": pa.int64(), "committed": pa.bool_()}, [row])
-
-
-def _not_yet(what: str, table: Table) -> Never:
-    raise UnsupportedFeature(f"{what} is not supported", table=table.uri)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeseal.commands.clone import properties_of_a_copy
+from lakeseal.commit.alter_columns import found as column_at
 from lakeseal.commit.clustering import clustering_columns
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.render import quote_name, quote_string
@@ -16,7 +18,7 @@ from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.properties import CONSTRAINT_PREFIX, TableProperties
 from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
-from lakeseal.statements.statement import Describe, History, ShowProperties
+from lakeseal.statements.statement import Describe, DescribeColumn, History, ShowProperties
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import TEXTS, answer
 from lakeseal.table_sql.context import SqlContext
@@ -104,6 +106,13 @@ def describe(context: SqlContext, table: Table, statement: Describe) -> Any:
     return answer(context, dict.fromkeys(("col_name", "data_type", "comment"), _TEXT), rows)
 
 
+def describe_column(context: SqlContext, table: Table, statement: DescribeColumn) -> Any:
+    path, field = column_at(table.snapshot().schema, statement.column)
+    told = {"col_name": path[-1], "data_type": _type(field), "comment": field.metadata.get("comment")}
+    rows = [{"info_name": name, "info_value": value} for name, value in told.items()]
+    return answer(context, dict.fromkeys(("info_name", "info_value"), _TEXT), rows)
+
+
 def show_columns(context: SqlContext, table: Table) -> Any:
     return answer(context, {"col_name": _TEXT}, [{"col_name": name} for name in table.snapshot().schema.names])
 
@@ -131,7 +140,9 @@ def created_by(snapshot: Snapshot, name: str) -> str:
     """A statement that makes an empty table like this one."""
     metadata = snapshot.metadata
     elements = [_definition(field) for field in snapshot.schema.fields]
-    properties = _shown(snapshot)
+    # What only this table can have is nothing to set.
+    kept = {*properties_of_a_copy(snapshot)} - {TableProperties.column_mapping_max_id.key}
+    properties = {key: value for key, value in _shown(snapshot).items() if key in kept}
     for key in sorted(properties):
         if key.lower().startswith(CONSTRAINT_PREFIX):
             constraint = quote_name(key[len(CONSTRAINT_PREFIX) :])

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeseal.errors import EvaluationError, InvalidExpression, LakesealError, UnsupportedExpression
+from lakeseal.expr.lexer import tokenize
 from lakeseal.expr.render import quote_name
 from lakeseal.statements.references import Reference, references, replaced
 from lakeseal.statements.statement import StatedName, TableChanges, View
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 def rows_of(context: SqlContext, text: str) -> Any:
     """What a query gives: a DataFrame, or a pyarrow Table without Spark."""
     return frame_of(context, text) if context.spark is not None else arrow_of(context, text)
+
+
+def rows_of_named(context: SqlContext, name: StatedName) -> Any:
+    """All that a table has, ours or Spark's."""
+    found = context.read(name)
+    if found is not None:
+        at = context.moment(found.at)
+        return found.table.to_arrow(**at) if context.spark is None else found.table.to_spark(context.spark, **at)
+    if name.at is not None or context.spark is None:
+        raise no_such_table(name.shown)
+    return context.spark.table(".".join(quote_name(part) for part in name.parts))
 
 
 def frame_of(context: SqlContext, text: str) -> DataFrame:
@@ -122,8 +134,21 @@ def _bounds(context: SqlContext, named: TableChanges) -> list[Any]:
     return [bound if isinstance(bound, int) else context.timestamp(bound) for bound in bounds]
 
 
+_STATEMENTS = frozenset(
+    ("ADD", "ALTER", "ANALYZE", "BEGIN", "CACHE", "CALL", "CLEAR", "COMMENT", "COMMIT", "COPY", "CREATE", "DECLARE",
+     "DESC", "DESCRIBE", "DROP", "EXECUTE", "EXPLAIN", "EXPORT", "FSCK", "GRANT", "LIST", "LOAD", "MSCK", "REFRESH",
+     "REPAIR", "RESET", "REVOKE", "ROLLBACK", "SET", "SHOW", "UNCACHE", "UNDROP", "UNSET", "USE")
+)  # fmt: skip
+
+
 def arrow_of(context: SqlContext, text: str) -> pa.Table:
     """Planned by DuckDB, over our tables only, as Spark would answer; refused where it would answer otherwise."""
+    first, second, *_ = (*tokenize(text, strict=False), None, None)
+    if first is not None and first.keyword in _STATEMENTS:
+        shown = first.text if second is None or second.kind != "name" else f"{first.text} {second.text}"
+        raise UnsupportedExpression(
+            f"{shown} is no statement of Lakeseal's own", hint="Spark may know it: give spark=…"
+        )
     return arrow_over(text, lambda named: _arrow(context, named))
 
 

@@ -16,22 +16,30 @@ from lakeseal.statements.statement import (
     AlterTable,
     CloneTable,
     Convert,
+    CreateLike,
+    CreateSchemaStatement,
     CreateTableStatement,
     Delete,
     Describe,
+    DescribeColumn,
     Detail,
+    DropSchemaStatement,
     DropTableStatement,
+    Generate,
     History,
     Insert,
     Merge,
     OnTable,
     Optimize,
+    Purge,
     Query,
     Restore,
     ShowColumns,
     ShowCreate,
     ShowProperties,
+    ShowSchemas,
     ShowTables,
+    StatedName,
     Statement,
     UpdateStatement,
     Vacuum,
@@ -88,6 +96,11 @@ class _Execution:
                 return definitions.convert(self._context, statement)
             case ShowTables():
                 return self._show_tables(statement)
+            case CreateSchemaStatement() | DropSchemaStatement() | ShowSchemas():
+                return self._of_schemas(statement)
+            case CreateLike():
+                made = definitions.create_like(self._context, statement)
+                return self._elsewhere(statement.table.shown) if made is None else made
             case CreateTableStatement() | CloneTable():
                 made = definitions.create_named(self._context, statement)
                 return self._elsewhere(statement.table.shown) if made is None else made
@@ -108,6 +121,19 @@ class _Execution:
         if self._context.spark is None:
             raise no_such_table(name)
         return queries.frame_of(self._context, self._text)
+
+    def _of_schemas(self, statement: CreateSchemaStatement | DropSchemaStatement | ShowSchemas) -> Any:
+        if self._context.catalog is None:
+            return queries.frame_of(self._context, self._text)
+        match statement:
+            case CreateSchemaStatement():
+                return definitions.create_schema(self._context, self._context.catalog, statement)
+            case DropSchemaStatement():
+                return definitions.drop_schema(self._context, self._context.catalog, statement)
+        found = self._context.catalog.schemas(*([] if statement.catalog is None else [statement.catalog]))
+        if statement.like is not None:
+            found = [name for name in found if _is_like(name, statement.like)]
+        return answer(self._context, {"namespace": pa.string()}, [{"namespace": name} for name in found])
 
     def _show_tables(self, statement: ShowTables) -> Any:
         catalog = self._context.catalog
@@ -138,8 +164,15 @@ class _Execution:
                 return definitions.alter(context, table, statement)
             case Optimize(where=where, zorder_by=names, full=full):
                 return done(context, table.optimize(where, names, full=full, spark=context.spark))
+            case Purge(where=where):
+                return done(context, table.purge(where, spark=context.spark))
+            case Generate(mode=mode):
+                if mode.lower() != "symlink_format_manifest":
+                    raise InvalidArgument(f"There is no mode {mode!r}", hint="It is symlink_format_manifest")
+                return answer(context, {"path": pa.string()}, [{"path": key} for key in table.generate()])
             case Vacuum(hours=hours, dry_run=dry_run, lite=lite):
-                deleted = table.vacuum(hours, dry_run, lite=lite).deleted
+                listed = self._inventory(statement.inventory)
+                deleted = table.vacuum(hours, dry_run, lite=lite, inventory=listed).deleted
                 return answer(context, {"path": pa.string()}, [{"path": key} for key in deleted])
             case Restore(to=to):
                 return done(context, table.restore(**context.moment(to)))
@@ -149,14 +182,21 @@ class _Execution:
                 return descriptions.detail(context, table, table.name)
             case Describe():
                 return descriptions.describe(context, table, statement)
+            case DescribeColumn():
+                return descriptions.describe_column(context, table, statement)
             case ShowColumns():
                 return descriptions.show_columns(context, table)
             case ShowProperties():
                 return descriptions.show_properties(context, table, statement)
             case ShowCreate():
                 return descriptions.show_create(context, table, _quoted(statement.table.parts))
-            case CreateTableStatement() | CloneTable() | DropTableStatement():
+            case CreateTableStatement() | CreateLike() | CloneTable() | DropTableStatement():
                 raise AssertionError("these are about names")
+
+    def _inventory(self, named: StatedName | Query | None) -> Any:
+        if isinstance(named, StatedName):
+            return queries.rows_of_named(self._context, named)
+        return None if named is None else queries.rows_of(self._context, named.text)
 
 
 def _is_like(name: str, pattern: str) -> bool:
