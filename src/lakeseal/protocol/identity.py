@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lakeseal.errors import InvalidArgument, InvalidMetadata
+from lakeseal.errors import EvaluationError, InvalidArgument, InvalidMetadata
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.schema import LONG, StructField, StructType
 
@@ -69,9 +69,16 @@ class IdentityColumn(Struct, frozen=True, kw_only=True):
         return self.mark is None or (value > self.mark if self.step > 0 else value < self.mark)
 
     def mark_behind(self, value: int) -> int | None:
-        """The first one of the column's own values that is not before this one; None if that is its first or none."""
+        """The first one of the column's own values that is not before this one; None where this is before all."""
         steps = -((self.start - value) // self.step)
-        return None if steps < 0 else self.start + steps * self.step
+        mark = self.start + steps * self.step
+        if not _is_long(mark):
+            raise EvaluationError(
+                "The identity column has no values left behind those of its rows",
+                column=self.name,
+                hint="Write to a new table whose column starts afresh",
+            )
+        return None if steps < 0 else mark
 
 
 def identity_of(field: StructField) -> IdentityColumn | None:
