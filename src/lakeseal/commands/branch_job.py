@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -83,19 +83,11 @@ class JobPlan(Struct, frozen=True, kw_only=True):
 
 
 class BranchJob:
-    def __init__(
-        self,
-        store: BranchStore,
-        plan: JobPlan,
-        *,
-        checks: Sequence[Check] = (),
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, store: BranchStore, plan: JobPlan, *, checks: Sequence[Check] = ()) -> None:
         self._store = store
         self._plan = plan
         self._checks = checks
         self._checked_head: str | None = None
-        self._sleep = sleep
         self._job: Job | None = None
         self._committed = False
         self._result: BranchWrite | None = None
@@ -235,7 +227,7 @@ class BranchJob:
                 break
             logger.info("The job %s lost a race for %s; trying again", job.id, plan.dest)
             head = outcome.actual
-            self._sleep(_BACKOFF.pause_s(attempts))
+            time.sleep(_BACKOFF.pause_s(attempts))
         return BranchWrite(
             job=job.id,
             branch=plan.dest,

@@ -42,7 +42,7 @@ def note(ledger: Ledger | None, who: str | None, what: str, about: str) -> None:
     ledger.write(do, idempotent=True)
 
 
-def audit_view(ledger: Ledger, calls: Sequence[ShownCall] = ()) -> list[dict[str, Any]]:
+def audit_view(ledger: Ledger, calls: Sequence[ShownCall]) -> list[dict[str, Any]]:
     """Newest first."""
     senders = {spot: one.who for one in calls for spot in zip(one.tables, one.versions, strict=False)}
 

@@ -106,9 +106,7 @@ class ShownToken(Protocol):
     def revoked(self) -> int | None: ...
 
 
-def repositories_in(
-    ledger: Ledger, storage_options: Mapping[str, str] | None = None
-) -> dict[str, Callable[[], Repository]]:
+def repositories_in(ledger: Ledger, storage_options: Mapping[str, str] | None) -> dict[str, Callable[[], Repository]]:
     """Those whose heads are in a ledger, by where they are."""
     if not ledger.is_made:
         return {}

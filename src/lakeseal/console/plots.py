@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from lakeseal.display import counted, shown
 
 _WIDE, _HIGH, _LOW = 640, 120, 18
+_SLOTS = 48
 
 
-def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int = 48) -> str:
+def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str) -> str:
     """How many of `moments` fell into each part of the time between the first and now. `what` is one of them."""
     if not moments_ms:
         return ""
     first = min(moments_ms)
     span = max(now_ms - first, 1)
-    counts = [0] * slots
+    counts = [0] * _SLOTS
     for moment in moments_ms:
-        counts[min(slots - 1, max(0, (moment - first) * slots // span))] += 1
+        counts[min(_SLOTS - 1, max(0, (moment - first) * _SLOTS // span))] += 1
     most = max(counts)
-    wide = _WIDE / slots
+    wide = _WIDE / _SLOTS
     bars = []
     for place, count in enumerate(counts):
         if count:
@@ -28,7 +29,7 @@ def over_time(moments_ms: Sequence[int], now_ms: int, *, what: str, slots: int =
                 f'<rect x="{place * wide + 1:.1f}" y="{_HIGH - high}" width="{wide - 2:.1f}" height="{high}" rx="2">'
                 f"<title>{shown(counted(count, what))}</title></rect>"
             )
-    told = f"{counted(len(moments_ms), what)} in {_span(span)}; at most {most} in {_span(span // slots)}"
+    told = f"{counted(len(moments_ms), what)} in {_span(span)}; at most {most} in {_span(span // _SLOTS)}"
     return (
         f'<figure class="plot"><svg role="img" aria-label="{shown(told)}" viewBox="0 0 {_WIDE} {_HIGH}" '
         f'preserveAspectRatio="none">{"".join(bars)}</svg><figcaption>{shown(told)}</figcaption></figure>'

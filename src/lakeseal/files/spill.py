@@ -22,7 +22,7 @@ from lakeseal.errors import InvalidArgument, OutOfSpace, StorageError
 class Spill:
     """First `add`, then `take`, at last `close`."""
 
-    def __init__(self, directory: str | None = None) -> None:
+    def __init__(self, directory: str | None) -> None:
         """`directory` is where to put the file; by default where the system puts temporary ones."""
         self._parent = directory or tempfile.gettempdir()
         self._directory: str | None = None

@@ -10,6 +10,8 @@ which they arrived:
 - Without a sequence every row counts, and the last to arrive wins.
 - A row that says that its key is gone is a delete. Rows of a change feed say what they are in `_change_type`.
 - Partial: a null leaves what the row before had, as far back as the key was last deleted.
+- Rows that do not say when they arrived (behind a transform) are ordered by their sequence. Where that does not tell
+  which of two counts, they are refused: nothing is guessed.
 
 So it does not matter how rows are spread over runs. `latest` gives at most one row for each key; `history` gives, for
 keys that rows touch, all versions with the span in which each was true.
@@ -80,8 +82,7 @@ def latest(rows: pa.Table, rule: ChangeRule, known: pa.Table | None = None) -> L
     else:
         order = _order(rows, deleted, rule)
         last = _ends(rows, order, rule.keys)
-        if rule.order_by is None and ARRIVAL not in rows.column_names:
-            _refuse_several(rows, order, deleted, rule)
+        _refuse_several(rows, order, deleted, rule)
         chosen = rows.take(pa.array(order[last]))
         chosen = _with_flags(chosen, deleted[order[last]], np.ones(int(last.sum()), bool))
     return Latest(
@@ -100,6 +101,7 @@ def history(rows: pa.Table, rule: ChangeRule, before: pa.Table, deletes: pa.Tabl
     columns = [name for name in rows.column_names if name not in (ARRIVAL, *((CHANGE_TYPE,) if rule.is_feed else ()))]
     fresh = rows.select(columns)
     names = list(dict.fromkeys((*rule.keys, sequence)))
+    _refuse_several(rows, _sorted(rows.select(names), names), gone, rule)
     old = before.select([*names, VALID_TO]).combine_chunks()
     remembered = deletes.select(names).combine_chunks()
     schema = _wide_enough(fresh.schema, names, old, remembered)
@@ -166,6 +168,11 @@ def _behind_truncate(rows: pa.Table, deleted: np.ndarray, rule: ChangeRule) -> t
     truncates = pc.equal(rows[CHANGE_TYPE], TRUNCATE).combine_chunks().to_numpy(zero_copy_only=False)
     if not truncates.any():
         return rows, deleted, False
+    if ARRIVAL not in rows.column_names and not truncates.all():
+        raise InvalidInput(
+            "A table was truncated, and behind a transform it is not known which rows came before",
+            hint="Capture the table without a transform, and make a dataset of it (type: datasets) that has one",
+        )
     arrivals = _arrivals(rows)
     if len(np.unique(arrivals // UNIT)) > 1:
         raise InvalidInput(
@@ -252,11 +259,15 @@ def _differs(rows: pa.Table, order: np.ndarray, keys: Sequence[str]) -> np.ndarr
 
 
 def _refuse_several(rows: pa.Table, order: np.ndarray, deleted: np.ndarray, rule: ChangeRule) -> None:
-    """Rows of one key of which nothing says which is the last. Of equal ones with a sequence any will do, unless they
-    say different things about whether the key is there."""
+    """Rows of one key of which nothing says which is the last. Of equal ones with a sequence any will do, as they are
+    repeats, unless they say different things about whether the key is there; of a feed they are none."""
+    if rule.order_by is not None or ARRIVAL in rows.column_names:
+        return
     same = ~_differs(rows, order, rule.keys)
     if rule.sequence_by is not None:
-        same &= ~_differs(rows, order, [rule.sequence_by]) & (deleted[order][1:] != deleted[order][:-1])
+        same &= ~_differs(rows, order, [rule.sequence_by])
+        if not rule.is_feed:
+            same &= deleted[order][1:] != deleted[order][:-1]
     if not same.any():
         return
     at = order[int(np.flatnonzero(same)[0])]
@@ -269,7 +280,8 @@ def _refuse_several(rows: pa.Table, order: np.ndarray, deleted: np.ndarray, rule
 
 def _folded(rows: pa.Table, deleted: np.ndarray, rule: ChangeRule) -> pa.Table:
     """Partial rows: of each key those that counted when they came, laid over each other."""
-    order = _told(rows, deleted, rule)
+    order = _told(rows, deleted, rule, None if ARRIVAL in rows.column_names else rule.sequence_by)
+    _refuse_several(rows, order, deleted, rule)
     starts = _starts(rows, order, rule.keys)
     if rule.sequence_by is not None:
         sequences = rows[rule.sequence_by].combine_chunks().take(pa.array(order))

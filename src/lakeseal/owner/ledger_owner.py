@@ -193,7 +193,7 @@ class LedgerOwner:
         self._backfill_after(batch, decision)
         return decision.answer
 
-    async def ratify_at_once(self, batch: Batch, *, principal: str | None = None) -> BatchAnswer | None:
+    async def ratify_at_once(self, batch: Batch, *, principal: str | None) -> BatchAnswer | None:
         """As `ratify`, for an event loop: of one small commit, where nothing but the ledger has to be asked. None
         where it takes more than that, or something is wrong: then nothing was decided, and `ratify` is to be asked."""
         if not self._has_told or self._backfills or len(batch.commits) != 1 or batch.guards or batch.records:

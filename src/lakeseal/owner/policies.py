@@ -65,7 +65,7 @@ class ProposedCommit:
         principal: str | None,
         data: bytes,
         actions: Sequence[Action],
-        before: Callable[[], Snapshot | None] = lambda: None,
+        before: Callable[[], Snapshot | None],
     ) -> None:
         self.table = table
         self.version = version

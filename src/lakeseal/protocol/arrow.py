@@ -102,9 +102,9 @@ def from_arrow(schema: pa.Schema) -> StructType:
     return _from_fields(list(schema), (), 1)
 
 
-def from_arrow_type(arrow: pa.DataType, path: tuple[str, ...] = ()) -> DataType:
-    """The Delta type that holds values of an Arrow type; `path` is where it stands, for errors."""
-    return _from_type(arrow, path, 1)
+def from_arrow_type(arrow: pa.DataType) -> DataType:
+    """The Delta type that holds values of an Arrow type."""
+    return _from_type(arrow, (), 1)
 
 
 def _to_field(field: StructField, field_ids: bool) -> pa.Field:

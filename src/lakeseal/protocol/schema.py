@@ -207,9 +207,9 @@ def _parsed_text(text: str | bytes) -> StructType:
     return StructType.from_json(value)
 
 
-def type_from_json(value: Any, path: tuple[str, ...] = ()) -> DataType:
-    """The type that a JSON value of a schema stands for; `path` is where it stands, for errors."""
-    return _parse(value, path, 1)
+def type_from_json(value: Any) -> DataType:
+    """The type that a JSON value of a schema stands for."""
+    return _parse(value, (), 1)
 
 
 def type_to_json(data_type: DataType) -> Any:

@@ -53,7 +53,7 @@ Handler = Callable[[Service, Request, Note], Awaitable[Response]]
 class AppFactory:
     """Makes the app in each worker process; travels there pickled."""
 
-    def __init__(self, settings: ServiceSettings, make_owner: OpenOwner = open_owner) -> None:
+    def __init__(self, settings: ServiceSettings, make_owner: OpenOwner) -> None:
         self._settings = settings
         self._make_owner = make_owner
 

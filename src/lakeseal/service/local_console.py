@@ -34,11 +34,11 @@ EVERYTHING = Viewer(name=None, may=lambda role, uri: True, everywhere=lambda rol
 
 
 def local_lake(
-    catalog: str | None = None,
-    owner: Owner | None = None,
-    tables: Sequence[str] = (),
-    repositories: Sequence[str] = (),
-    storage_options: Mapping[str, str] | None = None,
+    catalog: str | None,
+    owner: Owner | None,
+    tables: Sequence[str],
+    repositories: Sequence[str],
+    storage_options: Mapping[str, str] | None,
 ) -> Lake:
     """The ledger that pages are about is that of the owner, if one is named, or else that of the catalog."""
     known = Catalog(catalog)

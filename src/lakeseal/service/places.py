@@ -24,7 +24,7 @@ _LONGEST_KNOWN = 512
 
 
 class ServedPlaces:
-    def __init__(self, roots: Sequence[str] = (), storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, roots: Sequence[str], storage_options: Mapping[str, str] | None = None) -> None:
         """`storage_options` are for object stores."""
         self.roots = tuple(_real_root(root) for root in roots)
         self._options = dict(storage_options or {})

@@ -43,9 +43,8 @@ class RecentCall(Struct, frozen=True, kw_only=True):
 class RecentCalls:
     """Used by the event loop and by threads."""
 
-    def __init__(self, folder: str | None = None) -> None:
-        """`folder` is that of the workers, unless the environment names it."""
-        shared = folder or os.environ.get(FOLDER_VARIABLE)
+    def __init__(self) -> None:
+        shared = os.environ.get(FOLDER_VARIABLE)
         self._calls: _Last[RecentCall] = _Last("calls", RecentCall, _CALLS, lambda one: one.at_ms, shared)
         self._lags: _Last[Lag] = _Last("lags", Lag, _LAGS, lambda one: one[0], shared)
 

@@ -51,7 +51,7 @@ class MergeColumns:
         table: StructType,
         source: StructType,
         settings: Settings,
-        row_ids: RowTrackingColumns | None = None,
+        row_ids: RowTrackingColumns | None,
     ) -> None:
         """`row_ids` are columns that the table's rows bring along, where it tracks them."""
         self._settings = settings

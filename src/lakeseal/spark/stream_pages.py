@@ -36,7 +36,7 @@ class StreamPage(Struct, frozen=True, kw_only=True):
     """The things from one index to another."""
 
 
-def snapshot_page(snapshot: Snapshot, timestamp_ms: int | None = None) -> StreamPage:
+def snapshot_page(snapshot: Snapshot, timestamp_ms: int | None) -> StreamPage:
     """The files of a snapshot, oldest first; as inserts, if there is a timestamp to give them."""
     order = pc.sort_indices(snapshot.files, sort_keys=[("modificationTime", "ascending"), ("path", "ascending")])
     files = snapshot.files.take(order)

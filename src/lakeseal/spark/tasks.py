@@ -48,7 +48,7 @@ class WriteTask:
     """Writes the rows that it is given."""
 
     def __init__(
-        self, name: str, spec: WriteJobSpec, checks: Iterable[RowCondition] = (), names: Sequence[str] | None = None
+        self, name: str, spec: WriteJobSpec, checks: Iterable[RowCondition], names: Sequence[str] | None
     ) -> None:
         """`checks` are those that the column `VIOLATED` speaks of; `names` are the columns', if they come under
         others."""

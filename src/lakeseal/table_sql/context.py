@@ -44,10 +44,10 @@ def no_such_table(name: str) -> TableNotFound:
 class SqlContext:
     def __init__(
         self,
-        spark: SparkSession | None = None,
-        catalog: Catalog | CatalogLike | None = None,
-        owner: Owner | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        spark: SparkSession | None,
+        catalog: Catalog | CatalogLike | None,
+        owner: Owner | None,
+        storage_options: Mapping[str, str] | None,
     ) -> None:
         self.spark = spark
         self._asked = catalog

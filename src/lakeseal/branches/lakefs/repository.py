@@ -66,7 +66,7 @@ class ServerHistory(CommitHistory):
 
 
 class LakeFSRepository:
-    def __init__(self, server: Server, trust: Trust | None = None) -> None:
+    def __init__(self, server: Server, trust: Trust | None) -> None:
         self.server = server
         self._given_trust = trust
         self.history = ServerHistory(server)

@@ -34,7 +34,7 @@ def diff(
 
 
 def differing(
-    files: TreeFiles, before: Sequence[Row], after: Sequence[Row], low: str = "", high: str | None = None
+    files: TreeFiles, before: Sequence[Row], after: Sequence[Row], low: str, high: str | None
 ) -> tuple[list[Row], list[Row]]:
     """The ranges of each tree that the other lacks and that could hold such paths."""
     old, new = _without_common(_between(before, low, high), _between(after, low, high))

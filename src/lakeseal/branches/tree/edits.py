@@ -51,7 +51,7 @@ def intervals_of(directories: Iterable[str]) -> tuple[Interval, ...]:
 class Intervals:
     """Sorted, and apart from each other."""
 
-    def __init__(self, intervals: Iterable[Interval] = ()) -> None:
+    def __init__(self, intervals: Iterable[Interval]) -> None:
         self._all = tuple(intervals)
         self._lows = [low for low, _ in self._all]
 
