@@ -72,6 +72,53 @@ def test_partial_upserts_are_a_dictionary(lake: Any, owner: str, seed: int) -> N
     assert landed.found() == upserted(landed.rows, partial=True)
 
 
+@pytest.mark.parametrize("order", ["n", "n DESC"])
+def test_behind_a_transform_partial_rows_are_laid_over_each_other_by_their_sequence(lake: Any, order: str) -> None:
+    """Where the query gave the newer row first, what the older one said was lost."""
+    lake.land("1.json", [{"id": 1, "n": 1, "a": "x"}, {"id": 1, "n": 2, "b": 7}])
+    target = lake.to_table(mode="upsert", keys=("id",), sequence_by="n", partial=True)
+    query = f"SELECT id, n, a, b FROM input ORDER BY {order}"
+    lake.pipeline(Dataset(name="d", source=lake.files(schema=SCHEMA), target=target, transform=query)).run()
+    assert lake.table().to_arrow().to_pylist() == [{"id": 1, "n": 2, "a": "x", "b": 7}]
+
+
+@pytest.mark.parametrize(
+    ("target", "rows"),
+    [
+        ({"mode": "upsert", "partial": True}, [{"id": 1, "a": "x"}, {"id": 1, "b": 7}]),
+        ({"mode": "scd2", "sequence_by": "n"}, [{"id": 1, "n": 1}, {"id": 1, "n": 1, "gone": True}]),
+        ({"mode": "upsert", "sequence_by": "n"}, [{"id": 1, "n": 1}, {"id": 1, "n": 1, "gone": True}]),
+    ],
+)
+def test_behind_a_transform_rows_of_which_nothing_says_which_counts_are_refused(
+    lake: Any, target: dict[str, Any], rows: list[Row]
+) -> None:
+    lake.land("1.json", rows)
+    to = lake.to_table(keys=("id",), delete_when="gone", **target)
+    dataset = Dataset(name="d", source=lake.files(schema=SCHEMA), target=to, transform="SELECT * FROM input")
+    with pytest.raises(RunFailed, match="nothing says which of them is the last"):
+        lake.pipeline(dataset).run()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        (("insert", "truncate", "insert"), "it is not known which rows came before"),
+        (("update_postimage", "update_postimage"), "nothing says which of them is the last"),
+    ],
+)
+def test_behind_a_transform_changes_of_which_nothing_says_which_was_last_are_refused(
+    lake: Any, kinds: tuple[str, ...], told: str
+) -> None:
+    """Two changes of a row in one transaction have one version: any of them was taken."""
+    rows = [{"id": 1, "v": 5, "a": f"{n}", "_change_type": kind} for n, kind in enumerate(kinds)]
+    lake.land("1.json", rows)
+    source = lake.files(schema="id long, v long, a string, _change_type string")
+    target = lake.to_table(mode="cdc", keys=("id",), sequence_by="v")
+    with pytest.raises(RunFailed, match=told):
+        lake.pipeline(Dataset(name="d", source=source, target=target, transform="SELECT * FROM input")).run()
+
+
 @pytest.mark.parametrize("owner", ["ledger", "none"])
 def test_without_a_sequence_the_last_row_to_come_wins(lake: Any, owner: str) -> None:
     rng = random.Random(7)
