@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -194,3 +195,10 @@ def test_null_alone_has_no_type_and_goes_into_every_column(table: str, tmp_path:
         pa.int32(),
         pa.int32(),
     ]
+
+
+def test_a_duckdb_whose_answers_nobody_has_compared_is_not_asked(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked("SELECT count(*) FROM @t", table) == [(4,)]
+    monkeypatch.setattr(duckdb, "__version__", "2.0.0")
+    with pytest.raises(errors.UnsupportedExpression, match=r"DuckDB 2\.0\.0 is installed.*lakeseal\[duckdb\]"):
+        asked("SELECT count(*) FROM @t", table)

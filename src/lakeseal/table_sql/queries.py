@@ -159,8 +159,9 @@ def arrow_over(text: str, rows_of_table: Callable[[StatedName | TableChanges], p
     except ImportError:
         raise UnsupportedExpression(
             "A query needs an engine that plans it, and there is none here",
-            hint="Give spark=…, or install lakeseal[duckdb]",
+            hint="Give spark=…, or pip install 'lakeseal[duckdb]'",
         ) from None
+    check_duckdb(duckdb.__version__)
     found = references(spelled(text))
     names: dict[int, str] = {}
     with duckdb.connect(config={"autoinstall_known_extensions": "false", "python_enable_replacements": "false"}) as own:
@@ -181,6 +182,15 @@ def arrow_over(text: str, rows_of_table: Callable[[StatedName | TableChanges], p
         except duckdb.Error as error:
             raise _said(error, str(error)) from error
         return _with_longs(answer, [_NULL if place in untyped else kind for place, kind in enumerate(types)])
+
+
+def check_duckdb(version: str) -> None:
+    """Which of its answers are Spark's was found out of DuckDB 1; a later one may mean something else by a query."""
+    if not version.startswith("1."):
+        raise UnsupportedExpression(
+            f"DuckDB {version} is installed, and that its answers are Spark's is known of DuckDB 1",
+            hint="pip install 'lakeseal[duckdb]' brings that one; or give spark=…",
+        )
 
 
 _NULL = '"NULL"'
