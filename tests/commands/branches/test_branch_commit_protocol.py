@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from lakeseal import Repository
 from lakeseal.branches.store import Commit, MergeResult
+from lakeseal.commands import branch_job
 from lakeseal.commands.branch_job import BranchJob, JobPlan, Mode
 from lakeseal.errors import (
     AlreadyExists,
@@ -350,7 +352,9 @@ def test_appenders_that_race_both_stay(repo: Repository) -> None:
     assert texts(repo) == ["one", "two"]
 
 
-def test_the_head_that_moves_right_before_the_merge_makes_the_job_merge_again(repo: Repository) -> None:
+def test_the_head_that_moves_right_before_the_merge_makes_the_job_merge_again(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     it = JobUnderTest(repo)
     it.driver.setup_job()
     merge_if, moved = repo.store.merge_if, []
@@ -364,7 +368,7 @@ def test_the_head_that_moves_right_before_the_merge_makes_the_job_merge_again(re
 
     waits: list[float] = []
     it.job._store = Racing(repo, "", done=False)  # type: ignore[assignment]
-    it.job._sleep = waits.append
+    monkeypatch.setattr(branch_job, "time", SimpleNamespace(sleep=waits.append))
     assert it.driver.commit_job([it.task(0, "mine")]).attempts == 4
     assert len(waits) == 3
     assert texts(repo) == ["mine"]
