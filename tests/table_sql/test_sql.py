@@ -462,6 +462,21 @@ def test_a_shallow_clone_takes_the_place_of_a_table(tmp_path: Path, at: str, map
         lakeseal.sql(f"CREATE OR REPLACE TABLE {at} SHALLOW CLONE {at}")
 
 
+def test_a_clone_is_made_anew_of_the_table_that_it_is_a_clone_of(tmp_path: Path, at: str) -> None:
+    table, clone = lakeseal.Table(tmp_path / "clone"), f"delta.`{tmp_path / 'clone'}`"
+    lakeseal.sql(f"CREATE TABLE {clone} SHALLOW CLONE {at}")
+    before = rows(f"SELECT * FROM {clone} ORDER BY id")
+    lakeseal.sql(f"INSERT INTO {at} VALUES (9, 'i', 4)")
+    lakeseal.sql(f"DELETE FROM {clone} WHERE id = 1")
+
+    for _ in range(2):
+        lakeseal.sql(f"CREATE OR REPLACE TABLE {clone} SHALLOW CLONE {at}")
+        assert rows(f"SELECT * FROM {clone} ORDER BY id") == [*before, (9, "i", 4)]
+    lakeseal.sql(f"CREATE OR REPLACE TABLE {clone} SHALLOW CLONE {at} VERSION AS OF 1")
+    assert rows(f"SELECT * FROM {clone} ORDER BY id") == before
+    assert table.history(1)[0]["operationMetrics"]["numRemovedFiles"] == "1"
+
+
 def test_a_path_is_no_name_whatever_it_looks_like(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(errors.TableNotFound, match="no table here"):

@@ -17,7 +17,7 @@ from msgspec import Struct
 from lakeseal.clock import now_ms
 from lakeseal.commands.cluster import set_clustering
 from lakeseal.commands.command import CommandContext, PlannedChange
-from lakeseal.commands.file_changes import removals
+from lakeseal.commands.file_changes import file_key, removal
 from lakeseal.commit.alter import with_properties
 from lakeseal.commit.clustering import clustering_columns
 from lakeseal.commit.proposal import Operation
@@ -25,7 +25,7 @@ from lakeseal.errors import AlreadyExists, InvalidArgument
 from lakeseal.log.clone_source import CLONE_SOURCES
 from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol, RemoveFile
+from lakeseal.protocol.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
 from lakeseal.protocol.data_paths import encode_path, resolve_data_path
 from lakeseal.protocol.deletion_vectors import ABSOLUTE, RELATIVE, relative_path
 from lakeseal.protocol.features import disable, enable, required_features, writer_features
@@ -74,20 +74,24 @@ class CloneCommand(Struct, frozen=True, kw_only=True):
         there = txn.snapshot
         if there is not None and not self.replaces:
             raise AlreadyExists("There is a table already where the clone should go")
-        gone: list[RemoveFile] = []
+        adds = [cloned(add, source.table) for add in add_actions(source.files)]
+        before: list[AddFile] = []
         if there is None:
             txn.update_metadata(self._metadata())
             txn.update_protocol(enable(clone_protocol(source.protocol), *required_features(txn.metadata)))
         else:
             if there.metadata.id == source.metadata.id:
                 raise InvalidArgument("A table cannot be replaced by a clone of itself", hint="Restore it")
-            gone = removals(txn.filter_files(), now_ms=now_ms())
+            before = list(add_actions(txn.filter_files()))
             txn.update_metadata(_in_place_of(there, self._metadata()))
             features = writer_features(clone_protocol(source.protocol))
             txn.update_protocol(enable(txn.protocol, *features, *required_features(txn.metadata)))
             if clustering_columns(there.domains):
                 set_clustering(txn, ())
-        adds = [cloned(add, source.table) for add in add_actions(source.files)]
+        # A clone of the same table has some of its files already.
+        held, wanted = ({file_key(add) for add in files} for files in (before, adds))
+        gone = [removal(add, now_ms=now_ms()) for add in before if file_key(add) not in wanted]
+        new = [add for add in adds if file_key(add) not in held]
         operation = Operation(
             name="CLONE",
             parameters={"source": source.table, "sourceVersion": source.version, "isShallow": True},
@@ -101,7 +105,7 @@ class CloneCommand(Struct, frozen=True, kw_only=True):
             },
             user_metadata=self.user_metadata,
         )
-        return PlannedChange(finish=lambda _: ([*gone, *adds], operation))
+        return PlannedChange(finish=lambda _: ([*gone, *new], operation))
 
     def _metadata(self) -> Metadata:
         return with_properties(clone_metadata(self.source), self.properties)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from lakeseal.clock import now_ms
 from lakeseal.commands.clone import clone_metadata, clone_protocol
 from lakeseal.commands.command import CommandContext, PlannedChange
-from lakeseal.commands.file_changes import removal
+from lakeseal.commands.file_changes import file_key, removal
 from lakeseal.commit.alter import with_properties
 from lakeseal.commit.proposal import Operation
 from lakeseal.errors import AlreadyExists, ObjectNotFound, UnsupportedFeature
@@ -67,11 +67,11 @@ class DeepCloneCommand(Struct, frozen=True, kw_only=True):
         txn.update_metadata(with_properties(_metadata(source, before), self.properties))
         txn.update_protocol(enable(clone_protocol(source.protocol), *required_features(txn.metadata)))
         pairs = [(add, _copied(add, source.table)) for add in add_actions(source.files)]
-        wanted = {_key(ours): ours for _, ours in pairs}
-        there = {_key(add): add for add in (() if before is None else add_actions(before.files))}
+        wanted = {file_key(ours): ours for _, ours in pairs}
+        there = {file_key(add): add for add in (() if before is None else add_actions(before.files))}
         new = [add for key, add in wanted.items() if key not in there]
         gone = [add for key, add in there.items() if key not in wanted]
-        copies = list(_copies([(theirs, ours) for theirs, ours in pairs if _key(ours) not in there], source.table))
+        copies = list(_copies([(theirs, ours) for theirs, ours in pairs if file_key(ours) not in there], source.table))
         target = context.store.open()
         context.progress.stage("copying", len(copies))
 
@@ -136,10 +136,6 @@ def _vector(vector: DeletionVectorDescriptor | None) -> DeletionVectorDescriptor
             hint="Run optimize() on the source first, or clone the table that it is a clone of",
         )
     return vector
-
-
-def _key(add: AddFile) -> tuple[str, str | None]:
-    return add.path, None if add.deletion_vector is None else add.deletion_vector.unique_id
 
 
 def _digest(text: str) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakeseal.commit.proposal import num_records
 from lakeseal.log.files import add_actions
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, DeletionVectorDescriptor, RemoveFile
+from lakeseal.protocol.data_paths import canonical_path
 
 Metrics = dict[str, int | str]
 
@@ -39,6 +40,11 @@ def removal(add: AddFile, *, now_ms: int, data_change: bool = True) -> RemoveFil
 
 def removals(files: pa.Table, *, now_ms: int, data_change: bool = True) -> list[RemoveFile]:
     return [removal(add, now_ms=now_ms, data_change=data_change) for add in add_actions(files)]
+
+
+def file_key(add: AddFile) -> tuple[str, str | None]:
+    """What it is known by in the log: another deletion vector makes another file."""
+    return canonical_path(add.path), None if add.deletion_vector is None else add.deletion_vector.unique_id
 
 
 def with_vector(add: AddFile, vector: DeletionVectorDescriptor, *, records: int) -> AddFile:
