@@ -177,6 +177,9 @@ def test_columns_are_changed_as_in_hive(place: Path) -> None:
     lakeseal.sql(f"ALTER TABLE {name} CHANGE a a INT COMMENT 'new' FIRST")
     assert table.schema().names == ["a", "id", "s", "p"]
     assert table.snapshot().schema.field("a").metadata["comment"] == "new"  # type: ignore[union-attr]
+    lakeseal.sql(f"ALTER TABLE {name} CHANGE COLUMN s.y y INT COMMENT 'inside'")
+    lakeseal.sql(f"ALTER TABLE {name} CHANGE COLUMN s.y y INT FIRST")
+    assert str(table.snapshot().schema.field("s").type) == "struct<y:int,x:int>"  # type: ignore[union-attr]
     for wrong in ("a a INT COMMENT 'newer' AFTER id", "a a INT NOT NULL", "a b INT", "a a BIGINT"):
         with pytest.raises(errors.LakesealError):
             lakeseal.sql(f"ALTER TABLE {name} CHANGE COLUMN {wrong}")

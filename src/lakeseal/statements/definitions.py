@@ -352,7 +352,7 @@ class DefinitionReader(ColumnReader):
             return AlterColumn(column=path, first=True)
         if self.takes("AFTER"):
             return AlterColumn(column=path, after=self.simple_name())
-        if len(path) == 1 and (self.name_at(0) or "").lower() == path[0].lower():
+        if (self.name_at(0) or "").lower() == path[-1].lower():
             return self._old_style(path)
         self.refuse("TYPE, SET, DROP, COMMENT, FIRST or AFTER was expected")
 
