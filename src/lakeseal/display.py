@@ -21,6 +21,9 @@ _MOST_BARS = 40
 # Control characters, and those that turn the direction of all that follows.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb]")
 
+# Those of them that lines of text have.
+_OF_LINES = "\n\t"
+
 _BAR, _GAP, _HIGH = 9, 3, 36
 _ACCENT = "#2f7d6d"
 _CARD = "font:13px/1.45 system-ui,sans-serif;max-width:56rem;overflow-x:auto"
@@ -80,6 +83,11 @@ def clean(value: object, most: int = _MOST_TEXT) -> str:
     """Any text on one line, without what a reader does not see."""
     text = _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", str(value)[: most + 1])
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def visible(text: str) -> str:
+    """Text for a terminal, with what it would obey, or hide, written as Python writes it: `\\x1b`."""
+    return _UNSEEN.sub(lambda one: one[0] if one[0] in _OF_LINES else one[0].encode("unicode_escape").decode(), text)
 
 
 def chart(bars: Sequence[Bar], told: str) -> str:

@@ -19,7 +19,7 @@ from support.command_lines import check
 
 Run = Callable[..., Any]
 # About no table, or about one that an owner is to be named for anyway.
-_NO_OWNER = {"convert", "sql", "doctor"}
+_NO_OWNER = {"convert", "doctor"}
 _NO_CATALOG = {"convert"}
 
 
@@ -55,6 +55,7 @@ def test_every_command_that_was_asked_for_is_there() -> None:
 def test_every_command_about_a_table_takes_owner_catalog_and_storage_options() -> None:
     of_tables = {path: flags(one) for path, one in commands() if any(p.name == "uri" for p in one.params)}
     ours = {path: found for path, found in of_tables.items() if path.split()[0] not in ("branch", "owner", "catalog")}
+    ours["sql"] = flags(dict(commands())["sql"])  # whose statements name the tables
     assert len(ours) > 20
     assert {path for path, found in ours.items() if "--owner" not in found} <= _NO_OWNER
     assert {path for path, found in ours.items() if "--catalog" not in found} <= _NO_CATALOG

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakeseal
+from lakeseal import Table
 from lakeseal.cli.java import find_java
 from lakeseal.clock import now_ms
 from lakeseal.service import tokens
@@ -42,6 +43,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("write", "{sales}", "no.csv"), "Check their names"),
         (("sql", "SELECT * FROM orders"), "There is no table of this name (table orders). Name it by its path, delta."),
         (("sql", "DELETE FROM orders"), "or name its catalog with --catalog"),
+        (("sql", "SELECT X'41'"), "or give --spark"),
+        (("sql", "EXPLAIN SELECT 1"), "Spark may know it: give --spark"),
         (("ingest", "run", "no.yaml"), "lakeseal ingest init makes a first one"),
         (("ui", "nowhere"), "There is no table here"),
         (("serve", "--ledger", "sqlite:///l.db", "--listen", "127.0.0.1"), "127.0.0.1:8700"),
@@ -123,3 +126,36 @@ def test_a_table_that_is_read_without_its_owner_is_told_in_one_line() -> None:
     (line,) = ended.stderr.splitlines()
     assert line.startswith("warning: The commits of file:///")
     assert "--owner sqlite:///ledger.db" in line
+
+
+@pytest.mark.filterwarnings("ignore::lakeseal.owner.routing.StaleReadWarning")
+def test_statements_reach_a_table_that_an_owner_has(lakeseal: Run, sales: str) -> None:
+    owner = "sqlite:///ledger.db"
+    Table(sales).take_over(owner)
+    change = f"UPDATE delta.`{sales}` SET price = 3 WHERE id = 1"
+    refused = lakeseal("sql", change)
+    assert refused.code == 1
+    assert "Name its owner: --owner sqlite:///ledger.db" in refused.err.splitlines()[-1]
+    assert lakeseal("sql", change, "--owner", owner, "--json").code == 0
+    asked = f"SELECT price FROM delta.`{sales}` WHERE id = 1"
+    assert lakeseal("sql", asked, "--owner", owner, "--json").rows == [{"price": "3.00"}]
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(lakeseal: Run) -> None:
+    told = "\x1b]52;c;cm0gLXJmIH4=\x07\x9b31m\u202egnp.exe\r"
+    table = Table("it")
+    table.write(pa.table({"id": [1], f"a{told}": [f"two\nlines{told}"]}), user_metadata=told)
+    for call in (
+        ("read", "it"),
+        ("read", "it", "--where", f"`b{told}` = 1"),
+        ("schema", "it"),
+        ("describe", "it"),
+        ("history", "it"),
+        ("sql", "SELECT * FROM delta.`it`"),
+        ("read", f"no{told}"),
+    ):
+        ended = lakeseal(*call)
+        said = ended.out + ended.err
+        assert not set(said) & set("\x1b\x07\x9b\u202e\r"), call
+        assert "1b" in said.lower(), call
+    assert lakeseal("read", "it", "--json").rows[0][f"a{told}"] == f"two\nlines{told}"

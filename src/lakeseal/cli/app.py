@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from lakeseal import traces
 from lakeseal.cli.examples import EXAMPLES
 from lakeseal.cli.output import Output
+from lakeseal.display import visible
 from lakeseal.errors import LakesealError
 
 HOMES = {
@@ -107,13 +108,20 @@ def options(
     """Atomic, exactly-once publishing of what Spark writes."""
 
 
+_NAME_OWNER = (
+    "Name its owner: --owner sqlite:///ledger.db; or for all commands "
+    'LAKESEAL_OWNERS=\'{"NAME": "sqlite:///ledger.db"}\''
+)
 _FLAGS = {
     "pass enforce_retention_duration=False": "say --insist",
     "with merge_schema=True": "with --merge-schema",
     "Leave partition_by out": "Leave --partition-by out",
     "overwrite with overwrite_schema=True": "overwrite it from Python, with overwrite_schema=True",
-    "Open the table with its owner: lakeseal.Table(uri, owner=…)": "Name its owner: --owner sqlite:///ledger.db; or "
-    'for all commands LAKESEAL_OWNERS=\'{"NAME": "sqlite:///ledger.db"}\'',
+    "Open the table with its owner: lakeseal.Table(uri, owner=…)": _NAME_OWNER,
+    "The table names a commit owner: open it with that owner configured": _NAME_OWNER,
+    "give spark=…": "give --spark",
+    "Give spark=…": "Give --spark",
+    "Use spark=…, or": "Or",
     "Give it the name: Catalog.register(": "Give it the name with lakeseal catalog register: (",
     "or give catalog=…": "or name its catalog with --catalog",
     "give the name together with its catalog": "give the name between backticks",
@@ -137,7 +145,7 @@ def _flagged(text: str) -> str:
 def _warnings_in_a_line() -> Iterator[None]:
     """Without the line of code that they come from, which is ours."""
     usual = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {_flagged(str(message))}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {visible(_flagged(str(message)))}\n"
     try:
         yield
     finally:

@@ -36,7 +36,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "column default": ("lakeseal column default orders shop \"'north'\"", "lakeseal column default orders shop --drop"),
     "column not-null": ("lakeseal column not-null orders id",),
     "column comment": ('lakeseal column comment orders price "gross, in euros"',),
-    "sql": ('lakeseal sql "SELECT shop, count(*) FROM orders GROUP BY shop" --catalog sqlite:///lake.db',),
+    "sql": (
+        'lakeseal sql "SELECT shop, count(*) FROM sales.orders GROUP BY shop" --catalog sqlite:///lake.db',
+        "lakeseal sql 'SELECT count(*) FROM delta.`path/to/orders`' --owner sqlite:///ledger.db",
+    ),
     "optimize": ("lakeseal optimize orders --zorder-by shop,day",),
     "vacuum": ("lakeseal vacuum orders --dry-run", "lakeseal vacuum orders --hours 240"),
     "restore": ("lakeseal restore orders --version 3",),

@@ -1,4 +1,7 @@
-"""Answers on the terminal: tables for people, JSON for programs."""
+"""Answers on the terminal: tables for people, JSON for programs.
+
+Names, rows and messages come from tables that others wrote: what a terminal would obey is shown, not sent.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lakeseal.display import visible
 from lakeseal.errors import LakesealError
 
 # A pipe has no width: lines there are as long as what they hold.
@@ -32,7 +36,7 @@ class Output:
     def say(self, text: str, style: str = "") -> None:
         """A line for people only."""
         if not self.json:
-            self.console.print(Text(text, style=style))
+            self.console.print(Text(visible(text), style=style))
 
     def record(self, value: Mapping[str, Any]) -> None:
         """One object: a line of JSON, or one `name  value` line per part."""
@@ -41,7 +45,7 @@ class Output:
             return
         grid = Table.grid(padding=(0, 2))
         for name, part in value.items():
-            grid.add_row(Text(name, style="bold"), Text(_shown(part)))
+            grid.add_row(Text(visible(name), style="bold"), Text(_shown(part)))
         self.console.print(grid)
 
     def rows(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, none: str = "none") -> None:
@@ -53,7 +57,7 @@ class Output:
             return
         table = Table(header_style="bold")
         for name in columns:
-            table.add_column(Text(name))
+            table.add_column(Text(visible(name)))
         for row in rows:
             table.add_row(*(Text(_shown(row.get(name))) for name in columns))
         self.console.print(table if table.row_count or not none else Text(none))
@@ -63,7 +67,7 @@ class Output:
         if self.json:
             print(msgspec.json.encode(error.to_json()).decode(), file=sys.stderr)
         else:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {visible(str(error))}", file=sys.stderr)
 
     def _json_line(self, value: Mapping[str, Any]) -> None:
         sys.stdout.write(msgspec.json.encode(_in_json(value), enc_hook=str).decode() + "\n")
@@ -86,7 +90,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return visible(value)
     if isinstance(value, (dict, list, tuple)):
-        return msgspec.json.encode(_in_json(value), enc_hook=str).decode()
-    return str(value)
+        return visible(msgspec.json.encode(_in_json(value), enc_hook=str).decode())
+    return visible(str(value))

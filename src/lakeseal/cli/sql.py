@@ -18,7 +18,8 @@ import pyarrow as pa
 import typer
 
 from lakeseal.catalogs import Catalog
-from lakeseal.cli.options import AsJson, StoreOptions, parse_store_options
+from lakeseal.cli.app import in_flags
+from lakeseal.cli.options import AsJson, OwnerName, StoreOptions, parse_store_options
 from lakeseal.cli.output import Output
 from lakeseal.cli.read import rows_of
 from lakeseal.cli.spark_session import spark_session
@@ -56,15 +57,15 @@ def sql(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Show so many rows; JSON has them all.")
     ] = _MOST_ROWS,
+    owner: OwnerName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Run statements of SQL: on tables by path, delta.`path`, and by name."""
     names = Catalog(catalog)
     session = _session() if spark else None
-    shell = Shell(
-        ctx.obj, limit, lambda text: done(text, session, catalog=names, storage_options=parse_store_options(option))
-    )
+    store = parse_store_options(option)
+    shell = Shell(ctx.obj, limit, lambda text: done(text, session, catalog=names, owner=owner, storage_options=store))
     if statements and file is not None:
         raise typer.BadParameter("say what to do by arguments or by a file, not by both")
     if statements:
@@ -117,7 +118,7 @@ class Shell:
                 try:
                     self.run(split(whole))
                 except LakesealError as error:
-                    self._out.error(error)
+                    self._out.error(in_flags(error))
                 except KeyboardInterrupt:
                     self._out.say("Interrupted", style="dim")
                 except Exception as error:
