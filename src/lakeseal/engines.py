@@ -7,17 +7,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from lakeseal.commands.create import Judge
+from lakeseal.commands.write import WriteCommand
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_PARTITION_OVERWRITE = "spark.sql.sources.partitionOverwriteMode"
+
 
 def engine_for(data: Any) -> Engine:
     """Who writes such data: for a DataFrame its own session, which decides what its values become."""
     return engine_of(data.sparkSession if is_spark(data) else None)
+
+
+def overwrites_dynamically(data: Any) -> bool:
+    """Whether the session of a DataFrame has overwrites replace only the partitions that get rows, as it has for what
+    Spark's own writers and Delta Spark overwrite."""
+    if not is_spark(data):
+        return False
+    return str(data.sparkSession.conf.get(_PARTITION_OVERWRITE, "static")).lower() == "dynamic"
+
+
+def in_session(asked: WriteCommand, data: Any) -> WriteCommand:
+    """The write as its DataFrame's session has it. What was asked for by name goes before the session."""
+    if not asked.replaces_open_rows or not overwrites_dynamically(data):
+        return asked
+    return msgspec.structs.replace(asked, partition_overwrite="dynamic")
 
 
 def engine_of(spark: SparkSession | None) -> Engine:

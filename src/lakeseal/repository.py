@@ -40,7 +40,7 @@ from lakeseal.commands import branch_write
 from lakeseal.commands.branch_job import Mode
 from lakeseal.commands.branch_write import BranchWriteCommand, metadata_of
 from lakeseal.display import Bar, Card, Grid, card
-from lakeseal.engines import engine_for, is_spark
+from lakeseal.engines import engine_for, is_spark, overwrites_dynamically
 from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.files.file_format import FileFormat
 from lakeseal.files.tree_reader import TreeReader
@@ -185,12 +185,15 @@ class Repository:
         >>> done.files, done.rows
         (1, 2)
         """
+        partitions = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        if mode == "overwrite" and partitions and partition_overwrite is None and overwrites_dynamically(data):
+            partition_overwrite = "dynamic"
         command = BranchWriteCommand(
             branch=branch,
             path=path,
             mode=mode,
             format=FileFormat(name=format, compression=compression, header=header),
-            partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
+            partition_by=partitions,
             partition_overwrite=partition_overwrite,
             message=message,
             metadata=metadata_of(metadata),

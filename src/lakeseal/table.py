@@ -52,7 +52,7 @@ from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.post_commit import Maintenance, PostCommit
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.display import Card, card
-from lakeseal.engines import engine_for, engine_of, is_spark, judge_of
+from lakeseal.engines import engine_for, engine_of, in_session, is_spark, judge_of
 from lakeseal.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
@@ -434,9 +434,8 @@ class Table:
                 target_file_size=target_file_size,
             ),
         )
-        return self._run(
-            Write(asked=command, data=data), engine_for(data), isolation_level, again=_can_be_read_again(data)
-        )
+        write = Write(asked=in_session(command, data), data=data)
+        return self._run(write, engine_for(data), isolation_level, again=_can_be_read_again(data))
 
     def delete(
         self,

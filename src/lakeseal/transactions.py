@@ -41,7 +41,7 @@ from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult
-from lakeseal.engines import engine_for, engine_of
+from lakeseal.engines import engine_for, engine_of, in_session
 from lakeseal.errors import CommitOutcomeUnknown, InvalidArgument, TableNotFound
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
@@ -114,7 +114,7 @@ class TablePart:
             user_metadata=user_metadata,
             options=WriteOptions(merge_schema=merge_schema),
         )
-        return self._run(Write(asked=command, data=data), engine_for(data))
+        return self._run(Write(asked=in_session(command, data), data=data), engine_for(data))
 
     def delete(
         self, where: str | None = None, *, spark: SparkSession | None = None, user_metadata: str | None = None

@@ -442,3 +442,54 @@ class TestFormat:
         with recovered():
             writer.option("replaceWhere", "d = '2024-01-01'").save(changed.uri)
         assert len(changed.to_arrow()) == 16
+
+
+@pytest.mark.parametrize("how", ["write", "format", "branch", "format of a branch"])
+def test_an_overwrite_replaces_the_partitions_that_get_rows_where_the_session_says_so(
+    spark: Any, tmp_path: Path, how: str
+) -> None:
+    before = spark.range(6).selectExpr("id", "id % 3 AS p")
+    news = spark.sql("SELECT 10L AS id, 1L AS p")
+    with with_settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        for frame in (before, news):
+            frame.write.partitionBy("p").mode("overwrite").parquet(str(tmp_path / "plain"))
+            rows = _overwritten(spark, tmp_path, how, frame)
+    same_rows(rows, (row.asDict() for row in spark.read.parquet(str(tmp_path / "plain")).collect()), how)
+
+
+def _overwritten(spark: Any, root: Path, how: str, frame: Any) -> Any:
+    table = Table(root / "t")
+    if how == "write":
+        table.write(frame, mode="overwrite", partition_by="p")
+        return table.to_arrow().to_pylist()
+    lakeseal.register(spark)
+    writer = frame.write.format("lakeseal").mode("overwrite").option("partitionBy", "p")
+    if how == "format":
+        writer.save(table.uri)
+        return table.to_arrow().to_pylist()
+    place = root / "repo"
+    repo = lakeseal.Repository.open(place) if place.exists() else lakeseal.Repository.create(place)
+    if how == "branch":
+        repo.write(frame, "main", "t", mode="overwrite", partition_by="p")
+    else:
+        writer.options(branch="main", directory="t").save(str(place))
+    return repo.to_arrow("main", "t").to_pylist()
+
+
+def test_what_an_overwrite_says_by_itself_goes_before_the_session(spark: Any, tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    lakeseal.register(spark)
+    news = spark.sql("SELECT 10L AS id, 1L AS p")
+    ways: list[Callable[[], Any]] = [
+        lambda: table.write(news, mode="overwrite", partition_overwrite="static"),
+        lambda: table.write(news, mode="overwrite", overwrite_schema=True),
+        lambda: table.write(news, mode="overwrite", replace_where="true"),
+        lambda: table.write(news.toArrow(), mode="overwrite"),
+        lambda: news.write.format("lakeseal").mode("overwrite").option("overwriteSchema", True).save(table.uri),
+        lambda: news.write.format("lakeseal").mode("overwrite").option("replaceWhere", "p >= 0").save(table.uri),
+    ]
+    with with_settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        for overwrite in ways:
+            table.write(spark.range(6).selectExpr("id", "id % 3 AS p"), partition_by="p")
+            overwrite()
+            assert table.to_arrow().to_pylist() == [{"id": 10, "p": 1}]

@@ -99,6 +99,12 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
     def is_dynamic(self) -> bool:
         return self.partition_overwrite == "dynamic"
 
+    @property
+    def replaces_open_rows(self) -> bool:
+        """Whether it is an overwrite that does not say which rows it replaces."""
+        says = self.replace_where is not None or self.overwrite_schema or self.replaces_table
+        return self.mode == "overwrite" and self.partition_overwrite is None and not says
+
 
 class Write(Struct, frozen=True, kw_only=True):
     """The command: data, and what was asked of its write."""

@@ -3,6 +3,8 @@
 - `df.writeStream.partitionBy(...)` and `clusterBy(...)`: Spark keeps what it is told there for its built-in sinks;
   neither options nor schema nor plan have it. So it is said as the option `partitionBy` or `clusterBy`, when a stream
   into a table is started.
+- `df.write.mode("overwrite").save()` in a session whose `spark.sql.sources.partitionOverwriteMode` is dynamic: a source
+  is not told of the session. So it is said as the option `partitionOverwriteMode`.
 - `df.write.saveAsTable(name)`: Spark would write the rows and then keep a schema that says nothing of the place. So it
   is done in two steps that work: the rows are saved by `path`, then the name is made of the table. A name that is there
   is written to where it is.
@@ -28,6 +30,7 @@ from lakeseal.spark.spark_catalog import SAVED, make_name, named_place
 
 _SAID = "_lakeseal_said"
 _IN_START = ("format", "partitionBy")
+_SAY_WHICH_ROWS = ("partitionoverwritemode", "replacewhere")
 
 
 def wrap_writers(format_name: str, spark: SparkSession) -> None:
@@ -122,11 +125,26 @@ def _is_ours(said: Mapping[str, Any], format_name: str) -> bool:
 def _saving(method: Callable[..., Any], format_name: str) -> Callable[..., Any]:
     @wraps(method)
     def saved(self: Any, *given: Any, **named: Any) -> Any:
-        if _is_ours(_told(method, self, given, named), format_name):
+        said = _told(method, self, given, named)
+        if _is_ours(said, format_name):
             self.option(SAVED, "true")
+            if _is_dynamic_by_session(self._spark, said):
+                self.option("partitionOverwriteMode", "dynamic")
         return method(self, *given, **named)
 
     return saved
+
+
+def _is_dynamic_by_session(spark: SparkSession, said: Mapping[str, Any]) -> bool:
+    """Whether the session decides which rows an overwrite replaces, and that these are those of some partitions."""
+    if str(said.get("mode()", "")).lower() != "overwrite":
+        return False
+    replaces_schema = str(said.get("overwriteschema", "false")).lower() != "false"
+    if replaces_schema or any(said.get(name) is not None for name in _SAY_WHICH_ROWS):
+        return False
+    if said.get("branch") is not None and said.get("partitionby") is None:
+        return False  # all that is in the directory is one partition
+    return str(spark.conf.get("spark.sql.sources.partitionOverwriteMode", "static")).lower() == "dynamic"
 
 
 def _naming(method: Callable[..., Any], format_name: str) -> Callable[..., Any]:
