@@ -1,8 +1,8 @@
 """Rows of files on a branch, whatever their format, as Arrow batches of one schema.
 
-Partition columns have the values that the files' directories state; a column that a file lacks is null. Parquet is read
-by the reader of tables; the others here, file by file in batches. Errors name the file: `DataFileMissing`,
-`BrokenDataFile`.
+The partition columns of a file's shape have the values that its directories state, all others those that are in the
+file; a column that it lacks is null. Parquet is read by the reader of tables; the others here, file by file in batches.
+Errors name the file: `DataFileMissing`, `BrokenDataFile`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct, field
 
@@ -46,7 +47,6 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
     """What to read of a directory's files."""
 
     schema: StructType
-    partition_columns: tuple[str, ...] = ()
     shapes: tuple[Shape, ...] = ()
     columns: tuple[str, ...] | None = None
     """In this order; None for all."""
@@ -57,9 +57,10 @@ class TreeSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> ReadSpec:
+        """Of files that have all columns in themselves."""
         return ReadSpec(
             schema=self.schema,
-            partition_columns=self.partition_columns,
+            partition_columns=(),
             columns=self.columns,
             max_decoded_bytes=self.trust.max_decoded_bytes,
             places=self.trust.places,
@@ -72,10 +73,14 @@ class TreeReader:
     def __init__(self, store: StoreSpec, spec: TreeSpec) -> None:
         self._store = store.open()
         self._spec = spec
-        self._tables = DataReader(self._store, spec.table, outside=_opener(store))
         self._wanted = spec.table.wanted()
-        self._partitions = {name.lower() for name in spec.partition_columns}
-        self.schema: pa.Schema = self._tables.schema
+        self._tables = [self._reader(shape, outside=_opener(store)) for shape in spec.shapes]
+        self.schema: pa.Schema = DataReader(self._store, spec.table).schema
+
+    def _reader(self, shape: Shape, outside: Callable[[str], Store]) -> DataReader:
+        names = tuple(name for name in shape.partition_columns if self._spec.schema.field(name) is not None)
+        table = msgspec.structs.replace(self._spec.table, partition_columns=names)
+        return DataReader(self._store, table, outside=outside)
 
     def read(self, files: Iterable[TreeFile], *, workers: int = _WORKERS) -> Iterator[pa.RecordBatch]:
         """Batches of `schema`, none empty, file after file."""
@@ -101,19 +106,18 @@ class TreeReader:
 
     def _parquet(self, file: TreeFile) -> Iterator[pa.RecordBatch]:
         values = dict(file.partition_values)
-        return self._tables.read_file(DataFile(path=_located(file.address), partition_values=values, size=file.size))
+        data_file = DataFile(path=_located(file.address), partition_values=values, size=file.size)
+        return self._tables[file.shape].read_file(data_file)
 
     def _other(self, file: TreeFile, shape: Shape) -> Iterator[pa.RecordBatch]:
         if not file.size:
             # No row at all, which text formats may say by no byte at all.
             return
-        skipped = {name.lower() for name in shape.partition_columns}
-        stored = [field for field in shape.columns.fields if field.name.lower() not in skipped]
-        wanted = [field for field in self._wanted if field.name.lower() not in self._partitions]
-        constants = {
-            field.name: _constant(field, file) for field in self._wanted if field.name.lower() in self._partitions
-        }
-        store, key = self._tables.locate(_located(file.address))
+        partitions = {name.lower() for name in shape.partition_columns}
+        stored = [field for field in shape.columns.fields if field.name.lower() not in partitions]
+        wanted = [field for field in self._wanted if field.name.lower() not in partitions]
+        constants = {field.name: _constant(field, file) for field in self._wanted if field.name.lower() in partitions}
+        store, key = self._tables[file.shape].locate(_located(file.address))
         with store.open_read(key) as opened:
             source = opened if shape.format == "orc" else inflated(opened, file.path)
             limit = self._spec.table.max_decoded_bytes

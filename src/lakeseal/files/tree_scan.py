@@ -9,10 +9,10 @@ by the directories: whole numbers are longs, everything else is text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +31,11 @@ from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.partitions import parse_partition_directory
 from lakeseal.protocol.schema import LONG, STRING, StructField, StructType
 from lakeseal.storage import StoreSpec
+
+Values: TypeAlias = dict[str, str | None]
+"""What the directories of a file state, by the columns' names."""
+Layout: TypeAlias = tuple[str, ...]
+"""The names of these columns."""
 
 _THREADS = 8
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
@@ -96,23 +101,23 @@ class _Scan:
             self._numbers[shape_id] = len(self._shapes)
             self._shapes.append(self._read_shape(shape_id))
         foreign = [entry for entry in visible if "shape" not in entry.metadata]
-        if foreign:
-            self._numbers[""] = len(self._shapes)
-            self._shapes.append(self._told_by(foreign, [values[entry.path] for entry in foreign]))
-        partition_columns = tuple(dict.fromkeys(name for shape in self._shapes for name in shape.partition_columns))
+        layouts = self._told_by(foreign, values) if foreign else {}
         files = tuple(
             TreeFile(
                 address=entry.address,
                 path=entry.path,
                 size=entry.size,
-                shape=self._numbers[entry.metadata.get("shape", "")],
+                shape=(
+                    self._numbers[entry.metadata["shape"]]
+                    if "shape" in entry.metadata
+                    else layouts[tuple(values[entry.path])]
+                ),
                 partition_values=values[entry.path],
             )
             for entry in visible
         )
         spec = TreeSpec(
             schema=self._schema or united(self._shapes),
-            partition_columns=partition_columns,
             shapes=tuple(self._shapes),
             trust=self._store.trust,
         )
@@ -144,7 +149,8 @@ class _Scan:
         place = f"{self._path}/{shape_path(shape_id)}".removeprefix("/")
         return Shape.from_json(self._store.read(self._commit, place), file=place)
 
-    def _told_by(self, files: Sequence[Entry], values: Sequence[dict[str, str | None]]) -> Shape:
+    def _told_by(self, files: Sequence[Entry], values: Mapping[str, Values]) -> dict[Layout, int]:
+        """Shapes for files of others, by the columns that their directories name."""
         kinds = {self._format or format_of(entry.path) for entry in files}
         if len(kinds) != 1 or None in kinds:
             raise InvalidArgument(
@@ -153,14 +159,20 @@ class _Scan:
                 hint="Give format=, or read a narrower path",
             )
         format = FileFormat(name=str(kinds.pop()), header=self._header)
-        names = list(dict.fromkeys(name for one in values for name in one))
-        partitions = [_partition(name, [one.get(name) for one in values]) for name in names]
-        if self._schema is not None:
-            return Shape.of(format, self._schema, names)
-        own = self._columns([entry for entry in files if entry.size] or files[:1], format)
-        known = {field.name.lower() for field in partitions}
-        fields = (*(field for field in own.fields if field.name.lower() not in known), *partitions)
-        return Shape.of(format, StructType(fields), names)
+        own = self._schema or self._columns([entry for entry in files if entry.size] or files[:1], format)
+        layouts = dict.fromkeys(tuple(values[entry.path]) for entry in files)
+        partitions = {
+            name: _partition(name, [values[entry.path].get(name) for entry in files])
+            for name in dict.fromkeys(name for layout in layouts for name in layout)
+        }
+        numbers: dict[Layout, int] = {}
+        for layout in layouts:
+            numbers[layout] = len(self._shapes)
+            stated = [partitions[name] for name in layout] if self._schema is None else []
+            known = {field.name.lower() for field in stated}
+            stored = (field for field in own.fields if field.name.lower() not in known)
+            self._shapes.append(Shape.of(format, StructType((*stored, *stated)), layout))
+        return numbers
 
     def _columns(self, files: Sequence[Entry], format: FileFormat) -> StructType:
         """What all of the files have, as far as they say it."""
