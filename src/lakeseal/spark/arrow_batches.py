@@ -4,63 +4,29 @@ Since 4.1 a batch ends at 64 MB, and to know when, Spark adds up the batch's buf
 that is half of the CPU time that the way from the JVM to Python takes. `cut_by_rows` ends batches by their number of
 rows alone, as Spark did before, and at fewer rows than it did. A setting that the user has made stays as it is, and
 so do both where a column may hold large binary values.
-
-Settings belong to the session, so jobs that run at a time share the change: the first one makes it, the last one takes
-it back.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from weakref import WeakKeyDictionary
+from contextlib import contextmanager, nullcontext
 
 from pyspark.sql import SparkSession
 
 from lakeseal.protocol.schema import BINARY, VARIANT, ArrayType, DataType, MapType, StructType
+from lakeseal.spark.lent_settings import LentSettings
 
 _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # The largest number of bytes is the only one that Spark does not compare with. Rows of 64 KB make batches of 256 MB.
-_CUT_BY_ROWS = {_BYTES: "2147483647", _ROWS: "4096"}
-
-_lock = threading.Lock()
-_jobs: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+_CUT_BY_ROWS = LentSettings({_BYTES: "2147483647", _ROWS: "4096"})
 
 
 @contextmanager
 def cut_by_rows(spark: SparkSession, schema: StructType) -> Iterator[None]:
     """Of rows of that schema, in jobs of that session that run meanwhile."""
-    if _may_be_large(schema) or not _begin(spark):
+    with nullcontext() if _may_be_large(schema) else _CUT_BY_ROWS.lent(spark):
         yield
-        return
-    try:
-        yield
-    finally:
-        _end(spark)
-
-
-def _begin(spark: SparkSession) -> bool:
-    with _lock:
-        running = _jobs.get(spark, 0)
-        if not running:
-            if any(spark.conf.get(name, None) is not None for name in _CUT_BY_ROWS):
-                return False
-            for name, value in _CUT_BY_ROWS.items():
-                spark.conf.set(name, value)
-        _jobs[spark] = running + 1
-        return True
-
-
-def _end(spark: SparkSession) -> None:
-    with _lock:
-        running = _jobs[spark] = _jobs[spark] - 1
-        if not running:
-            for name, value in _CUT_BY_ROWS.items():
-                # What the user has set meanwhile counts.
-                if spark.conf.get(name, None) == value:
-                    spark.conf.unset(name)
 
 
 def _may_be_large(data_type: DataType) -> bool:

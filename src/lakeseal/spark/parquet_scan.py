@@ -24,7 +24,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -61,6 +60,7 @@ from lakeseal.protocol.schema import (
     StructField,
     StructType,
 )
+from lakeseal.spark.lent_settings import LentSettings
 from lakeseal.spark.predicates import Settings
 from lakeseal.spark.rows import rows_schema
 from lakeseal.storage.location import parse
@@ -75,7 +75,8 @@ _DIRECTORY_TYPES = frozenset({"string", "byte", "short", "integer", "long", "boo
 _1900 = {DATE: pa.scalar(-25_567, pa.int32()), TIMESTAMP: pa.scalar(-25_567 * 86_400_000_000, pa.int64())}
 _FLOATS = (FLOAT, DOUBLE)
 _NO_SKIPPING = {f"parquet.filter.{by}.enabled": "false" for by in ("stats", "dictionary", "columnindex", "bloom")}
-_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+# For more than a few dozen paths Spark would start a job to look at them; that takes ten times as long.
+_LISTED_HERE = LentSettings({"spark.sql.sources.parallelPartitionDiscovery.threshold": str(_MAX_FILES + 1)})
 
 
 class ParquetScan(Struct, frozen=True, kw_only=True):
@@ -138,7 +139,7 @@ class ParquetScan(Struct, frozen=True, kw_only=True):
             reader = reader.option("recursiveFileLookup", True)
         self._check_present()
         try:
-            with _listed_here(spark):
+            with _LISTED_HERE.lent(spark):
                 frame = reader.parquet(*self.paths)
                 # Over Spark Connect nothing has happened so far.
                 _ = frame.schema
@@ -284,17 +285,3 @@ def _is_of_our_calendar(path: str) -> bool:
     except (OSError, pa.ArrowException):
         return False  # our reader will say what is wrong with it
     return not any(OldCalendar.of(notes, has_int96=has_int96) for has_int96 in (True, False))
-
-
-@contextmanager
-def _listed_here(spark: SparkSession) -> Iterator[None]:
-    # For more than a few dozen paths Spark would start a job to look at them; that takes ten times as long.
-    before = spark.conf.get(_LISTING, None)
-    spark.conf.set(_LISTING, str(_MAX_FILES + 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_LISTING)
-        else:
-            spark.conf.set(_LISTING, before)
