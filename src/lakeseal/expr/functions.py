@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakeseal.errors import InvalidExpression, UnsupportedExpression
 from lakeseal.expr import bind_rows, coercion, operators, temporal
 from lakeseal.expr.bind_collections import COLLECTION_FUNCTIONS, concat_arrays
+from lakeseal.expr.bind_json import JSON_FUNCTIONS
 from lakeseal.expr.bound import Bound
 from lakeseal.expr.bound_call import BoundCall, Function
 from lakeseal.expr.lexer import place
@@ -359,6 +360,7 @@ def _pad(call: BoundCall) -> Bound:
 FUNCTIONS: dict[str, Function] = (
     bind_rows.SPECIAL_FUNCTIONS
     | COLLECTION_FUNCTIONS
+    | JSON_FUNCTIONS
     | Function.table(
         ("abs", _abs, 1, 1),
         ("floor ceil ceiling", _floor, 1, 1),
@@ -418,7 +420,7 @@ FUNCTIONS: dict[str, Function] = (
     | {name: Function(_trim, 1, 2) for name in ("trim both", "trim leading", "trim trailing")}
 )
 
-OF_SESSION = frozenset((*bind_rows.SPECIAL_FUNCTIONS, *COLLECTION_FUNCTIONS)) - {"array_contains"}
+OF_SESSION = frozenset((*bind_rows.SPECIAL_FUNCTIONS, *COLLECTION_FUNCTIONS, *JSON_FUNCTIONS)) - {"array_contains"}
 """Functions of which nobody has looked into what they do in other sessions than those that `expr` stands in for."""
 
 _AGGREGATES = frozenset(
