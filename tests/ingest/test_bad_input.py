@@ -11,9 +11,12 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from lakeseal.ingest import Dataset, KafkaSource, Source, SqlSource
+from lakeseal.ingest import Dataset, KafkaSource, Source, SqlSource, TableSource
+from lakeseal.table import create
+from support.captured_table import Captured
 
 SCHEMA = "id long, name string"
 
@@ -39,6 +42,7 @@ FILES: dict[str, tuple[str, bytes, bytes]] = {
     "csv": (SCHEMA, b"id,name\n1,a\ntwo,b\n", b"id,name\n2,b\n"),
     "xml": (SCHEMA, b"<a><r><id>1</id></r><r><id>two</id></r></a>", b"<a><r><id>2</id></r></a>"),
     "parquet": (SCHEMA, table([b"a", b"\xff"], pq.write_table), table([b"c", b"b"], pq.write_table)),
+    "orc": (SCHEMA, table([b"a", b"\xff"], orc.write_table), table([b"c", b"b"], orc.write_table)),
     "avro": ("id int, name string", avro([{"id": 1, "name": "a"}, {"id": 2**40, "name": "b"}]),
              avro([{"id": 2, "name": "b"}])),
     "text": ("", b"a\n\xff\n", b"b\n"),
@@ -106,3 +110,35 @@ def test_a_file_that_can_not_be_opened_holds_up_its_own_dataset_alone(lake: Any)
     assert "1.json.gz" in str(result.dataset("torn").error)
     lake.store("torn").put("1.json.gz", good)
     assert pipeline.run().dataset("torn").rows == 1
+
+
+def test_a_change_of_a_database_that_is_no_row_is_set_aside_and_the_row_is_there_once_it_is_mended(
+    lake: Any, database: str
+) -> None:
+    captured = Captured(lake, database, "id bigint PRIMARY KEY, on_day date, a text")
+    captured.bad_records_go("error_table")
+    captured.do("INSERT INTO t VALUES (1, '2026-01-01', 'x'), (2, 'infinity', 'y')")
+    assert [row["id"] for row in captured.rows()] == [1]
+    captured.do("INSERT INTO t VALUES (3, '2026-01-03', 'z'), (4, '4713-01-01 BC', 'v')", "DELETE FROM t WHERE id = 1")
+    assert [row["id"] for row in captured.rows()] == [3]
+    told = lake.table("t_errors").to_arrow().to_pylist()
+    assert len(told) == 2
+    assert all(one["reason"] and one["position"].startswith("commit ") for one in told)
+    assert any("infinity" in one["record"] for one in told)
+    captured.do("UPDATE t SET on_day = '2026-01-02' WHERE id IN (2, 4)")
+    assert [row["id"] for row in captured.rows()] == [2, 3, 4]
+    captured.connection.close()
+
+
+def test_a_row_of_a_table_that_is_nobodys_is_set_aside_and_there_once_it_is_mended(lake: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    here = create(lake.table("source").uri, schema, properties={"delta.enableChangeDataFeed": "true"})
+    here.write(pa.table({"id": [1, None], "name": ["a", "b"]}, schema))
+    target = lake.to_table(mode="cdc", keys=("id",))
+    dataset = Dataset(name="t", source=TableSource(uri=here.uri), target=target, on_bad_record="error_table")
+    pipeline = lake.pipeline(dataset)
+    assert pipeline.run().dataset("t").rows == 1
+    assert '"name":"b"' in lake.table("t_errors").to_arrow()["record"].to_pylist()[0]
+    here.update({"id": "2"}, "id IS NULL")
+    pipeline.run()
+    assert lake.table().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]

@@ -116,6 +116,20 @@ def test_a_value_of_avro_that_is_none_of_the_column_is_set_aside(lake: Any) -> N
     assert (error["partition"], error["position"]) == ("1.avro", "row 2")
 
 
+def test_a_value_of_orc_that_its_column_cannot_have_is_set_aside(lake: Any) -> None:
+    """One of them failed the whole file, and with it all others of the run."""
+    source = lake.files(format="orc", schema="id int, price decimal(9, 2), name string")
+    pipeline = lake.pipeline(Dataset(name="t", source=source, target=lake.to_table(), on_bad_record="error_table"))
+    prices = pa.array([Decimal("1.50"), Decimal("1.505"), Decimal("2.25"), Decimal("3.00")], pa.decimal128(12, 3))
+    names = pa.array([b"a", b"b", b"c", b"\xff"], pa.binary()).view(pa.string())
+    lake.store("landing").put("1.orc", _orc(pa.table({"id": [1, 2, 2**40, 4], "price": prices, "name": names})))
+    pipeline.run()
+    assert _found(lake) == [{"id": 1, "price": Decimal("1.50"), "name": "a"}]
+    told = lake.table("t_errors").to_arrow().sort_by("position").to_pylist()
+    assert [one["position"] for one in told] == ["row 2", "row 3", "row 4"]
+    assert "UTF-8" in told[2]["reason"]
+
+
 def test_where_names_only_grow_one_watermark_is_all_that_is_kept(lake: Any) -> None:
     pipeline = _pipeline(lake, ordered=True, schema="id long")
     for n in range(5):

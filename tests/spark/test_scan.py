@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -615,6 +616,16 @@ def test_a_table_on_s3_is_read_without_a_jar(spark: Any) -> None:
         assert not is_sparks(found)
         check(found, table.to_arrow(where="id >= 10"))
         assert table.to_spark(spark).count() == 21
+
+
+def test_frames_that_are_made_at_one_time_leave_the_session_as_it_was(spark: Any, tmp_path: Path) -> None:
+    table = write(tmp_path, pa.table({"id": [1, 2, 3]}))
+    name = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+    before = spark.conf.get(name, None)
+    with ThreadPoolExecutor(8) as pool:
+        frames = list(pool.map(lambda _: frame(spark, table), range(40)))
+    assert all(is_sparks(df) for df in frames)
+    assert spark.conf.get(name, None) == before
 
 
 # Tables that others wrote

@@ -20,6 +20,11 @@ class Captured:
         self.source = PostgresSource(url=database, table="t", slot="cap")
         self.target = lake.to_table(**{"mode": "cdc", "keys": ("id",), **target})
         self.quality = quality
+        self.on_bad_record: Any = "fail"
+        self.limit()
+
+    def bad_records_go(self, where: str) -> None:
+        self.on_bad_record = where
         self.limit()
 
     def limit(self, max_changes: int | None = None) -> None:
@@ -30,6 +35,7 @@ class Captured:
                 source=replace(self.source, max_changes=max_changes),
                 target=self.target,
                 quality=self.quality,
+                on_bad_record=self.on_bad_record,
                 retries=Retries(times=5, first_pause_seconds=0.05),
             )
         )

@@ -52,6 +52,12 @@ class OrcEncoder:
 
 def decoded(source: pa.NativeFile, fields: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
     """The rows of a file in the types of the fields; a column that the file lacks is null."""
+    for found, projection in stored(source, fields):
+        yield pa.RecordBatch.from_arrays(projection.apply(found), names=[field.name for field in fields])
+
+
+def stored(source: pa.NativeFile, fields: Sequence[StructField]) -> Iterator[tuple[pa.RecordBatch, Projection]]:
+    """The rows as the file has them, and what makes columns of these fields of them, or raises."""
     try:
         file = orc.ORCFile(source)
         rows = _FEW_ROWS if source.size() < _SMALL_FILE else _ROWS
@@ -71,7 +77,7 @@ def decoded(source: pa.NativeFile, fields: Sequence[StructField]) -> Iterator[pa
             ]
             found = pa.RecordBatch.from_arrays(columns, names=stripe.schema.names)
             projection = projection or Projection.of(fields, found.schema, "none")
-            yield pa.RecordBatch.from_arrays(projection.apply(found), names=[field.name for field in fields])
+            yield found, projection
     except pa.ArrowException as error:
         raise BrokenDataFile(f"The ORC file cannot be read: {error}") from error
 

@@ -1,7 +1,7 @@
 """Rows of files that say what their columns are, besides Parquet: ORC and Avro.
 
-Columns are found by name; one that a file lacks is null. A value that is not of its column's type is a bad record in
-Avro, and makes the file a bad one in ORC, where it is so for all rows.
+Columns are found by name; one that a file lacks is null. A row with a value that its column can't have is a bad record.
+In ORC, a column that is of another kind makes the file a bad one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeseal.errors import BadRecord, InvalidArgument, Unsupported
+from lakeseal.errors import BadRecord, BrokenDataFile, InvalidArgument, InvalidInput, Unsupported
 from lakeseal.files import orc_stripes
 from lakeseal.files.records import check_texts, judged
 from lakeseal.ingest.sources.avro_schema import as_stored, avro_schema_of
+from lakeseal.ingest.sources.file_rows import shown_values
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
+from lakeseal.log.physical import Projection
 from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
 
@@ -36,13 +38,24 @@ def columns_of(form: str, file: Any) -> StructType:
 
 def orc_rows(file: Any, schema: StructType) -> Iterator[Chunk]:
     wanted = to_arrow(schema)
+    row = 1
     try:
-        for batch in orc_stripes.decoded(file, schema.fields):
-            rows = pa.RecordBatch.from_arrays(
-                [column.cast(field.type) for column, field in zip(batch.columns, wanted, strict=True)], schema=wanted
+        for batch, projection in orc_stripes.stored(file, schema.fields):
+
+            def part(start: int, end: int, of: pa.RecordBatch = batch, to: Projection = projection) -> pa.RecordBatch:
+                columns = to.apply(of.slice(start, end - start))
+                casted = [column.cast(field.type) for column, field in zip(columns, wanted, strict=True)]
+                piece = pa.RecordBatch.from_arrays(casted, schema=wanted)
+                check_texts(piece)
+                return piece
+
+            parsed = judged(batch.num_rows, part, (BrokenDataFile, InvalidInput, pa.ArrowInvalid))
+            bad = tuple(
+                RejectedRecord.of(one.reason, str(shown_values(batch, one.at)), f"row {row + one.at}")
+                for one in parsed.misfits
             )
-            check_texts(rows)
-            yield Chunk(rows=rows, bytes=rows.nbytes)
+            yield Chunk(rows=parsed.rows, bad=bad, bytes=batch.nbytes)
+            row += batch.num_rows
     except OSError as error:
         if error.errno is not None:
             raise
