@@ -1,5 +1,5 @@
-"""Random histories of statements that make tables and say what they are: CREATE, ALTER, REPLACE, CLONE, RESTORE, and
-the INSERT, UPDATE and DELETE between them that show what the definitions do to rows.
+"""Random histories of statements that make tables and say what they are: CREATE, ALTER, REPLACE, CLONE, RESTORE, REORG,
+and the INSERT, UPDATE, MERGE, DELETE and TRUNCATE between them that show what the definitions do to rows.
 
 Tables are `{a}`, `{b}` and `{c}` in a text, and `{v3}` is the version that the table had after the third step. The next
 statement is made for the columns that the tables have at that moment, so most of them can be done; some cannot.
@@ -93,11 +93,14 @@ class Definitions:
             (10, lambda: self._insert(name, schema)),
             (10, lambda: self._alter(name, schema)),
             (2, lambda: self._change(name, schema)),
+            (1, lambda: self._merge(name, schema)),
             (1.5, lambda: self._created(chance.choice(TABLES))),
             (1.5, lambda: self._as_query(chance.choice(TABLES), name, schema)),
             (1, lambda: self._clone(chance.choice(TABLES), name)),
             (1, lambda: self._restore(name)),
             (0.7, lambda: f"OPTIMIZE {{{name}}}"),
+            (0.7, lambda: f"REORG TABLE {{{name}}} APPLY (PURGE)"),
+            (0.3, lambda: f"TRUNCATE TABLE {{{name}}}"),
         ]
         (maker,) = chance.choices([one for _, one in makers], [weight for weight, _ in makers])
         return maker()
@@ -156,7 +159,8 @@ class Definitions:
 
     def _insert(self, name: str, schema: StructType) -> str:
         chance = self.chance
-        fields = [field for field in schema.fields if field.name not in ("g", "i")]
+        own = [] if chance.random() < 0.3 else ["i"]
+        fields = [field for field in schema.fields if field.name not in ("g", *own)]
         if not fields:
             return f"DELETE FROM {{{name}}}"
         if len(fields) < len(schema.fields) or chance.random() < 0.5:
@@ -198,6 +202,28 @@ class Definitions:
             return f"DELETE FROM {{{name}}}{where}"
         return f"UPDATE {{{name}}} SET {quoted(field.name)} = {self._value(str(field.type))}{where}"
 
+    def _merge(self, name: str, schema: StructType) -> str:
+        """By one of the columns, with a source whose columns its alias names."""
+        chance = self.chance
+        fields = [field for field in schema.fields if field.name not in ("g", "i")]
+        plain = [field for field in fields if str(field.type) in ATOMIC]
+        if not plain:
+            return f"DELETE FROM {{{name}}}"
+        key, one = chance.choice(plain), chance.choice(fields)
+        rows = [
+            f"({', '.join(self._literal(str(field.type)) for field in fields)})" for _ in range(chance.choice((1, 2)))
+        ]
+        names = [quoted(field.name) for field in fields]
+        clauses = [
+            f"WHEN MATCHED THEN UPDATE SET t.{quoted(one.name)} = s.{quoted(one.name)}",
+            "WHEN MATCHED THEN DELETE",
+        ]
+        inserts = f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{n}' for n in names)})"
+        said = chance.sample((chance.choice(clauses), inserts), chance.choice((1, 2)))
+        by = f"t.{quoted(key.name)} = s.{quoted(key.name)}"
+        source = f"(VALUES {', '.join(rows)}) AS s({', '.join(names)})"
+        return f"MERGE INTO {{{name}}} t USING {source} ON {by} {' '.join(sorted(said))}"
+
     def _as_query(self, name: str, source: str, schema: StructType) -> str:
         chance = self.chance
         how = chance.choice(_CREATIONS)
@@ -213,7 +239,8 @@ class Definitions:
     def _clone(self, name: str, source: str) -> str:
         how = self.chance.choice(_CREATIONS)
         at = self.chance.choice(("", f" VERSION AS OF {self._version(source)}"))
-        return f"{how} {{{name}}} SHALLOW CLONE {{{source}}}{at}"
+        given = f" TBLPROPERTIES ({self.chance.choice(_PROPERTIES)})" if self.chance.random() < 0.3 else ""
+        return f"{how} {{{name}}} SHALLOW CLONE {{{source}}}{at}{given}"
 
     def _restore(self, name: str) -> str:
         return f"RESTORE TABLE {{{name}}} TO VERSION AS OF {self._version(name)}"
@@ -236,6 +263,7 @@ class Definitions:
                 self._defaulted(schema),
                 f"ALTER COLUMN {self._column(schema)} COMMENT 'c{chance.randint(0, 9)}'",
                 self._moved(schema),
+                self._as_in_hive(schema),
                 self._constraint(schema),
                 f"DROP CONSTRAINT {chance.choice(('', 'IF EXISTS '))}{chance.choice(('c1', 'c2'))}",
                 f"SET TBLPROPERTIES ({chance.choice(_PROPERTIES)})",
@@ -243,6 +271,13 @@ class Definitions:
                 f"CLUSTER BY ({self._top(schema)})",
             )
         )
+
+    def _as_in_hive(self, schema: StructType) -> str:
+        if schema.field("i") is not None and self.chance.random() < 0.5:
+            return "ALTER COLUMN i SYNC IDENTITY"
+        field = self.chance.choice(schema.fields)
+        name = quoted(field.name)
+        return f"CHANGE COLUMN {name} {name} {field.char_varchar or field.type} COMMENT 'h{self.chance.randint(0, 9)}'"
 
     def _moved(self, schema: StructType) -> str:
         name, other = self._column(schema), self._top(schema)
