@@ -1,9 +1,9 @@
 """owner: commits through a managed owner, beside the database's own rate of transactions that insert one row.
 
 Writers are processes, each with its own connection. What is timed starts when all are ready and ends when the last has
-its last answer; both sides do the same number of transactions. A commit of ours is: the file in `_commits`, durable;
-one ledger transaction; and its share of the backfill (batches of 10), durable too, by the writers' own process or, over
-HTTP, by the service's publisher meanwhile. The database's side is one row, durable, by its driver alone.
+its last answer; both sides do the same number of transactions. A commit of ours is: one ledger transaction, in which
+its bytes are; and its share of the backfill, durable too, by the writers' own process or, over HTTP, by the service's
+publisher meanwhile. The database's side is one row, durable, by its driver alone.
 
 - `1 table`: all writers want the next version of one table, so all but one lose each time, wait and try again, as the
   client's commit loop does.

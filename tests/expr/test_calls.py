@@ -21,6 +21,19 @@ _LITERALS = (
     *("X'61ff'", "X''", "X'6162'", "true", "false", "date'2024-02-29'", "timestamp'2024-03-10 07:30:00Z'"),
     *("timestamp_ntz'2024-12-31 23:59:59.5'", "array(1, 2, NULL)", "array('b', 'a')", "array()", "map('k', 1)"),
 )
+_LENGTHS = {"lpad": 1, "rpad": 1, "repeat": 1, "space": 0, "array_repeat": 1, "sequence": 1}
+"""Where a function takes how long a value is to be: of two thousand million, Spark's process has no memory left."""
+
+_ONCE_WRONG = (
+    *("substring('1.5', int('-2147483648'))", "substring('1.5', i)", "substr(m, NULL)", "trim(m, NULL)"),
+    *("regexp_extract(ar, NULL)", "element_at(array(1, 2, NULL), NULL)", "sort_array(ar, q)", "nanvl(1L, 'MONTH')"),
+    *("get_json_object(ts, '$.a')", "get_json_object(NULL, X'')", "concat_ws(array('b', 'a'), 'Mon')"),
+)
+
+
+@pytest.mark.spark
+def test_calls_that_were_answered_otherwise_are_answered_as_spark_does(frame: Any, rows: pa.Table) -> None:
+    assert not check(frame, rows, list(_ONCE_WRONG))
 
 
 @pytest.mark.spark
@@ -54,6 +67,8 @@ def _call(chance: random.Random, name: str) -> str:
     function = FUNCTIONS[name]
     most = function.least + 2 if function.most is None else function.most
     args = [_argument(chance) for _ in range(chance.randint(function.least, most))]
+    if name in _LENGTHS:
+        args[_LENGTHS[name]] = chance.choice(("0", "1", "-1", "2", "5", "NULL", "'12'", "1.5D", "q", "ar", "X''"))
     return f"{name}({', '.join(args)})"
 
 

@@ -89,6 +89,8 @@ def plain(values: Any) -> list[Any]:
 def same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     if isinstance(left, float) and isinstance(right, float):
         return (math.isnan(left) and math.isnan(right)) or left == right
     return bool(left == right)

@@ -121,7 +121,6 @@ _FLAGS = {
     "The table names a commit owner: open it with that owner configured": _NAME_OWNER,
     "give spark=…": "give --spark",
     "Give spark=…": "Give --spark",
-    "Use spark=…, or": "Or",
     "Give it the name: Catalog.register(": "Give it the name with lakeseal catalog register: (",
     "or give catalog=…": "or name its catalog with --catalog",
     "give the name together with its catalog": "give the name between backticks",

@@ -148,7 +148,7 @@ class BranchJob:
         written meanwhile."""
         mode, path = self._plan.mode, self._plan.path
         if self._plan.shape is not None and not self._plan.mixed_types and (mode == "append" or self._plan.dynamic):
-            self._check_alike(head, self._plan.shape)
+            self._check_types(head, self._plan.shape)
         if mode not in ("error", "ignore") or next(iter(self._store.list(head, path)), None) is None:
             return None
         if mode == "error":
@@ -159,9 +159,8 @@ class BranchJob:
             )
         return self._skipped(head, "there are files already")
 
-    def _check_alike(self, head: str, ours: Shape) -> None:
-        """Whoever reads the directory needs one type for each column, and one way to tell it from a partition; files
-        that stay have theirs."""
+    def _check_types(self, head: str, ours: Shape) -> None:
+        """Whoever reads the directory needs one type for each column; files that stay have theirs."""
         if head == self._checked_head:
             return
         self._checked_head = head
@@ -170,7 +169,7 @@ class BranchJob:
         entries = [e for e in self._store.list(head, directory) if e.path.rpartition("/")[2].startswith("shape-")]
         others = (entry for entry in entries if not entry.path.endswith(ours.path))
         described = [Shape.from_json(self._store.read(head, entry.path), file=entry.path) for entry in others]
-        if entries and _contradiction(ours, described) is None and _other_layout(ours, described) is None:
+        if entries and _contradiction(ours, described) is None:
             return
         try:
             found = scan(self._store, head, path)
@@ -183,14 +182,6 @@ class BranchJob:
                 file=path,
                 column=column[0],
                 hint="Cast the column, overwrite the directory, or write with mixed_types=True and read with schema=",
-            )
-        layout = _other_layout(ours, found.spec.shapes) if found.files else None
-        if layout is not None:
-            raise SchemaMismatch(
-                f"The files that are there are partitioned by {list(layout)}, those to be written by "
-                f"{list(ours.partition_columns)}, and Spark reads no directory that has both",
-                file=path,
-                hint=f"Write with partition_by={list(layout)}, or overwrite the directory; mixed_types=True insists",
             )
 
     def _commit(self, links: Sequence[Link], message: str, metadata: Mapping[str, str]) -> tuple[Commit, bool]:
@@ -343,10 +334,3 @@ def _contradiction(ours: Shape, others: Iterable[Shape]) -> tuple[str, str] | No
             if mine is not None and mine.type != field.type:
                 return mine.name, f"{field.type} there, {mine.type} here"
     return None
-
-
-def _other_layout(ours: Shape, others: Iterable[Shape]) -> tuple[str, ...] | None:
-    """The partition columns of files that lie in other directories than ours would."""
-    names = [name.lower() for name in ours.partition_columns]
-    found = (shape.partition_columns for shape in others)
-    return next((layout for layout in found if [name.lower() for name in layout] != names), None)

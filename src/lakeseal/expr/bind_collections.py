@@ -133,8 +133,8 @@ def _element_at(call: BoundCall) -> Bound:
         return _map_key(rows.map_item, lambda found: found.value)(call)
     array = _array(call)
     compute = rows.try_element_at if call.name == "try_element_at" else rows.element_at
-    if call.args[1].type == STRING:
-        call.unsupported(f"{call.name} of an array and a text")
+    if call.args[1].type in (STRING, VOID):
+        call.unsupported(f"{call.name} of an array and {call.args[1].type}")
     return call.row(array.element, compute, call.args[0], call.expect(1, INTEGER), raises=True)
 
 
@@ -202,6 +202,8 @@ def _sort_array(call: BoundCall) -> Bound:
     _comparable(call, array.element)
     if len(call.args) == 2 and call.args[1].type not in (BOOLEAN, VOID):
         call.binder.mismatch(f"Expected {BOOLEAN}, found {call.args[1].type}", call.position)
+    if len(call.args) == 2:
+        call.constant(1, BOOLEAN)
     order = [call.expect(1, BOOLEAN)] if len(call.args) == 2 else []
     return call.row(_same(array), rows.sort_array, call.args[0], *order)
 

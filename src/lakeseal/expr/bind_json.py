@@ -23,9 +23,9 @@ def _of_text(compute: Callable[[str], Any], gives: DataType) -> Callable[[BoundC
 
 
 def _get(call: BoundCall) -> Bound:
+    text, _ = call.exact(0, STRING), call.exact(1, STRING)
     path = call.constant(1, STRING)
     found = None if path is None else row_json.steps(path)
-    text = call.string(0)
     if found is None:
         return call.null(STRING)
     return call.row(STRING, partial(row_json.get_json_object, found), text, raises=True)

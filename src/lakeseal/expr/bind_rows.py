@@ -162,9 +162,15 @@ def _format_string(call: BoundCall) -> Bound:
 def _concat_ws(call: BoundCall) -> Bound:
     parts = [
         arg if isinstance(arg.type, ArrayType) and arg.type.element == STRING else call.string(index)
-        for index, arg in enumerate(call.args)
+        for index, arg in enumerate(call.args[1:], start=1)
     ]
-    return call.row(STRING, row_texts.concat_ws, *parts, with_nulls=True)
+    return call.row(STRING, row_texts.concat_ws, call.string(0), *parts, with_nulls=True)
+
+
+def _nanvl(call: BoundCall) -> Bound:
+    if call.args[1].type == STRING:
+        call.unsupported("nanvl with a text, which Spark casts only in rows that need it")
+    return _plain(call)
 
 
 def _elt(call: BoundCall) -> Bound:
@@ -186,15 +192,15 @@ def _regexp(compute: Callable[..., Any], gives: DataType) -> Callable[[BoundCall
     """The pattern must be known, so that what is not taken is refused before rows are looked at."""
 
     def bind(call: BoundCall) -> Bound:
-        pattern = call.constant(1, STRING)
-        if pattern is None:
-            return call.null(gives)
-        found = regexes.java_pattern(pattern)
         args = [call.string(0), call.string(1)]
         if compute is regexes.regexp_replace:
             args.append(call.string(2))
         elif len(call.args) == 3:
             args.append(call.expect(2, INTEGER))
+        pattern = call.constant(1, STRING)
+        if pattern is None:
+            return call.null(gives)
+        found = regexes.java_pattern(pattern)
         if compute is regexes.split and found.match("") is not None:
             call.unsupported("Splitting where nothing stands")
         return call.row(gives, compute, *args, raises=True)
@@ -366,6 +372,7 @@ SPECIAL_FUNCTIONS: dict[str, Function] = {
     ("e", _constant(math.e), 0, 0),
     ("format_string printf", _format_string, 1, None),
     ("concat_ws", _concat_ws, 1, None),
+    ("nanvl", _nanvl, 2, 2),
     ("elt", _elt, 2, None),
     ("regexp_replace", _regexp(regexes.regexp_replace, STRING), 3, 3),
     ("regexp_extract", _regexp(regexes.regexp_extract, STRING), 2, 3),

@@ -122,10 +122,10 @@ def _trim(call: BoundCall) -> Bound:
     op = {"ltrim": "trim leading", "rtrim": "trim trailing", "btrim": "trim both", "trim": "trim both"}.get(
         call.name, call.name
     )
-    chars = " " if len(call.args) == 1 else call.constant(1, STRING)
+    text, chars = call.string(0), " " if len(call.args) == 1 else call.constant(1, STRING)
     if chars is None:
         return call.null(STRING)
-    return call.make(op, STRING, call.string(0), option=chars)
+    return call.make(op, STRING, text, option=chars)
 
 
 def _constants(call: BoundCall, first: int) -> bool:
@@ -142,11 +142,11 @@ def _concat(call: BoundCall) -> Bound:
 def _substring(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY or not _constants(call, 1):
         return bind_rows.substring(call)
-    start = call.constant(1, INTEGER)
+    text, start = call.string(0), call.constant(1, INTEGER)
     count = call.constant(2, INTEGER) if len(call.args) == 3 else None
     if start is None or (len(call.args) == 3 and count is None):
         return call.null(STRING)
-    return call.make("substring", STRING, call.string(0), option=(start, count))
+    return call.make("substring", STRING, text, option=(start, count))
 
 
 def _left(call: BoundCall) -> Bound:

@@ -184,12 +184,26 @@ def from_json(data_type: DataType, text: str) -> Any:
     if not plain:
         return None
     try:
-        found = _read(plain)
+        found = _read(plain, _STRICT_READER)
     except _Malformed:
+        if any(isinstance(part, StructType | ArrayType | MapType) for part in _parts(data_type)):
+            # Spark keeps what it had read of some, and of others not.
+            raise UnsupportedExpression(f"Broken JSON where {data_type} is expected is not supported") from None
         return {field.name: None for field in data_type.fields} if isinstance(data_type, StructType) else None
-    if _READER.raw_decode(plain)[1] != len(plain) or found is None:
+    if _STRICT_READER.raw_decode(plain)[1] != len(plain) or found is None:
         raise UnsupportedExpression("JSON that is null, or has something behind it, is not supported")
     return _typed(data_type, found)
+
+
+def _parts(data_type: DataType) -> tuple[DataType, ...]:
+    match data_type:
+        case StructType(fields=fields):
+            return tuple(field.type for field in fields)
+        case MapType(value=value):
+            return (value,)
+        case ArrayType(element=element):
+            return (element,)
+    return ()
 
 
 def _typed(data_type: DataType, found: Any) -> Any:
@@ -249,14 +263,14 @@ def _at(found: Any, path: Steps) -> tuple[Any, bool]:
     return found, True
 
 
-def _read(text: str) -> Any:
+def _read(text: str, reader: json.JSONDecoder | None = None) -> Any:
     if len(text) > MAX_TEXT or _depth(text) > _MAX_DEPTH:
         raise UnsupportedExpression("JSON that is so long or nested so deeply is not supported")
     plain = text.lstrip(_BLANKS)
     if not plain:
         raise _Malformed
     try:
-        found, end = _READER.raw_decode(plain)
+        found, end = (reader or _READER).raw_decode(plain)
     except ValueError:
         if "'" in text:
             raise UnsupportedExpression("JSON with single quotes is not supported") from None
@@ -301,9 +315,13 @@ def _no_number(text: str) -> Any:
     raise ValueError(text)
 
 
+_STRICT_READER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_fraction, parse_int=_whole, parse_constant=_no_number
+)
 _READER = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_fraction, parse_int=_whole, parse_constant=_no_number, strict=False
 )
+"""Also takes control characters as they are, within texts; `from_json` does not."""
 
 
 def _written(value: Any) -> str:

@@ -50,9 +50,15 @@ def _translate(text: str, letters: str, others: str) -> str:
     return text.translate(table)
 
 
+MOST_CHARACTERS = (1 << 31) - 1
+"""What Spark takes of a text that is asked for up to its end: less than all where it begins at the smallest integer."""
+
+
 def substring(text: Any, start: int, count: int | None = None) -> Any:
     """SQL's substring, of characters or of bytes."""
     begin = start - 1 if start > 0 else len(text) + start if start < 0 else 0
+    if count is None and isinstance(text, str):
+        count = MOST_CHARACTERS
     end = len(text) if count is None else begin + count
     return text[max(begin, 0) : max(end, 0)] if end > begin else text[:0]
 

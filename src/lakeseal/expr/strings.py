@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lakeseal.errors import UnsupportedExpression
 from lakeseal.expr.bound import Bound
 from lakeseal.expr.patterns import match_like
+from lakeseal.expr.row_texts import MOST_CHARACTERS
 from lakeseal.expr.values import Datum, on_arrays
 
 _ASCII: dict[str, tuple[Callable[..., Datum], Callable[[str], str]]] = {
@@ -69,8 +70,8 @@ def substring(node: Bound, args: Sequence[Datum]) -> Datum:
     if start >= 0:
         begin = max(start - 1, 0)
         return pc.utf8_slice_codeunits(args[0], start=begin, stop=None if count is None else begin + count)
-    end = None if count is None or start + count >= 0 else start + count
-    return pc.utf8_slice_codeunits(args[0], start=start, stop=end)
+    end = start + (MOST_CHARACTERS if count is None else count)
+    return pc.utf8_slice_codeunits(args[0], start=start, stop=None if end >= 0 else end)
 
 
 def replace(node: Bound, args: Sequence[Datum]) -> Datum:

@@ -76,3 +76,11 @@ def test_a_type_that_was_appended_meanwhile_is_seen_at_the_merge(repo: Repositor
     with pytest.raises(errors.SchemaMismatch):
         repo.write(reader, "main", "out")
     assert repo.to_arrow("main", "out").num_rows == 2
+
+
+@pytest.mark.parametrize("format", ["parquet", "json", "csv", "orc"])
+def test_of_files_that_are_partitioned_in_several_ways_each_has_its_own_values(repo: Repository, format: str) -> None:
+    for partitions in ("p", "x", ()):
+        repo.write(INTS, "main", "out", format=format, partition_by=partitions)
+    found = repo.to_arrow("main", "out").select(["x", "p"]).sort_by("x").to_pylist()
+    assert found == [row for row in INTS.to_pylist() for _ in range(3)]
