@@ -23,7 +23,7 @@ from lakeseal.steps.fs_rename import FsRenameCommitStep
 from lakeseal.steps.sequence import CommitSequence
 from lakeseal.steps.store import SequenceState
 from lakeseal.testing.service import service_inside
-from support.shown_lake import EVIL, Shown, mark
+from support.shown_lake import EVIL, Shown, fill_late, mark
 
 PAGES = ("/", "/catalog", "/branches", "/pipelines", "/audit")
 
@@ -269,6 +269,18 @@ def test_rows_that_were_set_aside_are_shown_with_their_reasons(admin: httpx.Clie
     assert '"name":"two"' in aside.replace(" ", "")
     table = admin.get(at("table", uri=uri(shown, "bad")))
     assert table.status_code == 200
+
+
+def test_a_pipeline_that_never_came_through_says_what_failed(tmp_path: Path) -> None:
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    with service_inside(ledger=ledger, rate=0, roots=(str(tmp_path),)) as (url, service):
+        lake = Shown(url, service, tmp_path.resolve(), ledger)
+        fill_late(lake)
+        with lake.browser(lake.token("ada", "admin")) as browser:
+            page = browser.get(at("pipeline", name="late"))
+    assert page.status_code == 200
+    assert "failed" in page.text
+    assert "is full" in page.text
 
 
 def test_a_pipeline_that_nobody_knows_is_not_found(admin: httpx.Client) -> None:

@@ -111,7 +111,7 @@ def fill_more(shown: Shown) -> None:
     repo = shown.repository
     repo.create_branch("a-branch-for-the-corrections-of-march-with-a-long-name", "main")
     repo.put("try", "notes/a.txt", b"a", f"at length {EVIL} why the numbers of March had to be put in again, as agreed")
-    _late(shown)
+    fill_late(shown)
 
 
 def _wide(catalog: lakeseal.Catalog, root: Path) -> None:
@@ -135,7 +135,7 @@ def _wide(catalog: lakeseal.Catalog, root: Path) -> None:
         table.write(pa.Table.from_pylist([row], pa.schema(fields)), user_metadata="said at length, " * (number % 5) * 4)
 
 
-def _late(shown: Shown) -> None:
+def fill_late(shown: Shown) -> None:
     """A pipeline whose source is not there, and steps that were tried three times."""
     config = shown.root / "late.yaml"
     config.write_text(

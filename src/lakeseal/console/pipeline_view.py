@@ -146,7 +146,7 @@ def _behind(history: list[RunResult], now: int) -> list[tuple[int, float]]:
         for run in reversed(history)
         if run.ended_ms is not None and run.datasets and all(map(_is_through, run.datasets))
     ]
-    ends = [*(ended for _, ended in through[1:]), now]
+    ends = [*(ended for _, ended in through[1:]), now] if through else []
     return [(end, max(0, end - began) / 1000) for (began, _), end in zip(through, ends, strict=True)]
 
 
