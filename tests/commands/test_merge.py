@@ -86,6 +86,14 @@ def test_every_kind_of_clause_with_conditions_in_order(tables: Any, properties: 
         assert kinds == ["delete"] * 5 + ["insert"] * 2 + ["update_postimage"] * 3 + ["update_preimage"] * 3
 
 
+def test_a_condition_that_a_constant_settles_matches_nothing(tables: Any) -> None:
+    for n, on in enumerate(("t.id = s.id AND false", "false AND t.id = s.id", "t.id = s.id AND NULL", "false")):
+        table = tables(range(3), name=f"t{n}")
+        merge = table.merge(tables.people(2, 3), on).when_matched_delete().when_not_matched_insert("*")
+        merge.when_not_matched_by_source_update({"name": "'alone'"}).execute()
+        assert sorted(tables.ids(table)) == [0, 1, 2, 2, 3]
+
+
 def test_deletes_by_vectors_are_derived_too(tables: Any) -> None:
     table = tables(range(10), properties=FEED | VECTORS)
     table.merge(changed(tables, 5, 30), "t.id = s.id").when_matched_delete().when_not_matched_insert().execute()

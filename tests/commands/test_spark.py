@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakeseal import errors
+from lakeseal import Table, errors
 from support.rows import rows
 
 pytestmark = pytest.mark.spark
@@ -65,6 +67,19 @@ def test_merges_on_spark_refuse_what_is_ambiguous_and_say_why(spark: Any, tables
     assert table.version() == 0
     table.merge(twice, "t.id = s.id").when_matched_delete().execute()
     assert tables.ids(table) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("condition", ["s.x > 5", "s.x <=> 'NaN'", "s.x = s.x AND NOT s.x <= 5"])
+def test_rows_of_a_source_with_nan_match_and_are_inserted(spark: Any, tmp_path: Path, condition: str) -> None:
+    """Of frames that it keeps, Spark knows a greatest value that leaves NaN out, and passes over the rows by it."""
+    table = Table(tmp_path)
+    table.write(pa.table({"id": [0, 9], "x": [1.0, 2.0]}))
+    source = spark.range(4).selectExpr("id", "IF(id % 2 = 0, double('NaN'), double(1)) AS x")
+    merge = table.merge(source, f"t.id = s.id AND ({condition})")
+    merge.when_matched_update("*").when_not_matched_insert("*", condition=condition).execute()
+    found = sorted((row["id"], math.isnan(row["x"])) for row in table.to_arrow().to_pylist())
+    assert found == [(0, True), (2, True), (9, False)]
+    assert spark.conf.get("spark.sql.inMemoryColumnarStorage.partitionPruning") == "true"
 
 
 def test_what_only_spark_can_evaluate_goes_through_its_plan(spark: Any, tables: Any) -> None:

@@ -42,6 +42,7 @@ from lakeseal.protocol.row_tracking import RowTrackingColumns
 from lakeseal.protocol.schema import BYTE, DATE, INTEGER, LONG, SHORT, STRING, StructField, StructType
 from lakeseal.spark.engine import SparkEngine
 from lakeseal.spark.failures import analysed, recovered
+from lakeseal.spark.lent_settings import LentSettings
 from lakeseal.spark.merge_columns import MergeColumns
 from lakeseal.spark.placed_rows import FILE, ROW, placed_rows
 from lakeseal.spark.predicates import understood
@@ -53,6 +54,8 @@ _CLAUSE = "__lakeseal_clause"
 # So many rows are sent to every executor rather than the whole table to be shuffled to meet them.
 _BROADCAST_ROWS = 500_000
 _RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
+# Spark passes over parts of what it keeps by least and greatest values that leave NaN out: rows that match would be lost.
+_WHOLE_CACHES = LentSettings({"spark.sql.inMemoryColumnarStorage.partitionPruning": "false"})
 
 
 class SparkMerge(Struct, frozen=True, kw_only=True):
@@ -93,6 +96,7 @@ class _SparkMerge:
         self._row_ids = RowTrackingColumns.of(self._snapshot.properties)
         self._columns = MergeColumns(command, self._table, schema, self._settings, self._row_ids)
         self._on = self._understood()
+        self._until_end.enter_context(_WHOLE_CACHES.lent(self._spark))
         numbered = self._keep(source.withColumn(_SOURCE_ROW, F.monotonically_increasing_id()))
         self._source = numbered.alias(self._columns.source_alias)
         properties = self._snapshot.properties

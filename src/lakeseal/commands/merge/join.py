@@ -53,7 +53,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, on: Expression, joint: StructType) -> Condition:
         keys, rest, of_target = [], [], []
-        whole = expr.bind_predicate(on, joint)
+        expr.bind_predicate(on, joint)
         for part in on.conjuncts():
             key = _key(part, joint)
             if key is not None:
@@ -63,7 +63,10 @@ class Condition(Struct, frozen=True, kw_only=True):
             if sides(part) == {TARGET}:
                 of_target.append(part)
         bound = expr.bind_predicate(rest[0].and_(*rest[1:]), joint) if rest else None
-        return cls(keys=tuple(keys), rest=bound, of_target=tuple(of_target), reads=whole.columns)
+        # Not those of the whole: `AND false` settles it, and the parts are looked at all the same.
+        parts = [side for key in keys for side in (key.target, key.source)] + ([] if bound is None else [bound])
+        reads = frozenset(path for part in parts for path in part.columns)
+        return cls(keys=tuple(keys), rest=bound, of_target=tuple(of_target), reads=reads)
 
 
 def _key(part: Expression, joint: StructType) -> Key | None:
