@@ -54,7 +54,8 @@ _CLAUSE = "__lakeseal_clause"
 # So many rows are sent to every executor rather than the whole table to be shuffled to meet them.
 _BROADCAST_ROWS = 500_000
 _RANGED = (BYTE, SHORT, INTEGER, LONG, STRING, DATE)
-# Spark passes over parts of what it keeps by least and greatest values that leave NaN out: rows that match would be lost.
+# Spark passes over parts of what it keeps by least and greatest values, which leave NaN out: rows that match would be
+# lost.
 _WHOLE_CACHES = LentSettings({"spark.sql.inMemoryColumnarStorage.partitionPruning": "false"})
 
 
