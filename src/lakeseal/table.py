@@ -64,7 +64,7 @@ from lakeseal.errors import (
     Unsupported,
     UnsupportedExpression,
 )
-from lakeseal.expr.schema_text import parse_schema
+from lakeseal.expr.schema_text import parse_column_type
 from lakeseal.extras import needed
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine, arrow_reader
@@ -88,7 +88,7 @@ from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.routing import CatalogRouter, Route, Router
 from lakeseal.protocol.arrow import from_arrow, from_arrow_type, to_arrow
 from lakeseal.protocol.identity import Identity, IdentityColumn, differs_by_marks
-from lakeseal.protocol.schema import DataType, StructType
+from lakeseal.protocol.schema import DataType, StructField, StructType
 from lakeseal.storage import Store, StoreSpec, open_store
 from lakeseal.trust import Trust
 
@@ -766,7 +766,7 @@ class Table:
         >>> orders.change_type("items", "bigint").version
         3
         """
-        return self._alter(alter.change_type(name, _type(data_type)))
+        return self._alter(alter.change_type(name, _column_of(data_type)))
 
     def set_default(self, name: str, value: Any, *, spark: SparkSession | None = None) -> CommitResult:
         """What rows to come get that do not say a value: SQL text, or a constant.
@@ -1038,7 +1038,7 @@ def convert(
     """Make a table of a directory of Parquet files, where they are. `partition_by` names the columns that only the
     directories have, with their types (pyarrow's, Spark's or SQL text) if they are not strings."""
     if isinstance(partition_by, Mapping):
-        partition_by = {name: _type(kind) for name, kind in partition_by.items()}
+        partition_by = {name: _column_of(kind).type for name, kind in partition_by.items()}
     table = Table(uri, storage_options=storage_options)
     table._run(ConvertCommand(partition_by=partition_by, properties=properties or {}), InProcessEngine())
     return table
@@ -1125,16 +1125,21 @@ def _inventory(rows: Any) -> pa.Table | None:
     return rows.toArrow() if is_spark(rows) else arrow_reader(rows).read_all()
 
 
-def _type(data_type: Any) -> DataType:
-    """Of pyarrow, of Spark, or as SQL has it."""
-    if isinstance(data_type, DataType):
+def _column_of(data_type: Any) -> StructField:
+    """A column of a type of pyarrow, of Spark, or as SQL has it."""
+    if isinstance(data_type, StructField):
         return data_type
+    if isinstance(data_type, DataType):
+        return StructField("it", data_type)
     if isinstance(data_type, pa.DataType):
-        return from_arrow_type(data_type)
+        return StructField("it", from_arrow_type(data_type))
     text = data_type.simpleString() if is_spark(data_type) else data_type
     if not isinstance(text, str):
         raise InvalidArgument(f"A {type(data_type).__name__} is not a type", hint="Give one of pyarrow, Spark or SQL")
-    return parse_schema(f"it {text}").fields[0].type
+    try:
+        return parse_column_type("it", text)
+    except (InvalidExpression, UnsupportedExpression) as error:
+        raise InvalidArgument(f"{text[:200]!r} is not a type: {error.message}", hint=error.hint) from None
 
 
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...] | None:

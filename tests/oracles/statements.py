@@ -61,10 +61,11 @@ class Statement(Struct, frozen=True, kw_only=True):
         return f"{into} {{t}}{columns} SELECT {', '.join(listed)} FROM src"
 
     def _forms(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Structs in another order Delta Spark takes by name or by position, as other columns have it."""
+        """Structs in another order Delta Spark takes by name or by position, as other columns have it, BY NAME, too."""
         if "named_struct('b'" not in self.source:
             return ("name", "list", "place")
         is_plain = all(f" {name} AS {name}" in self.source for name in names if name not in NESTED)
+        is_plain = is_plain and not any(f" AS {name.upper()}" in self.source for name in NESTED)
         return ("name", "name", "place") if is_plain else ("place",)
 
     def run(self, table: Table, source: Any, spark: Any) -> Any:

@@ -493,7 +493,7 @@ def column(name: str, kind: Any, nullable: bool = True, metadata: Any = None, **
             AlterTable(table=named("x"), change=DropFeature(feature="deletionVectors", truncate_history=True)),
         ),
         ("COMMENT ON TABLE x IS 'y'", AlterTable(table=named("x"), change=SetComment(comment="y"))),
-        ("COMMENT ON TABLE x IS NULL", AlterTable(table=named("x"), change=SetComment(comment=None))),
+        ("COMMENT ON TABLE x IS NULL", AlterTable(table=named("x"), change=SetComment(comment=""))),
         ("OPTIMIZE x FULL", Optimize(table=named("x"), full=True)),
         ("VACUUM x LITE RETAIN 1 HOURS", Vacuum(table=named("x"), lite=True, hours=1.0)),
         ("VACUUM '/a' USING INVENTORY (SELECT 1)", Vacuum(table=at("/a"), inventory=Query(text="SELECT 1"))),

@@ -48,6 +48,29 @@ def test_fields_of_a_query_without_spark_go_in_by_position(table: str) -> None:
     ]
 
 
+def test_rows_with_the_names_and_types_of_all_columns_go_in_by_name(tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path / 't'}`"
+    lakeseal.sql(f"CREATE TABLE {table} (id INT, s STRUCT<a: INT, b: INT>, p INT) PARTITIONED BY (p)")
+    turned = "{'b': 20, 'a': 10}"
+    lakeseal.sql(f"INSERT INTO {table} SELECT 1 AS id, {turned} AS s, 1 AS p")
+    lakeseal.sql(f"INSERT INTO {table} SELECT 2 AS id, {turned} AS s, 1 AS q")
+    lakeseal.sql(f"INSERT INTO {table} SELECT CAST(3 AS BIGINT) AS id, {turned} AS s, 1 AS p")
+    lakeseal.sql(f"INSERT INTO {table} PARTITION (p = 1) SELECT 4 AS id, {turned} AS s")
+    named = {"a": 10, "b": 20}
+    assert [(row["id"], row["s"]) for row in rows(table)] == [(1, named), (2, PUT), (3, PUT), (4, named)]
+
+
+@pytest.mark.spark
+def test_rows_of_spark_with_the_names_and_types_of_all_columns_go_in_by_name(spark: Any, table: str) -> None:
+    values = f"{TURNED} AS s, array({TURNED}) AS l, map('k', {TURNED})"
+    for number, (kind, name) in enumerate([("INT", "m"), ("INT", "n"), ("BIGINT", "m"), ("INT", "M")]):
+        lakeseal.sql(f"INSERT INTO {table} SELECT CAST({number} AS {kind}) AS id, {values} AS {name}", spark)
+    named = {"a": 10, "b": 20}
+    assert [(row["s"], row["l"], row["m"]) for row in rows(table)] == [
+        (one, [one], {"k": one}) for one in (named, PUT, PUT, PUT)
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [

@@ -166,7 +166,7 @@ def test_a_source_gets_new_names_for_its_columns(place: Path) -> None:
 
 def test_a_column_is_described(place: Path) -> None:
     assert rows(f"DESCRIBE delta.`{place}` a") == [("col_name", "a"), ("data_type", "int"), ("comment", "it's")]
-    assert rows(f"DESC TABLE EXTENDED delta.`{place}` s.X")[:2] == [("col_name", "x"), ("data_type", "int")]
+    assert rows(f"DESC TABLE EXTENDED delta.`{place}` s.X")[:2] == [("col_name", "X"), ("data_type", "int")]
     with pytest.raises(errors.InvalidArgument, match="no column"):
         lakeseal.sql(f"DESCRIBE delta.`{place}` nothing")
 
@@ -183,6 +183,25 @@ def test_columns_are_changed_as_in_hive(place: Path) -> None:
     for wrong in ("a a INT COMMENT 'newer' AFTER id", "a a INT NOT NULL", "a b INT", "a a BIGINT"):
         with pytest.raises(errors.LakesealError):
             lakeseal.sql(f"ALTER TABLE {name} CHANGE COLUMN {wrong}")
+
+
+def test_a_length_only_grows_or_goes(tmp_path: Path) -> None:
+    name, table = f"delta.`{tmp_path / 't'}`", lakeseal.Table(tmp_path / "t")
+    lakeseal.sql(f"CREATE TABLE {name} (v VARCHAR(2) COMMENT 'it', c CHAR(2), s STRING, n STRUCT<v: VARCHAR(2)>)")
+    for wrong in ("v TYPE VARCHAR(1)", "v TYPE CHAR(2)", "c TYPE VARCHAR(2)", "s TYPE VARCHAR(9)", "n.v TYPE STRING"):
+        with pytest.raises(errors.InvalidArgument, match="cannot become"):
+            lakeseal.sql(f"ALTER TABLE {name} ALTER COLUMN {wrong}")
+    lakeseal.sql(f"ALTER TABLE {name} ALTER COLUMN v TYPE VARCHAR(2)")
+    assert table.version() == 0
+    lakeseal.sql(f"ALTER TABLE {name} ALTER COLUMN v TYPE VARCHAR(3)")
+    lakeseal.sql(f"INSERT INTO {name} (v) VALUES ('abc')")
+    with pytest.raises(errors.ConstraintViolation, match="longer than varchar"):
+        lakeseal.sql(f"INSERT INTO {name} (v) VALUES ('abcd')")
+    table.change_type("v", "string")
+    lakeseal.sql(f"INSERT INTO {name} (v) VALUES ('abcd')")
+    assert rows(f"DESCRIBE {name} v") == [("col_name", "v"), ("data_type", "string"), ("comment", "it")]
+    with pytest.raises(errors.InvalidArgument, match="is not a type"):
+        table.change_type("v", "nothing")
 
 
 def test_a_clone_has_properties_of_its_own(place: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from lakeseal.errors import ConstraintViolation, TableNotFound
 from lakeseal.expr.render import quote_name
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.actions import Metadata
-from lakeseal.protocol.schema import DataType, StructType, dotted, type_to_json
+from lakeseal.protocol.schema import StructField, StructType, dotted, type_to_json
 
 Change = Callable[[Metadata], Metadata]
 FirstRow = Callable[[Snapshot, pa.Table, str], dict[str, Any] | None]
@@ -142,10 +142,10 @@ def rename_column(name: str, new_name: str) -> AlterCommand:
     )
 
 
-def change_type(name: str, data_type: DataType) -> AlterCommand:
-    return _change_column(
-        name, {"type": type_to_json(data_type)}, lambda metadata: alter_columns.with_type(metadata, name, data_type)
-    )
+def change_type(name: str, new: StructField) -> AlterCommand:
+    """`new` is a column of the new type."""
+    says = {"type": new.char_varchar or type_to_json(new.type)}
+    return _change_column(name, says, lambda metadata: alter_columns.with_type(metadata, name, new))
 
 
 def set_default(name: str, value: Any, judge: Judge | None = None) -> AlterCommand:
@@ -180,12 +180,7 @@ def set_not_null(name: str, schema: StructType, first_row: FirstRow) -> AlterCom
     command = _change_column(
         name, {"nullable": False}, lambda metadata: alter_columns.with_nulls(metadata, name, allowed=False)
     )
-    return AlterCommand(
-        operation=command.operation,
-        parameters=command.parameters,
-        change=command.change,
-        rows=RowsKeep(condition, f"NOT NULL of column {name}", first_row),
-    )
+    return msgspec.structs.replace(command, rows=RowsKeep(condition, f"NOT NULL of column {name}", first_row))
 
 
 def _sql(path: tuple[str, ...]) -> str:

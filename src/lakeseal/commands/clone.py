@@ -168,4 +168,7 @@ def clone_metadata(source: Snapshot) -> Metadata:
     configuration = properties_of_a_copy(source)
     places = dict.fromkeys([source.table, *source.places])
     configuration[CLONE_SOURCES] = msgspec.json.encode(list(places)).decode()
-    return msgspec.structs.replace(before, id=str(uuid4()), created_time=now_ms(), configuration=configuration)
+    # What the source is about is not said of the clone, as Delta has it.
+    return msgspec.structs.replace(
+        before, id=str(uuid4()), description=None, created_time=now_ms(), configuration=configuration
+    )

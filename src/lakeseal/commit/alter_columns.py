@@ -17,9 +17,10 @@ from lakeseal.commit.alter import new_field, with_new_fields
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.syntax import Column
 from lakeseal.protocol.actions import Metadata
+from lakeseal.protocol.char_varchar import Limit, Limits, limits
 from lakeseal.protocol.identity import identity_of
 from lakeseal.protocol.properties import TableProperties
-from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, dotted
+from lakeseal.protocol.schema import CHAR_VARCHAR, ArrayType, DataType, MapType, StructField, StructType, dotted
 from lakeseal.protocol.type_widening import is_widening, with_change
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
@@ -167,12 +168,14 @@ def with_nulls(metadata: Metadata, name: str, *, allowed: bool) -> Metadata:
     )
 
 
-def with_type(metadata: Metadata, name: str, data_type: DataType) -> Metadata:
-    """A wider type, of which the values in all files that are there are values, too."""
+def with_type(metadata: Metadata, name: str, new: StructField) -> Metadata:
+    """A wider type, of which the values in all files that are there are values, too; `new` is a column of it."""
     path, _ = found(metadata.schema, name, through=True)
-    old = type_at(metadata.schema, path)
-    if old == data_type:
+    if has_type(metadata.schema, path, new):
         return metadata
+    old, data_type = type_at(metadata.schema, path), new.type
+    if old == data_type:
+        return _with_lengths(metadata, path, new)
     if not is_widening(old, data_type):
         raise InvalidArgument(
             f"A column of type {old} cannot become one of type {data_type}",
@@ -190,6 +193,38 @@ def with_type(metadata: Metadata, name: str, data_type: DataType) -> Metadata:
         raise InvalidArgument("An identity column stays a bigint", column=dotted(path))
     refuse_used(metadata, path, "changed")
     return _with_schema(metadata, widened(metadata.schema, path, data_type))
+
+
+def has_type(schema: StructType, name: str | Path, new: StructField) -> bool:
+    """Whether the column that is there has the type and the lengths of a new one."""
+    path, _ = found(schema, name, through=True)
+    return type_at(schema, path) == new.type and _limits_at(schema, path) == limits(new)
+
+
+def _limits_at(schema: StructType, path: Path) -> Limits:
+    had = limits(found(schema, path[:1])[1])
+    for part in path[1:]:
+        had = had.get(part) if isinstance(had, dict) else None
+    return had
+
+
+def _with_lengths(metadata: Metadata, path: Path, new: StructField) -> Metadata:
+    """The same type under another CHAR(n) or VARCHAR(n). Values that are there have to keep to it."""
+    _, column = found(metadata.schema, path[:1])
+    had, has = _limits_at(metadata.schema, path), limits(new)
+    # Values of a CHAR(n) are filled up in some files and not in others.
+    is_longer = (
+        isinstance(had, Limit)
+        and not had.is_char
+        and (has is None or (isinstance(has, Limit) and not has.is_char and has.length >= had.length))
+    )
+    if len(path) > 1 or not is_longer:
+        raise InvalidArgument(
+            f"A {column.char_varchar or column.type} cannot become a {new.char_varchar or new.type}",
+            column=dotted(path),
+            hint="A whole column of VARCHAR(n) can become a longer one, or a STRING",
+        )
+    return _with_note(metadata, path, CHAR_VARCHAR, new.char_varchar)
 
 
 def widened(schema: StructType, path: Path, data_type: DataType) -> StructType:
@@ -317,7 +352,7 @@ def _replaced(data_type: DataType, path: Path, new: DataType) -> DataType:
             raise AssertionError("the path was found in the schema")
 
 
-def _with_note(metadata: Metadata, name: str, key: str, text: str | None) -> Metadata:
+def _with_note(metadata: Metadata, name: str | Path, key: str, text: str | None) -> Metadata:
     path, _ = found(metadata.schema, name)
 
     def change(field: StructField) -> StructField:

@@ -55,7 +55,7 @@ class DefinitionReader(ColumnReader):
         elif self.takes("COMMENT", "ON", "TABLE"):
             table = self.table()
             self.expect("IS")
-            comment = None if self.takes("NULL") else self.string()
+            comment = "" if self.takes("NULL") else self.string()
             self.expect_end()
             return AlterTable(table=table, change=SetComment(comment=comment))
         elif self.takes("COMMENT", "ON", "COLUMN"):

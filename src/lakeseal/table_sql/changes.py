@@ -22,7 +22,7 @@ from lakeseal.statements.statement import Delete, Insert, Merge, StatedName, Upd
 from lakeseal.table import Table
 from lakeseal.table_sql.answers import done
 from lakeseal.table_sql.context import SqlContext
-from lakeseal.table_sql.positions import named, refuse_turned
+from lakeseal.table_sql.positions import fits_by_name, named, refuse_turned
 from lakeseal.table_sql.queries import frame_of, rows_of, rows_of_named, viewed
 
 
@@ -149,15 +149,24 @@ class _Target:
 
     def frame(self, context: SqlContext) -> Any:
         from lakeseal.spark.failures import analysed  # pyspark is an extra
+        from lakeseal.spark.schema import data_schema
 
         with analysed("plan the rows to insert"):
             text, names = self._query()
             frame = frame_of(context, text)
             if names is not None:
                 self._check_count(len(frame.columns), names)
-                frame = self._framed(frame.toDF(*names))
+                renamed = frame.toDF(*names)
+                if not self._fits_by_name(frame.columns, data_schema(renamed.schema)):
+                    frame = self._framed(renamed)
             values = [f"{self._static(name)} AS {quote_name(name)}" for name in self.static]
             return frame.selectExpr("*", *values) if values else frame
+
+    def _fits_by_name(self, names: list[str], given: StructType) -> bool:
+        """`given` has the types of rows under the names that they get by position, `names` are their own."""
+        if self._statement.columns is not None or tuple(names) != given.names:
+            return False
+        return all(fits_by_name(field.type, self._field(field.name).type) for field in given.fields)
 
     def _framed(self, frame: Any) -> Any:
         """Fields of structs go in by position, too."""
@@ -188,7 +197,9 @@ class _Target:
             data = rows_of(context, self._statement.query or "")
             if self.names is not None:
                 self._check_count(data.num_columns, self.names)
-                data = self._placed(data.rename_columns(list(self.names)))
+                renamed = data.rename_columns(list(self.names))
+                is_named = self._fits_by_name(data.column_names, from_arrow(renamed.schema))
+                data = data if is_named else self._placed(renamed)
         for name in self.static:
             cell = self._cell(self._static(name), self._field(name))
             data = data.append_column(name, pa.concat_arrays([cell] * data.num_rows) if data.num_rows else cell[:0])

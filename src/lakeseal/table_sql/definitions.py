@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakeseal import table as tables
 from lakeseal.catalog.place import Place
 from lakeseal.catalogs import Catalog
-from lakeseal.commit.alter_columns import ColumnPlace, NewColumn, column_path
+from lakeseal.commit.alter_columns import ColumnPlace, NewColumn, column_path, has_type
 from lakeseal.commit.alter_columns import found as column_at
 from lakeseal.errors import AlreadyExists, InvalidArgument, NotFound, TableNotFound, UnsupportedFeature
 from lakeseal.expr.render import quote_name
@@ -286,11 +286,11 @@ def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> A
     name = _sql(change.column)
     change = _what_differs(table, change)
     if change.type is not None:
-        return table.change_type(name, change.type.type)
+        return table.change_type(name, change.type)
     if change.nullable is not None:
         return table.drop_not_null(name) if change.nullable else table.set_not_null(name, spark=context.spark)
     if change.comment is not None:
-        return table.set_comment(name, change.comment or None)
+        return table.set_comment(name, change.comment)
     if change.default is not None:
         return table.set_default(name, change.default, spark=context.spark)
     if change.drops_default:
@@ -302,12 +302,13 @@ def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> A
 
 def _what_differs(table: Table, change: AlterColumn) -> AlterColumn:
     """Of a change that says all of a column: the one thing that is other than it was."""
+    schema = table.snapshot().schema
+    if change.type is not None and has_type(schema, change.column, change.type):
+        change = msgspec.structs.replace(change, type=None)
     said = (change.type is not None, change.comment is not None, change.first or change.after is not None)
     if sum(said) < 2:
         return change
-    _, field = column_at(table.snapshot().schema, change.column)
-    if change.type is not None and change.type.type == field.type:
-        change = msgspec.structs.replace(change, type=None)
+    _, field = column_at(schema, change.column)
     if change.comment == field.metadata.get("comment"):
         change = msgspec.structs.replace(change, comment=None)
     if (change.type is not None) + (change.comment is not None) + (change.first or change.after is not None) > 1:

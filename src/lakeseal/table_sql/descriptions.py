@@ -107,8 +107,9 @@ def describe(context: SqlContext, table: Table, statement: Describe) -> Any:
 
 
 def describe_column(context: SqlContext, table: Table, statement: DescribeColumn) -> Any:
-    path, field = column_at(table.snapshot().schema, statement.column)
-    told = {"col_name": path[-1], "data_type": _type(field), "comment": field.metadata.get("comment")}
+    _, field = column_at(table.snapshot().schema, statement.column)
+    # Spelled as it was asked for, as Spark has it.
+    told = {"col_name": statement.column[-1], "data_type": _type(field), "comment": field.metadata.get("comment")}
     rows = [{"info_name": name, "info_value": value} for name, value in told.items()]
     return answer(context, dict.fromkeys(("info_name", "info_value"), _TEXT), rows)
 

@@ -2,12 +2,28 @@
 
 Spark and Delta Spark do so at every depth, in arrays and maps too. Fields beyond those of the column keep their names:
 the column may get them. `named` gives a type its column's names; rows of it are then written by name, as all rows are.
+
+Rows with the names and types of all columns, up to the order of fields, Delta Spark stores by name as they are:
+`fits_by_name` says so.
 """
 
 from __future__ import annotations
 
 from lakeseal.errors import SchemaMismatch
 from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, dotted, duplicate_name
+
+
+def fits_by_name(given: DataType, wanted: DataType) -> bool:
+    """Whether they are the same but for the order of fields, and for fields that are `given` beyond those `wanted`."""
+    match given, wanted:
+        case StructType(), StructType():
+            there = {field.name: field.type for field in given.fields}
+            return all(field.name in there and fits_by_name(there[field.name], field.type) for field in wanted.fields)
+        case ArrayType(), ArrayType():
+            return fits_by_name(given.element, wanted.element)
+        case MapType(), MapType():
+            return fits_by_name(given.key, wanted.key) and fits_by_name(given.value, wanted.value)
+    return given == wanted
 
 
 def named(given: DataType, wanted: DataType, path: tuple[str, ...]) -> DataType:
