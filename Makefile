@@ -52,7 +52,7 @@ demo: runtime
 	@$(RUN) -m lakeseal demo $(ARGS)
 
 # Three parts beside each other: tests that share one Spark session, those that start Spark by themselves, and those
-# without Spark in four processes, since tests wait for half of their time: for other processes, servers and their own
+# without Spark in six processes, since tests wait for half of their time: for other processes, servers and their own
 # patience. Spark's parts are the longer ones and go first where all want the same core. What they said comes at the
 # end. All parts are always run. pytest's exit code 5 says that ARGS left no test over in a part.
 # Files are written to memory where there is room: tests kill processes, not machines, so nothing is gained by waiting for
@@ -73,7 +73,7 @@ test: $(if $(WITH_SPARK),classes,packages)
 	beside() { $(PY) -m pytest -m "$$2 and not stress and not peers" --basetemp=$$scratch/$$1 $(if $(findstring tests/,$(ARGS)),$(TESTS),$$3) $(ARGS) >$$scratch/$$1.said 2>&1 & parts="$$parts $$!"; }; \
 	if [ -n "$(WITH_SPARK)" ]; then . ./.venv/lakeseal-env.sh; beside shared "spark and not own_spark" "$(WITH_SPARK)"; fi; \
 	if [ -n "$(OWN_SPARK)" ]; then beside own own_spark "$(OWN_SPARK)"; fi; \
-	nice -n 5 $(PY) -m pytest -m "not spark and not stress and not peers" -n 4 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	nice -n 5 $(PY) -m pytest -m "not spark and not stress and not peers" -n 6 --dist worksteal --basetemp=$$scratch/plain $(TESTS) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
 	for part in $$parts; do wait $$part || [ $$? -eq 5 ] || failed=1; done; parts=; \
 	for said in $$scratch/*.said; do [ ! -e $$said ] || cat $$said; done; \
 	exit $$failed
