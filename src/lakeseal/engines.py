@@ -5,11 +5,13 @@ pyspark is an extra, so what is Spark's is told by its name, and imported only t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lakeseal.commands.create import Judge
+from lakeseal.commands.merge.clauses import MergeCommand
 from lakeseal.commands.write import WriteCommand
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
@@ -22,7 +24,7 @@ _PARTITION_OVERWRITE = "spark.sql.sources.partitionOverwriteMode"
 
 def engine_for(data: Any) -> Engine:
     """Who writes such data: for a DataFrame its own session, which decides what its values become."""
-    return engine_of(data.sparkSession if is_spark(data) else None)
+    return engine_of(_session_of(data))
 
 
 def overwrites_dynamically(data: Any) -> bool:
@@ -35,9 +37,29 @@ def overwrites_dynamically(data: Any) -> bool:
 
 def in_session(asked: WriteCommand, data: Any) -> WriteCommand:
     """The write as its DataFrame's session has it. What was asked for by name goes before the session."""
+    if asked.replace_where is not None:
+        asked = msgspec.structs.replace(asked, replace_where=read_by(_session_of(data), asked.replace_where))
     if not asked.replaces_open_rows or not overwrites_dynamically(data):
         return asked
     return msgspec.structs.replace(asked, partition_overwrite="dynamic")
+
+
+def merge_in_session(asked: MergeCommand, source: Any) -> MergeCommand:
+    """The merge as its DataFrame's session has it."""
+    spark = _session_of(source)
+    return asked if spark is None else asked.worded(lambda text: read_by(spark, text))
+
+
+def read_by(spark: SparkSession | None, text: Any) -> Any:
+    """A text of SQL as this session reads it, with the values of its variables, `${name}`; as it stands without one.
+    What is no text is a constant, and stays; so do names of columns, to which values belong."""
+    if isinstance(text, Mapping):
+        return {name: read_by(spark, value) for name, value in text.items()}
+    if spark is None or not isinstance(text, str):
+        return text
+    from lakeseal.spark.variables import substituted  # pyspark is an extra
+
+    return substituted(spark, text)
 
 
 def engine_of(spark: SparkSession | None) -> Engine:
@@ -55,6 +77,10 @@ def judge_of(spark: SparkSession | None) -> Judge | None:
     from lakeseal.spark.engine import SparkJudge  # pyspark is an extra
 
     return SparkJudge(spark)
+
+
+def _session_of(data: Any) -> SparkSession | None:
+    return data.sparkSession if is_spark(data) else None
 
 
 def is_spark(value: Any) -> bool:

@@ -52,7 +52,7 @@ from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.post_commit import Maintenance, PostCommit
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.display import Card, card
-from lakeseal.engines import engine_for, engine_of, in_session, is_spark, judge_of
+from lakeseal.engines import engine_for, engine_of, in_session, is_spark, judge_of, merge_in_session, read_by
 from lakeseal.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
@@ -357,6 +357,7 @@ class Table:
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
         snapshot = self.snapshot(version, timestamp)
+        where = read_by(spark, where)
         return to_spark(spark, snapshot, self.spec, where=where, columns=columns, row_ids=row_ids)
 
     def changes(self, start: int | Timestamp, end: int | Timestamp | None = None) -> pa.Table:
@@ -450,7 +451,7 @@ class Table:
         >>> orders.delete("shop = 'north'").metrics['numDeletedRows']
         2
         """
-        command = DeleteCommand(where=where, user_metadata=user_metadata)
+        command = DeleteCommand(where=read_by(spark, where), user_metadata=user_metadata)
         return self._run(command, engine_of(spark), isolation_level)
 
     def update(
@@ -467,6 +468,7 @@ class Table:
         >>> orders.update({'price': 'price * 1.1', 'shop': "'east'"}, 'id = 2').metrics['numUpdatedRows']
         1
         """
+        values, where = read_by(spark, values), read_by(spark, where)
         command = UpdateCommand(values=values, where=where, user_metadata=user_metadata)
         return self._run(command, engine_of(spark), isolation_level)
 
@@ -493,7 +495,8 @@ class Table:
         1
         """
 
-        def execute(command: MergeCommand) -> CommitResult | NothingToDo:
+        def execute(asked: MergeCommand) -> CommitResult | NothingToDo:
+            command = merge_in_session(asked, source)
             rows = self._local_rows(source, command)
             if rows is not None:
                 with suppress(InvalidExpression, UnsupportedExpression, Unsupported):  # nothing is committed then
@@ -522,7 +525,7 @@ class Table:
         2
         """
         command = OptimizeCommand(
-            where=where,
+            where=read_by(spark, where),
             zorder_by=_names(zorder_by) or (),
             full=full,
             target_file_size=target_file_size,
@@ -541,7 +544,7 @@ class Table:
         >>> orders.purge().metrics["numDeletionVectorsRemoved"]
         1
         """
-        command = PurgeCommand(where=where, outside=self._outside, user_metadata=user_metadata)
+        command = PurgeCommand(where=read_by(spark, where), outside=self._outside, user_metadata=user_metadata)
         return self._run(command, engine_of(spark))
 
     def vacuum(
@@ -693,6 +696,7 @@ class Table:
         >>> orders.add_constraint("positive", "price >= 0").version
         2
         """
+        condition = read_by(spark, condition)
         return self._alter(alter.add_constraint(name, condition, self._first_row(spark), judge_of(spark)))
 
     def drop_constraint(self, name: str) -> CommitResult:
@@ -777,7 +781,7 @@ class Table:
         """
         if value is None:
             raise InvalidArgument("A default is a value", column=name, hint="drop_default(…), or 'NULL'")
-        return self._alter(alter.set_default(name, value, judge_of(spark)))
+        return self._alter(alter.set_default(name, read_by(spark, value), judge_of(spark)))
 
     def drop_default(self, name: str) -> CommitResult:
         """Rows to come that do not say the column get null again.
@@ -1017,10 +1021,10 @@ def create(
         partition_by=_names(partition_by) or (),
         cluster_by=_names(cluster_by) or (),
         properties=properties or {},
-        defaults=defaults or {},
-        generated=generated or {},
+        defaults=read_by(spark, defaults or {}),
+        generated=read_by(spark, generated or {}),
         identity={identity: Identity()} if isinstance(identity, str) else identity or {},
-        constraints=constraints or {},
+        constraints=read_by(spark, constraints or {}),
         comments=comments or {},
         comment=comment,
     )

@@ -41,7 +41,7 @@ from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult
-from lakeseal.engines import engine_for, engine_of, in_session
+from lakeseal.engines import engine_for, engine_of, in_session, merge_in_session, read_by
 from lakeseal.errors import CommitOutcomeUnknown, InvalidArgument, TableNotFound
 from lakeseal.jobs.engine import Engine
 from lakeseal.jobs.in_process import InProcessEngine
@@ -90,7 +90,7 @@ class TablePart:
         it is now, and not of what the block does to it later."""
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
-        return to_spark(spark, self.snapshot(), self._spec, where=where, columns=columns)
+        return to_spark(spark, self.snapshot(), self._spec, where=read_by(spark, where), columns=columns)
 
     def write(
         self,
@@ -120,7 +120,8 @@ class TablePart:
         self, where: str | None = None, *, spark: SparkSession | None = None, user_metadata: str | None = None
     ) -> CommitResult | NothingToDo:
         """As `Table.delete`."""
-        return self._run(DeleteCommand(where=where, user_metadata=user_metadata), engine_of(spark))
+        command = DeleteCommand(where=read_by(spark, where), user_metadata=user_metadata)
+        return self._run(command, engine_of(spark))
 
     def update(
         self,
@@ -131,7 +132,9 @@ class TablePart:
         user_metadata: str | None = None,
     ) -> CommitResult | NothingToDo:
         """As `Table.update`."""
-        return self._run(UpdateCommand(values=values, where=where, user_metadata=user_metadata), engine_of(spark))
+        values, where = read_by(spark, values), read_by(spark, where)
+        command = UpdateCommand(values=values, where=where, user_metadata=user_metadata)
+        return self._run(command, engine_of(spark))
 
     def merge(
         self,
@@ -146,7 +149,7 @@ class TablePart:
         """As `Table.merge`."""
 
         def execute(command: MergeCommand) -> CommitResult | NothingToDo:
-            return self._run(merge_with(source, command), engine_for(source))
+            return self._run(merge_with(source, merge_in_session(command, source)), engine_for(source))
 
         names = {"source_alias": source_alias, "target_alias": target_alias}
         return MergeBuilder(execute, on, merge_schema=merge_schema, user_metadata=user_metadata, **names)

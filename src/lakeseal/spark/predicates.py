@@ -41,6 +41,7 @@ from lakeseal.protocol.schema import (
     StructType,
 )
 from lakeseal.protocol.text_values import format_micros, parse_micros
+from lakeseal.spark.variables import has_variables
 
 _UTC = frozenset({"utc", "z", "gmt", "etc/utc", "etc/gmt", "etc/uct", "uct", "zulu", "+00:00", "utc+00:00", "gmt+0"})
 # Operators that mean the same in every zone, given operands that do.
@@ -146,7 +147,10 @@ def understood(where: str, schema: StructType, settings: Settings) -> str | None
 
 
 def same_value(text: str, schema: StructType, settings: Settings) -> bool:
-    """Whether `expr` gives an expression the value that this session gives it."""
+    """Whether `expr` gives an expression the value that this session gives it. One of the table's may have variables,
+    which only the session has values for."""
+    if has_variables(text):
+        return False
     if settings.judges_as_expr:
         return _is_bound(text, schema)
     if settings.rare or not _plain_quotes(text):
@@ -164,7 +168,9 @@ def check_portable(text: str, schema: StructType, *, zone_known: bool) -> None:
     zones do not count where `zone_known`."""
     why = None
     root = expr.parse(text).root
-    if not _plain_quotes(text):
+    if has_variables(text):
+        why = "it has variables, for which sessions put in values of their own"
+    elif not _plain_quotes(text):
         why = "it has quotes or backslashes, which sessions read differently"
     elif not _is_free(root, schema):
         why = "sessions with ANSI mode on and off, or with names in other cases, read it differently"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakeseal.catalog.connect import CatalogLike
 from lakeseal.catalogs import Catalog
+from lakeseal.engines import read_by
 from lakeseal.errors import InvalidArgument
 from lakeseal.statements.parser import parse
 from lakeseal.statements.statement import (
@@ -77,6 +78,7 @@ def sql(
             hint='lakeseal.sql("SELECT …", spark)',
         )
     context = SqlContext(spark, catalog, owner, storage_options)
+    text = read_by(spark, text)
     statement = parse(text, double_quoted_names=context.double_quoted_names, lenient=spark is not None)
     return _Execution(context, text).run(statement)
 

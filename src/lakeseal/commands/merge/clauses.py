@@ -6,7 +6,7 @@ Clauses of one kind are tried in the order given; the first whose condition hold
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -63,6 +63,13 @@ class MergeCommand(Struct, frozen=True, kw_only=True):
 
     def of(self, kind: str) -> tuple[Clause, ...]:
         return tuple(clause for clause in self.clauses if clause.kind == kind)
+
+    def worded(self, read: Callable[[Any], Any]) -> MergeCommand:
+        """The same, with what `read` makes of each condition and each clause's values."""
+        clauses = [
+            msgspec.structs.replace(one, condition=read(one.condition), values=read(one.values)) for one in self.clauses
+        ]
+        return msgspec.structs.replace(self, on=read(self.on), clauses=tuple(clauses))
 
     @property
     def may_match_often(self) -> bool:
