@@ -8,6 +8,7 @@ A location without a table is fine to open: the first write creates one.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -137,6 +138,7 @@ class Table:
             if committer is None
             else CatalogRouter(self._store, committer, trust=self.trust)
         )
+        self._read_at: int | None = None
 
     @property
     def place(self) -> Place:
@@ -924,12 +926,14 @@ class Table:
         self, command: Command, engine: Engine, isolation_level: str | None = None, *, again: bool = True
     ) -> CommitResult | NothingToDo:
         """`again`: whether the command may be run once more, on the table as it is by then, should the table have
-        another owner, or others have changed what it began with; one whose data can be read only once may not."""
+        another owner, or others have changed what it began with; one whose data can be read only once may not, nor one
+        whose data is of a version of the table."""
+        again = again and self._read_at is None
 
         def do(route: Route) -> CommitResult | NothingToDo:
             patience = Patience(Retry())
             for tried in count(1):
-                txn = _begin(route, isolation_level)
+                txn = _begin(route, isolation_level, self._read_at)
                 try:
                     return run(command, txn, engine=engine, store=self.spec)
                 except ConcurrentModification as error:
@@ -1061,13 +1065,23 @@ def outside_of(spec: StoreSpec) -> Outside:
     return lambda uri: open_store(uri, spec.storage_options if _scheme(uri) == _scheme(spec.uri) else None)
 
 
-def _begin(route: Route, isolation_level: str | None = None) -> OptimisticTransaction:
-    return OptimisticTransaction.begin(
-        route.log,
-        route.owner,
-        isolation_level=None if isolation_level is None else IsolationLevel.parse(isolation_level),
-        hooks=HOOKS,
-    )
+def reading(table: Table, version: int) -> Table:
+    """The table for a change that is made of what was read in it, anywhere, at this version. It is a change of that
+    version, so whatever others have committed since is judged as something that they did while it was made."""
+    made = copy.copy(table)
+    made._read_at = version
+    return made
+
+
+def _begin(route: Route, isolation_level: str | None = None, read_at: int | None = None) -> OptimisticTransaction:
+    """`read_at`: the version of which all has been read already; None for the newest, of which nothing has."""
+    level = None if isolation_level is None else IsolationLevel.parse(isolation_level)
+    if read_at is None:
+        return OptimisticTransaction.begin(route.log, route.owner, isolation_level=level, hooks=HOOKS)
+    seen = route.log.snapshot(read_at)
+    txn = OptimisticTransaction(route.log, route.owner, seen, isolation_level=level, hooks=HOOKS)
+    txn.read_whole_table()
+    return txn
 
 
 def _begins_anew(command: Command, txn: OptimisticTransaction, error: ConcurrentModification) -> bool:

@@ -29,7 +29,7 @@ from lakeseal.table_sql.queries import frame_of, rows_of, rows_of_named, viewed
 def delete(context: SqlContext, table: Table, statement: Delete) -> Any:
     own = _Alias(statement.alias or _own_name(statement.table), table, context)
     with viewed(context, own.cut(statement.where)) as (where,):
-        return done(context, table.delete(where, spark=context.spark))
+        return done(context, context.changed(table).delete(where, spark=context.spark))
 
 
 def update(context: SqlContext, table: Table, statement: UpdateStatement) -> Any:
@@ -37,7 +37,8 @@ def update(context: SqlContext, table: Table, statement: UpdateStatement) -> Any
     names = [own.cut(name) for name in statement.values]
     texts = [own.cut(value) for value in statement.values.values()]
     with viewed(context, own.cut(statement.where), *texts) as (where, *values):
-        return done(context, table.update(dict(zip(names, values, strict=True)), where, spark=context.spark))
+        given = dict(zip(names, values, strict=True))
+        return done(context, context.changed(table).update(given, where, spark=context.spark))
 
 
 def merge(context: SqlContext, table: Table, statement: Merge) -> Any:
@@ -52,8 +53,9 @@ def merge(context: SqlContext, table: Table, statement: Merge) -> Any:
             values = None if clause.values is None else dict(zip(given, texts, strict=True))
             clauses.append(msgspec.structs.replace(clause, condition=condition, values=values))
         assert on is not None
-        builder = table.merge(
-            _source(context, statement),
+        source = _source(context, statement)
+        builder = context.changed(table).merge(
+            source,
             on,
             merge_schema=statement.merge_schema,
             # A side without a name must not get one by which a column may be called, too.
@@ -85,7 +87,7 @@ def insert(context: SqlContext, table: Table, statement: Insert) -> Any:
     how: dict[str, Any] = {"merge_schema": statement.merge_schema}
     if statement.replace_where is not None:
         with viewed(context, statement.replace_where) as (where,):
-            return done(context, table.write(data, "overwrite", replace_where=where, **how))
+            return done(context, context.changed(table).write(data, "overwrite", replace_where=where, **how))
     if statement.overwrite:
         static = target.static_condition()
         some = len(target.static) < len(snapshot.partition_columns)
@@ -93,7 +95,7 @@ def insert(context: SqlContext, table: Table, statement: Insert) -> Any:
             how["partition_overwrite"] = "dynamic"
         elif static is not None:
             how["replace_where"] = static
-    return done(context, table.write(data, "overwrite" if statement.overwrite else "append", **how))
+    return done(context, context.changed(table).write(data, "overwrite" if statement.overwrite else "append", **how))
 
 
 def _overwrites_dynamically(context: SqlContext) -> bool:

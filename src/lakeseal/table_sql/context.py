@@ -21,7 +21,7 @@ from lakeseal.log.timestamps import Timestamp
 from lakeseal.protocol.schema import StructType
 from lakeseal.statements.cutting import Cutter, at_sign
 from lakeseal.statements.statement import Moment, StatedName
-from lakeseal.table import Owner, Table
+from lakeseal.table import Owner, Table, reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +53,8 @@ class SqlContext:
         self._asked = catalog
         self.owner = owner
         self.storage_options = storage_options
+        self._read: dict[str, int] = {}
+        """Of tables that the statement reads as they are now: which version that is."""
 
     @cached_property
     def catalog(self) -> Catalog | None:
@@ -180,11 +182,24 @@ class SqlContext:
             return _moment(sql, self.spark.sql(query).collect()[0].it)
 
     def read(self, name: StatedName) -> FoundTable | None:
-        """A table that is to be read, of which there must be one."""
+        """A table that is to be read, of which there must be one. A statement reads one version of it, however often
+        it names it, unless it says which."""
         found = self.resolve(name)
-        if found is not None and not found.table.exists():
-            raise TableNotFound("There is no table here", table=name.shown)
-        return found
+        if found is None:
+            return None
+        try:
+            newest = found.table.version()
+        except TableNotFound:
+            raise TableNotFound("There is no table here", table=name.shown) from None
+        if found.at is not None:
+            return found
+        return FoundTable(table=found.table, at=Moment(version=self._read.setdefault(found.table.uri, newest)))
+
+    def changed(self, table: Table) -> Table:
+        """A table for the change that the statement makes of what it has read so far. If that was the same table, the
+        change builds on the version that was read."""
+        version = self._read.get(table.uri)
+        return table if version is None else reading(table, version)
 
 
 def _evaluated(sql: str) -> datetime:

@@ -160,7 +160,8 @@ def create(context: SqlContext, table: Table, statement: CreateTableStatement, r
         how: dict[str, Any] = {"partition_by": statement.partition_by, "properties": statement.properties}
         how |= {"cluster_by": clustered} if clustered else {}
         how |= {"mode": "overwrite" if exists else "error"}
-        return done(context, table.write(rows, comment=statement.comment, replace_table=exists, **how))
+        changed = context.changed(table)
+        return done(context, changed.write(rows, comment=statement.comment, replace_table=exists, **how))
     if not statement.columns:
         raise InvalidArgument("A new table needs columns", table=table.uri, hint="Name them, or say AS SELECT …")
     columns = statement.columns

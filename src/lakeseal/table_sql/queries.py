@@ -20,7 +20,7 @@ from lakeseal.expr.render import quote_name
 from lakeseal.statements.references import Reference, references, replaced
 from lakeseal.statements.statement import StatedName, TableChanges, View
 from lakeseal.table import Table
-from lakeseal.table_sql.context import SqlContext, no_such_table
+from lakeseal.table_sql.context import FoundTable, SqlContext, no_such_table
 from lakeseal.table_sql.duckdb_kinds import MACROS
 from lakeseal.table_sql.duckdb_query import MARK, meaning_of
 from lakeseal.table_sql.spelling import spelled, with_double_quotes
@@ -125,12 +125,13 @@ def _frame(context: SqlContext, named: StatedName | TableChanges) -> DataFrame |
     if found is None:
         return None
     if isinstance(named, TableChanges):
-        return found.table.changes_spark(context.spark, *_bounds(context, named))
+        return found.table.changes_spark(context.spark, *_bounds(context, named, found))
     return found.table.to_spark(context.spark, **context.moment(found.at))
 
 
-def _bounds(context: SqlContext, named: TableChanges) -> list[Any]:
-    bounds = [named.start] if named.end is None else [named.start, named.end]
+def _bounds(context: SqlContext, named: TableChanges, found: FoundTable) -> list[Any]:
+    end = found.at.version if named.end is None and found.at is not None else named.end
+    bounds = [named.start] if end is None else [named.start, end]
     return [bound if isinstance(bound, int) else context.timestamp(bound) for bound in bounds]
 
 
@@ -262,5 +263,5 @@ def _arrow(context: SqlContext, named: StatedName | TableChanges) -> pa.Table | 
         return None
     table: Table = found.table
     if isinstance(named, TableChanges):
-        return table.changes(*_bounds(context, named))
+        return table.changes(*_bounds(context, named, found))
     return table.to_arrow(**context.moment(found.at))
