@@ -65,6 +65,48 @@ def test_a_frame_of_pandas_is_written_without_the_numbers_of_its_rows(tmp_path: 
     assert ids(table) == [1, 1, 2, 2]
 
 
+FRAMES = {
+    "counted": pd.DataFrame({"v": [1.5, 2.5]}, index=pd.RangeIndex(10, 14, 2, name="n")),
+    "backwards": pd.DataFrame({"v": [1.5, 2.5]}, index=pd.RangeIndex(1, -1, -1, name="n")),
+    "counted, cut": pd.DataFrame({"v": range(9)}, index=pd.RangeIndex(9, name="n"))[3:8:2],
+    "nothing else": pd.DataFrame(index=pd.RangeIndex(3, name="n")),
+    "without rows": pd.DataFrame({"v": pd.Series([], dtype="int64")}, index=pd.RangeIndex(0, name="n")),
+    "texts": pd.DataFrame({"v": [1, 2]}, index=pd.Index(["a", None], name="k")),
+    "moments": pd.DataFrame({"v": [1, 2]}, index=pd.date_range("2024-03-31", periods=2, tz="Europe/Paris", name="at")),
+    "several": pd.DataFrame({"v": range(4)}, index=pd.MultiIndex.from_product([["a", "b"], [1, 2]], names=["k", "n"])),
+    "named like Arrow's": pd.DataFrame({"v": [1]}, index=pd.Index([7], name="__index_n")),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_an_index_with_a_name_is_a_column(tmp_path: Path, name: str) -> None:
+    frame, table = FRAMES[name], Table(tmp_path / "frame")
+    table.write(frame)
+    wanted = pa.Table.from_pandas(frame.reset_index(), preserve_index=False).select(table.schema().names)
+    assert table.schema().names == [*frame.columns, *frame.index.names]
+    assert rows(table.to_arrow()) == rows(wanted)
+    same = " AND ".join(f"t.`{one}` = s.`{one}`" for one in frame.index.names)
+    table.merge(frame, same).when_matched_delete().execute()
+    assert table.to_arrow().num_rows == sum(frame.index.to_frame().isna().any(axis=1))
+
+
+def test_a_level_of_an_index_without_a_name_is_no_column(tmp_path: Path) -> None:
+    table = Table(tmp_path / "frame")
+    table.write(pd.DataFrame({"v": [1, 2]}, index=pd.MultiIndex.from_tuples([(1, "a"), (2, "b")], names=[None, "k"])))
+    assert table.to_arrow().to_pylist() == [{"v": 1, "k": "a"}, {"v": 2, "k": "b"}]
+
+
+def test_an_index_with_the_name_of_a_column_is_that_column_or_refused(tmp_path: Path) -> None:
+    frame, table = pd.DataFrame({"k": ["a", "b"], "v": [1, 2]}), Table(tmp_path / "frame")
+    table.write(frame.set_index("k", drop=False))
+    assert table.to_arrow().to_pylist() == [{"k": "a", "v": 1}, {"k": "b", "v": 2}]
+    for index in (pd.Index(["x", "y"], name="k"), pd.RangeIndex(2, name="v")):
+        with pytest.raises(errors.InvalidArgument, match="name of a column, and other values") as refused:
+            table.write(frame.set_index(index))
+        assert refused.value.column == index.name
+    assert table.version() == 0
+
+
 @pytest.mark.parametrize(
     "frame", [pd.DataFrame({"a": ["x", 1]}), pd.DataFrame([[1, 2]], columns=["a", "a"]), pd.DataFrame({"a": [1j]})]
 )

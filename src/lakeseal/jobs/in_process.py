@@ -6,6 +6,7 @@ There is no plan that could compute or check anything before rows reach a task, 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,8 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
         return data.to_reader(max_chunksize=2**17)
+    if _is_pandas(data):
+        return _pandas_rows(data).to_reader(max_chunksize=2**17)
     if hasattr(data, "__arrow_c_stream__"):
         return _without_unnamed_index(_stream_of(data))
     import pyarrow.dataset as ds  # loads pandas, if that is installed
@@ -212,18 +215,50 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
     )
 
 
+def _is_pandas(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")  # whoever has a frame of it has loaded it
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def _pandas_rows(frame: Any) -> pa.Table:
+    """Columns of a pandas DataFrame, and behind them the levels of its index that have a name, also where they only
+    count: Arrow by itself leaves those out. What has no name numbers the rows, and is no column."""
+    names = frame.index.names
+    try:
+        rows = pa.Table.from_pandas(frame, preserve_index=any(name is not None for name in names))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _not_arrow(frame, error) from error
+    for level, name in enumerate(names):
+        # So Arrow calls a level that has no name, and one whose name is a column's.
+        place = rows.schema.get_field_index(f"__index_level_{level}__")
+        if place < 0:
+            continue
+        if name is not None and not rows[str(name)].equals(rows[place]):
+            raise InvalidArgument(
+                "The DataFrame's index has the name of a column, and other values",
+                column=str(name),
+                hint="Give it a name of its own, or leave it out: reset_index(drop=True)",
+            )
+        rows = rows.remove_column(place)
+    return rows
+
+
 def _stream_of(data: Any) -> pa.RecordBatchReader:
     try:
         return pa.RecordBatchReader.from_stream(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidArgument(
-            f"The {type(data).__name__} cannot be read as Arrow: {error}",
-            hint="Give its columns types that Arrow has, and names of their own",
-        ) from error
+        raise _not_arrow(data, error) from error
+
+
+def _not_arrow(data: Any, error: Exception) -> InvalidArgument:
+    return InvalidArgument(
+        f"The {type(data).__name__} cannot be read as Arrow: {error}",
+        hint="Give its columns types that Arrow has, and names of their own",
+    )
 
 
 def _without_unnamed_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """pandas counts its rows, and where some were taken out Arrow makes a column of that; one with a name is data."""
+    """As `_pandas_rows`, for frames that only say that they are like those of pandas."""
     about = reader.schema.pandas_metadata or {}
     index = {name for name in about.get("index_columns", ()) if isinstance(name, str) and name.startswith("__index_")}
     if not index:
