@@ -4,9 +4,10 @@ The manifest `_manifest.json` is written last: it names the commit and every fil
 reads by it sees one commit and nothing else. What the manifest before it names and this one does not is deleted after
 that; what neither names is not ours and stays. Files that are there already with the same content are not copied again.
 
-Before anything is copied, `_manifest.copying.json` says what is going to be. An export that fails takes its files away
-again, so that whoever reads the directory without the manifest finds the commit before it; where it could not (it was
-killed), the next export does, whichever commit it is of. A file that it was to replace is copied again.
+Before anything is copied, `_manifest.copying.json` says what is going to be, and what to go. An export that fails takes
+its files away again, so that whoever reads the directory without the manifest finds the commit before it; where it
+could not (it was killed), the next export does, whichever commit it is of. A file that it was to replace is copied
+again.
 """
 
 from __future__ import annotations
@@ -82,8 +83,10 @@ def export(store: BranchStore, ref: str, path: str, target: Store) -> ExportRepo
         manifest = Manifest(
             repository=store.uri, ref=ref, commit=commit, path=path.strip("/"), files=tuple(map(_told, entries.items()))
         )
-        if missing:
-            ours = {**dict.fromkeys(doubtful), **missing}
+        gone = [name for name in {**known, **dict.fromkeys(doubtful)} if name not in entries and name in present]
+        if missing or gone:
+            # What is to go is named too: whoever is killed behind the manifest leaves nobody else who knows it.
+            ours = {**dict.fromkeys((*doubtful, *gone)), **missing}
             copying = tuple(
                 ExportedFile(path=name, size=0, checksum="") if entry is None else _told((name, entry))
                 for name, entry in ours.items()
@@ -95,7 +98,6 @@ def export(store: BranchStore, ref: str, path: str, target: Store) -> ExportRepo
                 _take_away(target, [name for name in ours if name not in known])
                 raise
         target.put(MANIFEST, _encoded(manifest))
-        gone = [name for name in {**known, **dict.fromkeys(doubtful)} if name not in entries and name in present]
         target.delete(gone)
         target.delete([COPYING])
     return ExportReport(

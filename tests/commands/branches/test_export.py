@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -8,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from lakeseal import Repository
-from lakeseal.errors import CorruptTable, InvalidArgument, ObjectNotFound
+from lakeseal.errors import CorruptTable, InvalidArgument, LakesealError, ObjectNotFound
 from lakeseal.repository_export import COPYING, MANIFEST, Manifest, export
 from lakeseal.storage import open_store
 from lakeseal.testing.faults import Fault, FaultyStore
@@ -119,6 +121,30 @@ def test_what_an_export_that_was_killed_left_is_removed_by_the_next_one(
     assert plain(out) == rows(out) == ([1, 2, 3] if back else [1, 2])
     assert report.files == len(list(out.rglob("*.parquet")))
     assert not (out / COPYING).exists()
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_wherever_an_export_was_killed_the_next_one_leaves_its_commit_alone(
+    repo: Repository, tmp_path: Path, mode: Literal["append", "overwrite"]
+) -> None:
+    repo.write(ROWS, "main", "orders", partition_by="p")
+    repo.write(ROWS.slice(0, 1), "main", "orders", mode=mode, partition_by="p")
+    repo.export("main", "orders", tmp_path / "before")
+    for nth in range(1, 100):
+        out = tmp_path / f"plain{nth}"
+        shutil.copytree(tmp_path / "before", out)
+        # From some call on none comes through any more: as after a kill.
+        killed = FaultyStore(open_store(out), [Fault(nth=nth, times=1000)])
+        try:
+            export(repo.store, "main~1", "orders", killed)
+        except LakesealError:
+            pass
+        else:
+            break
+        repo.export("main~1", "orders", out)
+        assert plain(out) == rows(out) == [1, 2, 3], nth
+        assert not (out / COPYING).exists()
+    assert nth > 4
 
 
 def test_a_file_that_a_failed_export_replaced_is_copied_again(repo: Repository, tmp_path: Path) -> None:
