@@ -104,6 +104,8 @@ def test_a_dataset_that_fails_is_shown_and_makes_the_exit_code_1(
     assert "2.json, line 1" in capsys.readouterr().out
     assert main(["ingest", "run", str(lake.place / "none.yaml")]) == 1
     assert main(["ingest", "run", clicks, "--every", "soon"]) == 2
+    assert main(["ingest", "run", clicks, "--every", "0s"]) == 2
+    assert main(["ingest", "run", clicks, "--every", "1d", "--wait"]) == 2
 
 
 def test_runs_follow_each_other_until_a_signal_and_the_one_at_work_comes_to_its_end(clicks: str, lake: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.ingest import Dataset, Pipeline, Source
-from lakeseal.ingest.config import DirectoryTarget, TableTarget
+from lakeseal.ingest.config import DirectoryTarget, Freshness, TableTarget
 from lakeseal.ingest.pipeline_schema import pipeline_schema
 from lakeseal.ingest.sources.files import FilesSource
 from lakeseal.ingest.targets import place_of
@@ -67,6 +68,129 @@ def test_what_is_wrong_in_yaml_is_told_with_its_line(before: str, after: str, pl
         parse_pipeline(CLICKS.replace(before, after), "clicks.yaml")
     assert str(caught.value).startswith(f"clicks.yaml:{place}: ")
     assert words in str(caught.value)
+
+
+OWN = "{type: files, path: landing/, format: json, schema: 'id long'}"
+TABLE = "{type: table, uri: lake/one}"
+KAFKA = "type: kafka, brokers: '127.0.0.1:9092', topic: t"
+REST = "type: rest, url: 'https://example.com/x', schema: 'id long'"
+SQL = "type: sql, url: 'sqlite:///d.db', table: t, column: id"
+
+
+@pytest.mark.parametrize(
+    ("option", "source", "target", "beside"),
+    [
+        ("csv", OWN.replace("}", ", csv: {header: true}}"), TABLE, ""),
+        ("on_rewritten", OWN.replace("}", ", ordered: true, on_rewritten: fail}"), TABLE, ""),
+        ("settle_seconds", OWN.replace("}", ", settle_seconds: -1}"), TABLE, ""),
+        ("commit: successful", OWN.replace("}", ", ordered: true}"), TABLE, "commit: successful"),
+        ("schema", f"{{{KAFKA}, value: bytes, schema: 'id long'}}", TABLE, ""),
+        (
+            "schema",
+            f"{{{KAFKA}, value: avro, schema: 'id long', avro_schema: {{type: record, name: r, fields: []}}}}",
+            TABLE,
+            "",
+        ),
+        ("avro_schema", f"{{{KAFKA}, schema: 'id long', avro_schema: {{type: record}}}}", TABLE, ""),
+        ("schema_registry", f"{{{KAFKA}, value: string, schema_registry: 'https://r'}}", TABLE, ""),
+        ("registry_auth", f"{{{KAFKA}, schema: 'id long', registry_auth: 'a:b'}}", TABLE, ""),
+        ("prefix", f"{{{KAFKA}, schema: 'id long', prefix: _}}", TABLE, ""),
+        ("prefix", f"{{{KAFKA}, schema: 'id long', envelope: debezium, prefix: _}}", TABLE, ""),
+        (
+            "schema_registry",
+            f"{{{KAFKA}, schema: 'id long', envelope: debezium, schema_registry: 'https://r'}}",
+            TABLE,
+            "",
+        ),
+        ("isolation.level", f"{{{KAFKA}, value: string, options: {{isolation.level: read_uncommitted}}}}", TABLE, ""),
+        ("start: latest", f"{{{KAFKA}, value: string, start: latest, span: [0, 5]}}", TABLE, ""),
+        ("on_bad_record", f"{{{KAFKA}, value: bytes}}", TABLE, "on_bad_record: skip"),
+        ("delay_seconds", f"{{{SQL}, delay_seconds: -5}}", TABLE, ""),
+        ("commit: successful", f"{{{SQL}, units: 4}}", TABLE, "commit: successful"),
+        ("commit: partial", f"{{{SQL}}}", TABLE, "commit: partial"),
+        ("max_pages", f"{{{REST}, max_pages: 5}}", TABLE, ""),
+        ("next", f"{{{REST}, pages: {{by: page, next: meta.next}}}}", TABLE, ""),
+        ("first", f"{{{REST}, pages: {{by: offset, first: 0}}}}", TABLE, ""),
+        ("param", f"{{{REST}, pages: {{by: link, param: p}}}}", TABLE, ""),
+        ("size", f"{{{REST}, pages: {{by: page, size: 10}}}}", TABLE, ""),
+        ("inclusive", f"{{{REST}, cursor: {{column: id, param: since, inclusive: true}}}}", TABLE, ""),
+        ("commit: partial", "{type: postgres, url: 'postgresql://h/d', table: t, slot: s}", TABLE, "commit: partial"),
+        ("before", "{type: table, uri: lake/other, before: 5}", TABLE, ""),
+        ("on_bad_record", "{type: table, uri: lake/other}", TABLE, "on_bad_record: error_table"),
+        ("error_table", OWN, TABLE, "error_table: lake/errors"),
+        ("schema", OWN, "{type: directory, path: out}", "quality: [{schema: equal}]"),
+        ("at least 5", OWN, TABLE, "quality: [{rows: {min: 5, max: 1}}]"),
+        ("max_age", OWN, TABLE, "quality: [{freshness: {column: at, max_age: 2d, max_age_seconds: 5}}]"),
+        ("max_age", OWN, TABLE, "quality: [{freshness: {column: at, max_age: soon}}]"),
+        ("keys", OWN, "{type: table, uri: lake/one, keys: [id]}", ""),
+        ("partial", OWN, "{type: table, uri: lake/one, mode: scd2, keys: [id], sequence_by: id, partial: true}", ""),
+        ("delete_when", OWN, "{type: table, uri: lake/one, mode: cdc, keys: [id], delete_when: gone}", ""),
+        (
+            "remember_deletes_seconds",
+            OWN,
+            "{type: table, uri: lake/one, mode: upsert, keys: [id], remember_deletes_seconds: 5}",
+            "",
+        ),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused_by_its_name(
+    option: str, source: str, target: str, beside: str
+) -> None:
+    text = f"""\
+name: one
+ledger: sqlite:///ledger.db
+datasets:
+  - name: one
+    source: {source}
+    target: {target}
+"""
+    with pytest.raises(InvalidArgument, match=re.escape(option)) as refused:
+        parse_pipeline(text + (f"    {beside}\n" if beside else ""), "one.yaml")
+    assert re.match(r"one\.yaml:\d+:\d+: ", str(refused.value))
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("option", "beside"),
+    [
+        ("error_table", "commit: full\n    error_table: lake/errors"),
+        ("commit: partial", "commit: partial"),
+        ("timeout_seconds", "timeout_seconds: 5"),
+        ("on_bad_record", "on_bad_record: skip"),
+    ],
+)
+def test_an_option_of_sources_that_are_read_is_refused_of_other_datasets(option: str, beside: str) -> None:
+    text = CLICKS.replace("name: orders", "name: made").replace(
+        '{type: kafka, brokers: "127.0.0.1:9092", topic: orders, schema: "id long", on_lost_offsets: fail}',
+        '{type: datasets, inputs: [events]}\n    transform: "SELECT 1 AS one FROM events"',
+    )
+    text = text.replace("{type: directory, path: out/orders, format: parquet}", "{type: table, uri: m, mode: replace}")
+    parse_pipeline(text)
+    with pytest.raises(InvalidArgument, match=option):
+        parse_pipeline(f"{text}    {beside}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "above"),
+    [
+        ("headers", "lineage: {file: l.json, headers: {a: b}}"),
+        ("told on nothing", "alerts: [{webhook: 'https://example.com', on: []}]"),
+    ],
+)
+def test_an_option_of_the_pipeline_that_would_do_nothing_is_refused(option: str, above: str) -> None:
+    with pytest.raises(InvalidArgument, match=option):
+        parse_pipeline(f"{above}\n{CLICKS}")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("15m", 900), ("12h", 43_200), ("2d", 172_800), ("1.5 d", 129_600)]
+)
+def test_how_fresh_rows_are_is_told_in_days_too(text: str, seconds: float) -> None:
+    assert (
+        Freshness(column="at", max_age=text).seconds
+        == seconds
+        == Freshness(column="at", max_age_seconds=seconds).seconds
+    )
 
 
 def test_a_file_that_is_not_there_or_empty_is_told_by_name(tmp_path: Path) -> None:

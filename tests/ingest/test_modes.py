@@ -236,7 +236,7 @@ def test_a_row_without_a_key_fails_the_dataset_by_its_words(lake: Any) -> None:
         ({"mode": "scd2", "keys": ("id",)}, "sequence_by"),
         ({"mode": "cdc", "keys": ("id",), "delete_when": "gone"}, "delete_when says nothing"),
         ({"mode": "scd2", "keys": ("id",), "sequence_by": "n", "partial": True}, "partial says nothing"),
-        ({"mode": "upsert", "keys": ("id",), "remember_deletes_seconds": 1.0}, "remembered"),
+        ({"mode": "upsert", "keys": ("id",), "remember_deletes_seconds": 1.0}, "remember_deletes_seconds says nothing"),
     ],
 )
 def test_what_a_mode_does_not_know_is_refused(target: dict[str, Any], told: str) -> None:

@@ -17,6 +17,7 @@ from lakeseal.cli.ingest_results import moment, run_line, show_run
 from lakeseal.cli.options import AsJson, Newest
 from lakeseal.cli.output import Output
 from lakeseal.cli.spark_session import spark_session
+from lakeseal.durations import SUCH_AS, seconds_of
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, LeaseHeld
 from lakeseal.ingest.config import Dataset
 from lakeseal.ingest.graph import inputs_of
@@ -46,7 +47,6 @@ Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[N
 NoSpark = Annotated[bool, typer.Option("--no-spark", help="Tasks are threads of this process; DuckDB does SQL.")]
 Wait = Annotated[bool, typer.Option("--wait", help="While another run is at work, wait until it has ended.")]
 _TELL_EVERY_S = 5.0
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @ingest_commands.command("run")
@@ -56,7 +56,7 @@ def run(
     master: Master = "local[2]",
     no_spark: NoSpark = False,
     every: Annotated[
-        str | None, typer.Option("--every", help="Again and again, such as 30s, 1m or 2h.", show_default=False)
+        str | None, typer.Option("--every", help="Again and again, such as 30s, 15m, 2h or 1d.", show_default=False)
     ] = None,
     dataset: Annotated[
         list[str] | None, typer.Option("--dataset", help="Only this one; may be repeated.", show_default=False)
@@ -82,6 +82,8 @@ def run(
         raise typer.Exit(1 if result.state in ("failed", "partly") else 0)
     if dataset:
         raise typer.BadParameter("--every runs all datasets", param_hint="--dataset")
+    if wait:
+        raise typer.BadParameter("--every comes again by itself when another run has ended", param_hint="--wait")
     seconds, stop = _seconds(every), _stopped_by_signals()
     with run_progress(pipeline.name, names) as progress:
         for result_or_error in pipeline.run_every(spark, seconds, stop=stop, progress=progress):
@@ -396,7 +398,7 @@ def _watermark(text: str) -> tuple[str, Any]:
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh])", text)
-    if found is None or float(found[1]) <= 0:
-        raise typer.BadParameter("use seconds, minutes or hours, such as 30s, 1m or 2h", param_hint="--every")
-    return float(found[1]) * _UNITS[found[2]]
+    seconds = seconds_of(text)
+    if not seconds:
+        raise typer.BadParameter(f"use {SUCH_AS}", param_hint="--every")
+    return seconds

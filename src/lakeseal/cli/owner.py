@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
@@ -15,6 +14,7 @@ from lakeseal.catalog.place import locate
 from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_options, service_token
 from lakeseal.cli.output import Output
 from lakeseal.clock import now_ms
+from lakeseal.durations import SUCH_AS, seconds_of
 from lakeseal.errors import InvalidUri, TableNotFound
 from lakeseal.owner import handover, rebuild, rows
 from lakeseal.owner.connect import connect
@@ -48,7 +48,7 @@ Owner = Annotated[
         show_default=False,
     ),
 ]
-_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONGEST_S = 999_999 * 86400.0
 
 
 @owner_commands.command("tables")
@@ -304,10 +304,10 @@ def _duration_ms(text: str) -> int | None:
     """None for `never`."""
     if text == "never":
         return None
-    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text)
-    if found is None:
-        raise typer.BadParameter("use minutes, hours or days, such as 30m, 12h, 90d, or never", param_hint="--expires")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    seconds = seconds_of(text)
+    if seconds is None or not 0.001 <= seconds <= _LONGEST_S:
+        raise typer.BadParameter(f"use {SUCH_AS}, or never", param_hint="--expires")
+    return int(seconds * 1000)
 
 
 def _listed(token: AccessToken) -> dict[str, Any]:

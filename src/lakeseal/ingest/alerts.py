@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 from lakeseal.display import counted
+from lakeseal.errors import InvalidArgument
 from lakeseal.ingest.posting import check_address, check_headers, post
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ class Alert(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     headers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not self.on:
+            raise InvalidArgument("An alert that is told on nothing says nothing", hint="on: [failed, partly]")
         check_address(self.webhook)
         check_headers(self.headers)
 

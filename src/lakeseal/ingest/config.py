@@ -14,9 +14,11 @@ from msgspec.structs import force_setattr, replace
 
 from lakeseal.backoff import Backoff
 from lakeseal.catalog.place import locate
+from lakeseal.durations import SUCH_AS, seconds_of
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.render import quote_name
 from lakeseal.ingest.alerts import Alert
+from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.lineage import Lineage
 from lakeseal.ingest.metrics import RunMetrics
 from lakeseal.ingest.python_transform import PythonTransform
@@ -42,6 +44,8 @@ class RowCount(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.min is None and self.max is None:
             raise InvalidArgument("A range has a min, a max, or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise InvalidArgument(f"No number of rows is at least {self.min} and at most {self.max}")
 
 
 class NullShare(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,8 +62,25 @@ class NullShare(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Freshness(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     column: str
     """A timestamp."""
-    max_age_seconds: float
-    """How old the newest row may be."""
+    max_age: str | None = None
+    """How old the newest row may be: 30m, 12h, 2d."""
+    max_age_seconds: float | None = None
+    """The same, in seconds."""
+
+    def __post_init__(self) -> None:
+        if (self.max_age is None) == (self.max_age_seconds is None):
+            raise InvalidArgument("freshness has a max_age or max_age_seconds, one of them", hint="max_age: 2d")
+        if not self.seconds >= 0:
+            raise InvalidArgument(f"freshness: no row is younger than max_age_seconds: {self.max_age_seconds:g}")
+
+    @property
+    def seconds(self) -> float:
+        if self.max_age is None:
+            return self.max_age_seconds or 0.0
+        found = seconds_of(self.max_age)
+        if found is None:
+            raise InvalidArgument(f"max_age: {self.max_age!r} is no duration", hint=f"Use {SUCH_AS}")
+        return found
 
 
 class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -99,6 +120,9 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         return "schema" if self.freshness is None else f"freshness of {self.freshness.column}"
 
 
+_OF_KEYS = ("keys", "sequence_by", "delete_when", "partial", "remember_deletes_seconds")
+
+
 class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="table", tag_field="type"):
     uri: str
     """Where the table is, or its name in the catalog."""
@@ -128,29 +152,27 @@ class TableTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """How long rows that come late find out that their key is gone; for ever if it is not given."""
 
     def __post_init__(self) -> None:
-        given = {
-            "keys": bool(self.keys),
-            "sequence_by": self.sequence_by is not None,
-            "delete_when": self.delete_when is not None,
-            "partial": self.partial,
-            "remember_deletes_seconds": self.remember_deletes_seconds is not None,
+        idle: dict[str, tuple[str, ...]] = {
+            "append": _OF_KEYS,
+            "replace": _OF_KEYS,
+            "upsert": (),
+            "scd2": ("partial",),
+            "cdc": ("delete_when",),
         }
-        allowed: dict[str, set[str]] = {
-            "append": set(),
-            "replace": set(),
-            "upsert": set(given),
-            "scd2": set(given) - {"partial"},
-            "cdc": set(given) - {"delete_when"},
-        }
-        odd = [name for name, is_given in given.items() if is_given and name not in allowed[self.mode]]
-        if odd:
-            raise InvalidArgument(f"{odd[0]} says nothing in the mode {self.mode!r}", hint="Leave it out")
+        refuse_idle(self, idle[self.mode], f"in the mode {self.mode!r}")
         if self.mode in ("upsert", "scd2", "cdc") and not self.keys:
             raise InvalidArgument(f"The mode {self.mode!r} needs the columns that tell rows apart", hint="keys: [id]")
         if self.mode == "scd2" and self.sequence_by is None:
             raise InvalidArgument("scd2 needs a column that says when a row became true", hint="sequence_by: at")
-        if self.remember_deletes_seconds is not None and not self.remembers_deletes:
-            raise InvalidArgument("Deletes are remembered where there are a sequence_by and deletes")
+        if not self.remembers_deletes:
+            refuse_idle(
+                self,
+                ["remember_deletes_seconds"],
+                "without a sequence_by, and rows that delete",
+                "Add sequence_by, and delete_when or mode: cdc; or leave it out",
+            )
+        if self.remember_deletes_seconds is not None and not self.remember_deletes_seconds >= 0:
+            raise InvalidArgument(f"remember_deletes_seconds must be 0 or more, not {self.remember_deletes_seconds:g}")
 
     @property
     def remembers_deletes(self) -> bool:
@@ -341,7 +363,7 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
         if is_service(self.ledger):
             return
         if self.token is not None:
-            raise InvalidArgument("A token is for a service, and this ledger is none's")
+            raise InvalidArgument("A token is for a service, and this ledger is none's", hint="Leave token out")
         where = parse_ledger(self.ledger)
         if where.kind == "memory":
             raise InvalidArgument(

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from lakeseal.errors import InvalidArgument
+from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.posting import check_address, check_headers, post
 from lakeseal.ingest.sources.datasets import DatasetsSource
 
@@ -45,6 +46,8 @@ class Lineage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidArgument("Lineage goes to a file or to a url, one of them")
         if self.url is not None:
             check_address(self.url)
+        else:
+            refuse_idle(self, ["headers"], "of a file, to which nothing is sent")
         check_headers(self.headers)
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from lakeseal import expr, traces
 from lakeseal.clock import now_ms
 from lakeseal.display import Bar, Card, Grid, card
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
-from lakeseal.ingest import graph
+from lakeseal.ingest import graph, idle_options
 from lakeseal.ingest.backfill import BackfillRange, unfinished
 from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, place_of
 from lakeseal.ingest.jobs import Jobs, LocalJobs
@@ -33,7 +33,7 @@ from lakeseal.ingest.merging import rule_for
 from lakeseal.ingest.pipeline_books import PipelineBooks, owner_of
 from lakeseal.ingest.progress import RunProgress
 from lakeseal.ingest.python_transform import PythonTransform
-from lakeseal.ingest.quality import row_rules
+from lakeseal.ingest.quality import check_columns, row_rules
 from lakeseal.ingest.run import Run
 from lakeseal.ingest.runs import RunResult, RunState
 from lakeseal.ingest.sources.source import Plan
@@ -65,6 +65,8 @@ class Pipeline:
                 config = PipelineConfig(**fields)
             except TypeError as error:
                 raise InvalidArgument(f"This is no pipeline: {error}") from None
+        for dataset in config.datasets:
+            idle_options.check(dataset)
         placed = tuple(dataset.by_place() for dataset in config.datasets)
         self.config = replace(config, datasets=graph.ordered(placed, config.beside))
 
@@ -389,6 +391,7 @@ def _trouble(dataset: Dataset) -> LakesealError | None:
         if dataset.transform is None:
             if isinstance(dataset.target, TableTarget):
                 rule_for(dataset.target, schema, None)
+            check_columns(dataset.rules, schema)
             for rule in row_rules(dataset.rules):
                 with suppress(UnsupportedExpression):  # Spark may know it
                     expr.bind_predicate(expr.parse(rule.rule or ""), schema)

@@ -24,7 +24,7 @@ from lakeseal.expr.bound import columns
 from lakeseal.ingest.config import Check
 from lakeseal.ingest.sources.source import shown
 from lakeseal.protocol.arrow import to_arrow
-from lakeseal.protocol.schema import LONG, STRING, TIMESTAMP, StructField, StructType
+from lakeseal.protocol.schema import DATE, LONG, STRING, TIMESTAMP, TIMESTAMP_NTZ, StructField, StructType
 
 MARKS = "__lakeseal_marks"
 """The column in which Spark says which row rules a row breaks: bit n is rule n."""
@@ -155,7 +155,10 @@ class RowRules:
         for column in self._nulls:
             measured.nulls[column] = measured.nulls.get(column, 0) + _column(rows, column).null_count
         for column in self._fresh:
-            newest = pc.max(_column(rows, column))
+            values = _column(rows, column)
+            if not (pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)):
+                raise _untimely(column, str(values.type))
+            newest = pc.max(values)
             if newest.is_valid:
                 moment = newest.cast(pa.timestamp("us", newest.type.tz)).cast(pa.int64()).as_py()
                 measured.newest[column] = max(moment, measured.newest.get(column, moment))
@@ -184,6 +187,29 @@ def judge_schema(checks: Iterable[Check], rows: StructType, table: StructType | 
 
 def row_rules(checks: Iterable[Check]) -> list[Check]:
     return [check for check in checks if check.rule is not None]
+
+
+def check_columns(checks: Iterable[Check], schema: StructType) -> None:
+    """Raises if a rule of the dataset is about a column that rows of this schema can't be judged by."""
+    for check in checks:
+        for about in (check.nulls, check.freshness):
+            field = None if about is None else schema.field(about.column)
+            if about is not None and field is None:
+                raise _lacking(about.column)
+            if about is check.freshness and field is not None and field.type not in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
+                raise _untimely(field.name, str(field.type))
+
+
+def _lacking(column: str) -> QualityFailed:
+    return QualityFailed(f"A rule is about the column {column!r}, which the rows do not have", column=column)
+
+
+def _untimely(column: str, kind: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"freshness is told by a timestamp or a date, and {column!r} is {kind}",
+        column=column,
+        hint="Name another column, or make one in a transform: timestamp_seconds(n) AS at",
+    )
 
 
 def runs_in_tasks(checks: Sequence[Check], schema: StructType) -> bool:
@@ -217,7 +243,7 @@ def _bound(rule: Check, schema: StructType) -> Any:
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
     place = next((n for n, field in enumerate(rows.schema) if field.name.lower() == name.lower()), None)
     if place is None:
-        raise QualityFailed(f"A rule is about the column {name!r}, which the rows do not have", column=name)
+        raise _lacking(name)
     return rows.column(place)
 
 
@@ -276,9 +302,9 @@ def _trouble(check: Check, measured: Measured, now: dt.datetime) -> str | None:
         if newest is None:
             return f"No row has a {check.freshness.column} to tell how fresh it is"
         age = now.timestamp() - newest / 1e6
-        if age > check.freshness.max_age_seconds:
+        if age > check.freshness.seconds:
             return (
                 f"The newest {check.freshness.column} is {age:,.0f} s old, and at most "
-                f"{check.freshness.max_age_seconds:,.0f} s are wanted"
+                f"{check.freshness.seconds:,.0f} s are wanted"
             )
     return None

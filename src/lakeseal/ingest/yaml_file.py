@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, LakesealError
-from lakeseal.ingest import graph
+from lakeseal.ingest import graph, idle_options
 from lakeseal.ingest import sources as _sources  # noqa: F401  makes the built-in kinds known
 from lakeseal.ingest.alerts import Alert
 from lakeseal.ingest.config import (
@@ -153,6 +153,8 @@ def parse_pipeline(text: str, name: str = "pipeline.yaml", given: Given | None =
             datasets.append(Dataset(**{**fields, "source": source}))
     named = {one.name: one for one in datasets}
     for number, one in enumerate(datasets):
+        with document.at(("datasets", number)):
+            idle_options.check(one)
         with document.at(("datasets", number, "source")):
             graph.check(one, named)
     with document.at(()):

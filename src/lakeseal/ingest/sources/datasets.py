@@ -24,6 +24,18 @@ class DatasetsSource(Source, frozen=True, kw_only=True, tag="datasets"):
         if twice is not None:
             raise InvalidArgument(f"{twice!r} is an input twice")
 
+    @property
+    def has_records(self) -> bool:
+        return False
+
+    @property
+    def is_asked(self) -> bool:
+        return False
+
+    @property
+    def commit_policies(self) -> tuple[str, ...]:
+        return ("full",)
+
     def describe(self) -> str:
         return f"the datasets {', '.join(self.inputs)}"
 

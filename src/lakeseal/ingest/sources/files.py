@@ -31,6 +31,7 @@ from lakeseal.errors import (
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.compression import inflated
 from lakeseal.files.xml_records import XmlRows
+from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.sources.file_rows import (
     OWN_COLUMNS,
     CsvOptions,
@@ -74,8 +75,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     ordered: bool = False
     """Names only grow: a run lists what comes behind the last one that is published, and nothing else is kept or looked
     at, however many files there are. One that arrives with a smaller name, or is rewritten, is never seen."""
-    on_rewritten: Literal["fail", "ingest", "ignore"] = "fail"
-    """What to do about a file that changed after it was published."""
+    on_rewritten: Literal["fail", "ingest", "ignore"] | None = None
+    """What to do about a file that changed after it was published: `fail`, if nothing is said."""
     span: tuple[str, str] | None = None
     """Only files whose keys are from the first text on and before the second, as texts compare."""
     max_files: int | None = None
@@ -84,7 +85,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     """Leave alone what was modified less than this ago: it may still be growing."""
     infer: bool | Inference = False
     """Learn the columns from the files, run by run; `schema` is then what is known before."""
-    csv: CsvOptions = CsvOptions()
+    csv: CsvOptions | None = None
     """How CSV is written."""
     row_tag: str | None = None
     """Of XML: the element that is a row."""
@@ -94,6 +95,12 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         # Absolute, so that it is the same place in a task.
         msgspec.structs.force_setattr(self, "path", StoreSpec(uri=self.path).uri)
         at_least_one("max_files", self.max_files)
+        if not self.settle_seconds >= 0:
+            raise InvalidArgument(f"settle_seconds must be 0 or more, not {self.settle_seconds:g}")
+        if self.ordered:
+            refuse_idle(self, ["on_rewritten"], "of names that only grow (ordered): what is rewritten is never seen")
+        if self.format != "csv":
+            refuse_idle(self, ["csv"], f"of files of the format {self.format}")
         if self.schema is not None:
             parse_schema(self.schema)
             if self.format in OWN_COLUMNS:
@@ -112,6 +119,14 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 hint='Add schema: "id long, at timestamp", or infer: true',
             )
 
+    @property
+    def has_records(self) -> bool:
+        return self.format != "binary"
+
+    @property
+    def commit_policies(self) -> tuple[str, ...]:
+        return ("full", "partial") if self.ordered else ("full", "successful", "partial")
+
     def place(self) -> str:
         return self.path
 
@@ -121,6 +136,10 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     @cached_property
     def _store(self) -> Store:
         return StoreSpec(uri=self.path, storage_options=self.storage_options).open()
+
+    @property
+    def _csv(self) -> CsvOptions:
+        return self.csv or CsvOptions()
 
     @property
     def _inference(self) -> Inference | None:
@@ -134,7 +153,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     def _learned(self, how: Inference, keys: Iterable[str], mark: Watermark) -> StructType:
         opening = self._store.open_read if self.format == "parquet" else self._opened
         files = ((key, partial(opening, key)) for key in keys)
-        return learned(self.format, files, self._known(mark), how, self.csv)
+        return learned(self.format, files, self._known(mark), how, self._csv)
 
     def within(self, first: str, last: str) -> FilesSource:
         return msgspec.structs.replace(self, span=(first, last), max_files=None)
@@ -206,7 +225,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             generation = 0 if known is None else known["generation"] + 1
             high = {"generation": generation, "size": meta.size, "modified": meta.modified_ms}
             units.append(WorkUnit(partition=meta.key, low=known, high=high, size=max(1, meta.size)))
-        if rewritten and self.on_rewritten == "fail":
+        if rewritten and self.on_rewritten in (None, "fail"):
             raise SourceChanged(
                 f"{_some(rewritten)} changed after being published",
                 hint="Land new files under new names; or say on_rewritten: ingest, or ignore",
@@ -286,7 +305,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             case "json":
                 return json_rows(self._opened(key), schema)
             case "csv":
-                return csv_rows(self._opened(key), schema, self.csv)
+                return csv_rows(self._opened(key), schema, self._csv)
             case "parquet":
                 return parquet_rows(self._store.open_read(key), schema)
             case "orc":
@@ -306,7 +325,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             case "json":
                 return JsonRescue(known, how).read(self._opened(key))
             case "csv":
-                return CsvRescue(known, how).read(partial(self._opened, key), self.csv)
+                return CsvRescue(known, how).read(partial(self._opened, key), self._csv)
         return ParquetRescue(known, how).read(self._store.open_read(key))
 
     def _opened(self, key: str) -> Any:

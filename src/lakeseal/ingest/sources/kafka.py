@@ -30,6 +30,7 @@ from lakeseal.errors import (
     SourceUnavailable,
     Unsupported,
 )
+from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.sources.debezium import DebeziumReader
 from lakeseal.ingest.sources.kafka_values import MetaColumn, ValueReader, value_reader
 from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, at_least_one, register_source
@@ -39,6 +40,19 @@ Policy = Literal["fail", "earliest", "latest", "skip"]
 Start = Literal["earliest", "latest"]
 
 _CHUNK = 20_000
+_OURS = frozenset(
+    {
+        "bootstrap.servers",
+        "group.id",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "auto.offset.reset",
+        "isolation.level",
+        "allow.auto.create.topics",
+    }
+)
+"""librdkafka's options that `KafkaSource._configuration` sets, whatever the user says."""
 # A message is known only by its number until it is read; this stands for its size.
 _MESSAGE_BYTES = 500
 _POLL_SECONDS = 0.2
@@ -83,6 +97,34 @@ class KafkaSource(Source, frozen=True, kw_only=True, tag="kafka", dict=True):
     def __post_init__(self) -> None:
         at_least_one("max_messages", self.max_messages)
         _ = self._reader
+        self._refuse_idle()
+
+    def _refuse_idle(self) -> None:
+        what = f"of values of the kind {self.value}"
+        unused = {
+            "json": ["avro_schema"],
+            "avro": [] if self.envelope is not None else ["schema"],
+            "protobuf": ["avro_schema"],
+        }
+        refuse_idle(self, unused.get(self.value, ["schema", "avro_schema", "schema_registry", "registry_auth"]), what)
+        if self.envelope is not None:
+            refuse_idle(self, ["prefix"], "of an envelope, which has no columns of the message beside it")
+            if self.value == "json":
+                refuse_idle(self, ["schema_registry"], "of an envelope in JSON", "Leave it out, or say value: avro")
+        elif isinstance(self._reader, ValueReader) and not self._reader.has_meta:
+            refuse_idle(self, ["prefix"], "without columns of the message", "Add include: [key], or leave it out")
+        if self.schema_registry is None:
+            refuse_idle(self, ["registry_auth"], "without a schema_registry", "Add schema_registry, or leave it out")
+        if self.span is not None and self.start == "latest":
+            raise InvalidArgument("start: latest says nothing of a span, which has a start", hint="Leave it out")
+        for name in sorted(_OURS & self.options.keys()):
+            raise InvalidArgument(
+                f"The option {name} of librdkafka says nothing here: a run decides it", hint="Leave it out of options"
+            )
+
+    @property
+    def has_records(self) -> bool:
+        return self.value != "bytes"
 
     def place(self) -> str:
         return f"kafka://{self.brokers}/{self.topic}"

@@ -81,6 +81,10 @@ class ValueReader:
         self._takes_null = takes_null
         self._meta = meta
 
+    @property
+    def has_meta(self) -> bool:
+        return bool(self._meta)
+
     def read(self, messages: Sequence[Any]) -> Chunk:
         values = self._values([message.value() for message in messages])
         rows = messages if values.kept is None else [messages[n] for n in values.kept]

@@ -78,6 +78,10 @@ class PostgresSource(Source, frozen=True, kw_only=True, tag="postgres", dict=Tru
         if _NAME.fullmatch(self.slot) is None:
             raise InvalidArgument(f"A slot can't be called {self.slot!r}", hint="Use a-z, 0-9 and _, at most 63")
 
+    @property
+    def commit_policies(self) -> tuple[str, ...]:
+        return ("full",)
+
     def describe(self) -> str:
         return f"PostgreSQL table {self.table}"
 

@@ -29,6 +29,7 @@ from lakeseal.backoff import Backoff
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceUnavailable, Unsupported
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
+from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.posting import check_address, check_headers
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
 from lakeseal.protocol.schema import DATE, TIMESTAMP, TIMESTAMP_NTZ, StructType
@@ -55,6 +56,12 @@ class RestPages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Records of a page."""
     next: str = "next"
     """Where in the answer the cursor or the address is, such as `meta.next`."""
+
+    def __post_init__(self) -> None:
+        idle = {"page": ["next"], "offset": ["first", "next"], "cursor": ["first"], "link": ["param", "first"]}
+        refuse_idle(self, idle[self.by], f"where pages go by: {self.by}")
+        if self.size_param is None:
+            refuse_idle(self, ["size"], "without a size_param", "Add size_param: limit, or leave it out")
 
 
 class RestCursor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,6 +109,20 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             raise InvalidArgument(f"The cursor's column {self.cursor.column!r} is not in the schema")
         if self.max_per_second is not None and self.max_per_second <= 0:
             raise InvalidArgument("max_per_second must be above 0")
+
+        if self.pages is None:
+            refuse_idle(self, ["max_pages"], "without pages", "Add pages: {by: page}, or leave it out")
+
+    @property
+    def commit_policies(self) -> tuple[str, ...]:
+        return ("full",)
+
+    def check_target(self, mode: str) -> None:
+        if self.cursor is not None and self.cursor.inclusive and mode == "append":
+            raise InvalidArgument(
+                "A cursor that is inclusive brings records again, which a target in the mode 'append' would have twice",
+                hint="Leave inclusive out, or give the target mode: upsert and keys",
+            )
 
     def describe(self) -> str:
         parts = urllib.parse.urlsplit(self.url)

@@ -88,6 +88,24 @@ class Chunk(Struct, frozen=True, kw_only=True):
 class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="source"):
     """See the module."""
 
+    @property
+    def has_records(self) -> bool:
+        """Whether what it gives may be no row (`Chunk.bad`)."""
+        return True
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether anybody waits for its answers."""
+        return True
+
+    @property
+    def commit_policies(self) -> tuple[str, ...]:
+        """What a dataset's `commit` may be: what is published of it where a part of it can't be read."""
+        return ("full", "successful", "partial")
+
+    def check_target(self, mode: str) -> None:
+        """Raises where it makes no sense of a target in this mode."""
+
     def __repr__(self) -> str:
         # Options may hold passwords.
         return f"{type(self).__name__}({self.describe()})"

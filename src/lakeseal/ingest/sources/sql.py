@@ -88,6 +88,12 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
                 raise InvalidArgument(f"The schema lacks the growing column {self.column!r}", column=self.column)
         at_least_one("units", self.units)
         at_least_one("max_rows", self.max_rows)
+        if not self.delay_seconds >= 0:
+            raise InvalidArgument(f"delay_seconds must be 0 or more, not {self.delay_seconds:g}")
+
+    @property
+    def commit_policies(self) -> tuple[str, ...]:
+        return ("full",) if self.units == 1 else ("full", "partial")
 
     def describe(self) -> str:
         return f"sql {self.table or 'query'} by {self.column}"
@@ -294,7 +300,13 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     def _cuts(self, connection: sa.Connection, low: Any, high: Mapping[str, Any]) -> list[Any]:
         """Where to cut the range of a column of integers."""
         last, first = high["value"], None if low is None else low["value"]
-        if self.units == 1 or not isinstance(last, int) or not isinstance(first, int | None):
+        if self.units == 1:
+            return []
+        if not isinstance(last, int):
+            raise InvalidArgument(
+                "units says nothing of a column that is none of integers", column=self.column, hint="Leave it out"
+            )
+        if not isinstance(first, int | None):
             return []
         if first is None:
             lowest = connection.execute(sa.select(sa.func.min(self._cursor))).scalar_one()

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceNotFound, TableNotFound
+from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, at_least_one, register_source
 from lakeseal.log import changes as change_feed
 from lakeseal.log.data import ReadSpec
@@ -45,8 +46,23 @@ class TableSource(Source, frozen=True, kw_only=True, tag="table", dict=True):
 
     def __post_init__(self) -> None:
         at_least_one("max_versions", self.max_versions)
+        if isinstance(self.start, str):
+            refuse_idle(
+                self,
+                ["before"],
+                f"where the source begins with start: {self.start}, the table as it is",
+                "Give the version to begin with, too: start: 0",
+            )
         # Absolute, so that it is the same place in a task.
         msgspec.structs.force_setattr(self, "uri", StoreSpec(uri=self.uri).uri)
+
+    @property
+    def has_records(self) -> bool:
+        return False
+
+    @property
+    def commit_policies(self) -> tuple[str, ...]:
+        return ("full",)
 
     def place(self) -> str:
         return self.uri

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
+from lakeseal.durations import seconds_of
 from lakeseal.errors import InvalidArgument, StorageError
 from lakeseal.storage.location import Location
 
@@ -50,8 +51,6 @@ _HTTP_OPTIONS = frozenset(
 )
 _prefixes = {"s3": "aws_", "gs": "google_", "az": "azure_"}
 _secret_option = re.compile(r"key|secret|token|sas|password|credential|proxy_url", re.IGNORECASE)
-_duration = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min)?\Z")
-_units = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, None: 1.0}
 
 # obstore's threads do not survive a fork: in the child every request would wait for ever.
 _connected = False
@@ -180,10 +179,13 @@ def _count(name: str, value: object) -> int:
 
 
 def _seconds(name: str, value: object) -> timedelta:
-    match = _duration.match(_text(name, value))
-    if match is None:
+    text = _text(name, value)
+    seconds = seconds_of(text)
+    if seconds is None:
+        seconds = seconds_of(f"{text}s")
+    if seconds is None:
         raise InvalidArgument(f"The storage option {name!r} is not a duration", hint="For instance 30s")
-    return timedelta(seconds=float(match[1]) * _units[match[2]])
+    return timedelta(seconds=seconds)
 
 
 def _unknown(name: str, location: Location) -> InvalidArgument:
