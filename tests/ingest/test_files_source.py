@@ -365,3 +365,63 @@ def test_a_file_is_a_row_with_all_of_its_bytes(lake: Any) -> None:
     assert found[0]["modificationTime"].timestamp() == pytest.approx(
         (lake.place / "landing/a.bin").stat().st_mtime, abs=0.01
     )
+
+
+def test_a_directory_says_the_value_of_a_column_whatever_the_file_says(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1, "day": "1999-01-01"}, {"id": 2, "day": 5}], folder="landing/day=2026-03-01/N=7")
+    lake.land("2.json", [{"id": 3, "day": "2026-03-02", "n": 8}])
+    for infer in (False, True):
+        rows, bad = read(lake.files(schema="day date, id long, n string", infer=infer))
+        found = [(row["id"], str(row["day"]), row["n"]) for row in rows]
+        assert (sorted(found), bad) == ([(1, "2026-03-01", "7"), (2, "2026-03-01", "7"), (3, "2026-03-02", "8")], [])
+
+
+def test_a_directory_whose_value_does_not_fit_its_column_is_told(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}], folder="landing/day=soon")
+    with pytest.raises(BadRecord, match="day=soon, which is no date") as refused:
+        read(lake.files(schema="id long, day date"))
+    assert (refused.value.column, refused.value.file) == ("day", "day=soon/1.json")
+
+
+def test_columns_of_directories_that_no_schema_has_are_noted(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}], folder="landing/day=2026-03-01")
+    for source in (lake.files(), lake.files(schema=None, infer=True), lake.files(ordered=True)):
+        assert any("directories name day, which no schema does" in note for note in source.plan({}).notes)
+    assert lake.files(schema="id long, day string").plan({}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.{json,txt}", {"a.json", "b.json", "aa.json", "c.txt", "a.txt"}),
+        ("{a,b}*", {"a.json", "b.json", "aa.json", "a.txt"}),
+        ("{a{,a},c}.{txt,json}", {"a.json", "aa.json", "c.txt", "a.txt"}),
+        ("[^a]*", {"b.json", "c.txt"}),
+        ("[!a].json", {"b.json"}),
+    ],
+)
+def test_a_pattern_has_the_signs_of_sparks(lake: Any, pattern: str, names: set[str]) -> None:
+    for name in ("a.json", "b.json", "aa.json", "c.txt", "a.txt"):
+        lake.land(name, [{"id": 1}])
+    assert {unit.partition for unit in lake.files(pattern=pattern).plan({}).units} == names
+
+
+def test_a_pattern_with_half_of_a_brace_is_refused(lake: Any) -> None:
+    with pytest.raises(InvalidArgument, match="a brace without the other"):
+        lake.files(pattern="*.{json")
+
+
+def test_a_file_of_gzip_is_one_by_its_long_name_too(lake: Any) -> None:
+    lake.land("x", [])
+    (lake.place / "landing/a.json.gzip").write_bytes(gzip.compress(b'{"id": 1}\n'))
+    assert read(lake.files(pattern="a*"))[0] == [{"id": 1, "name": None}]
+
+
+def test_a_directory_that_is_a_symbolic_link_is_noted(lake: Any) -> None:
+    lake.land("1.json", [{"id": 1}])
+    lake.land("2.json", [{"id": 2}], folder="elsewhere")
+    (lake.place / "landing/linked").symlink_to(lake.place / "elsewhere")
+    plan = lake.files().plan({})
+    assert [unit.partition for unit in plan.units] == ["1.json"]
+    assert plan.notes == ("1 directories are symbolic links, and are never read: 'linked'",)
+    assert lake.files(recursive=False).plan({}).notes == ()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeseal.errors import BrokenDataFile, Unsupported
 
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_CODECS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _OTHERS = (".snappy", ".deflate", ".xz", ".zip")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
@@ -32,6 +33,7 @@ from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.compression import inflated
 from lakeseal.files.xml_records import XmlRows
 from lakeseal.ingest.idle_options import refuse_idle
+from lakeseal.ingest.sources.directories import Stated, unread_columns
 from lakeseal.ingest.sources.file_rows import (
     OWN_COLUMNS,
     CsvOptions,
@@ -56,6 +58,7 @@ _SHOWN = 5
 _SCHEMA = "_schema"
 """Has the columns that are known, where they are learnt; no file that is read is called so."""
 _FIRST_FILES = 10
+_INNERMOST = re.compile(r"\{([^{}]*)\}")
 
 
 @register_source
@@ -69,7 +72,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     schema: str | None = None
     """Of the rows, as Spark writes it; Parquet, ORC and Avro files may go without."""
     pattern: str = "*"
-    """Names of files, such as `*.json`. Those that begin with `_` or `.` are never read."""
+    """Names of files, such as `*.json` or `[ab]?.{csv,txt}`. Those that begin with `_` or `.` are never read."""
     recursive: bool = True
     """Whether directories below it are looked at, too."""
     ordered: bool = False
@@ -95,6 +98,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         # Absolute, so that it is the same place in a task.
         msgspec.structs.force_setattr(self, "path", StoreSpec(uri=self.path).uri)
         at_least_one("max_files", self.max_files)
+        _ = self._patterns
         if not self.settle_seconds >= 0:
             raise InvalidArgument(f"settle_seconds must be 0 or more, not {self.settle_seconds:g}")
         if self.ordered:
@@ -136,6 +140,10 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     @cached_property
     def _store(self) -> Store:
         return StoreSpec(uri=self.path, storage_options=self.storage_options).open()
+
+    @cached_property
+    def _patterns(self) -> list[str]:
+        return alternatives(self.pattern)
 
     @property
     def _csv(self) -> CsvOptions:
@@ -182,8 +190,16 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
 
     def plan(self, watermarks: Mapping[str, Watermark]) -> Plan:
         found = self._behind(watermarks) if self.ordered else self._new(watermarks)
-        how = self._inference
-        return found if how is None or not found.units else self._with_schema(found, how, watermarks.get(_SCHEMA))
+        if not found.units:
+            return found
+        keys, how, mark = [_key(unit) for unit in found.units], self._inference, watermarks.get(_SCHEMA)
+        if how is not None:
+            found = self._with_schema(found, how, mark)
+        known = self._known(mark) if found.schema is None else StructType.from_json(found.schema)
+        if unread := unread_columns(keys, known):
+            note = f"directories name {', '.join(unread)}, which no schema does: what they say of it is not read"
+            found = msgspec.structs.replace(found, notes=(*found.notes, note))
+        return found
 
     def _behind(self, watermarks: Mapping[str, Watermark]) -> Plan:
         """Files behind the last name, up to the first that may still be growing."""
@@ -236,8 +252,11 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         if rewritten:
             done = "published again" if self.on_rewritten == "ingest" else "ignored"
             notes.append(f"{_some(rewritten)} changed after being published: {done}")
-        if unnamed := self._unnamed():
+        unnamed, linked = self._passed_over()
+        if unnamed:
             notes.append(f"{len(unnamed)} files have names that are no keys, and are never read: {_some(unnamed)}")
+        if linked:
+            notes.append(f"{len(linked)} directories are symbolic links, and are never read: {_some(linked)}")
         return self._cut(units, notes)
 
     def _with_schema(self, plan: Plan, how: Inference, mark: Watermark) -> Plan:
@@ -257,7 +276,9 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             parts = meta.key.split("/")
             if self.span is not None and not self.span[0] <= meta.key < self.span[1]:
                 continue
-            if not any(part.startswith(("_", ".")) for part in parts) and fnmatch.fnmatchcase(parts[-1], self.pattern):
+            if any(part.startswith(("_", ".")) for part in parts):
+                continue
+            if any(fnmatch.fnmatchcase(parts[-1], pattern) for pattern in self._patterns):
                 yield meta
         if not found and self._store.uri.startswith("file:"):
             self._must_exist()
@@ -268,15 +289,18 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         except ObjectNotFound as error:
             raise SourceNotFound(f"The bucket of {self.path} is not there") from error
 
-    def _unnamed(self) -> list[str]:
-        """Files on a disk whose names are not UTF-8, or have signs that no store takes: listings pass over them."""
+    def _passed_over(self) -> tuple[list[str], list[str]]:
+        """What listings of a disk pass over: files whose names are not UTF-8, or have signs that no store takes; and
+        directories that are symbolic links."""
+        unnamed: list[str] = []
+        linked: list[str] = []
         if not self._store.uri.startswith("file:"):
-            return []
-        found = []
-        for _, folders, files in os.walk(parse(self._store.uri).path):
+            return unnamed, linked
+        for above, folders, files in os.walk(parse(self._store.uri).path):
             folders[:] = [name for name in folders if self.recursive and not name.startswith(("_", "."))]
-            found += [name for name in (*folders, *files) if not listable(name) and not name.startswith(("_", "."))]
-        return [ascii(name) for name in found]
+            unnamed += [name for name in (*folders, *files) if not listable(name) and not name.startswith(("_", "."))]
+            linked += [name for name in folders if os.path.islink(os.path.join(above, name))]
+        return [ascii(name) for name in unnamed], [ascii(name) for name in linked]
 
     def _must_exist(self) -> None:
         # A store cannot tell an empty directory from none; on a disk the difference is a slip or a lost mount.
@@ -291,9 +315,13 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             self._check(unit)
             try:
                 if (how := self._inference) is not None:
-                    chunks = self._rescued(key, StructType.from_json(unit.payload["schema"]), how)
+                    known = StructType.from_json(unit.payload["schema"])
+                    stated = Stated.of(key, known)
+                    chunks = stated.beside(self._rescued(key, stated.left, how), how.with_rescued(known))
                 else:
-                    chunks = self._chunks(key, self.row_schema(), _known_of(unit))
+                    schema = self.row_schema()
+                    stated = Stated.of(key, schema)
+                    chunks = stated.beside(self._chunks(key, stated.left, _known_of(unit)), schema)
                 yield from (_placed(chunk, key) for chunk in chunks) if self.ordered else chunks
             except BrokenDataFile as error:
                 raise BadRecord(error.message, hint="Mend or remove it") from error
@@ -348,6 +376,17 @@ def _key(unit: WorkUnit) -> str:
 def _known_of(unit: WorkUnit) -> Mapping[str, Any]:
     """The file as it was planned."""
     return unit.payload if "key" in unit.payload else dict(unit.high)
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Patterns without braces, one of which a name has to be like; with `[^a]` for `[!a]`, as for Spark."""
+    found = _INNERMOST.search(pattern)
+    if found is not None:
+        ends = pattern[: found.start()], pattern[found.end() :]
+        return [one for choice in found[1].split(",") for one in alternatives(f"{ends[0]}{choice}{ends[1]}")]
+    if "{" in pattern or "}" in pattern:
+        raise InvalidArgument(f"The pattern {pattern!r} has a brace without the other", hint='pattern: "*.{csv,txt}"')
+    return [pattern.replace("[^", "[!")]
 
 
 def _placed(chunk: Chunk, key: str) -> Chunk:

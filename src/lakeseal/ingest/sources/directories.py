@@ -1,0 +1,71 @@
+"""Columns whose values the directories of a file state (`day=2026-03-01/1.json`), as Spark and Hive write them.
+
+As for Spark, a column of the schema that a directory names has its value for all rows of the file, whatever the file
+itself says; the file is read for the others. A column that no schema names is not made up: a run notes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from lakeseal.errors import BadRecord, InvalidArgument, InvalidMetadata
+from lakeseal.ingest.sources.source import Chunk
+from lakeseal.protocol.arrow import to_arrow
+from lakeseal.protocol.partitions import can_partition, parse_partition_directory, parse_partition_values
+from lakeseal.protocol.schema import StructType
+
+
+class Stated(Struct, frozen=True, kw_only=True):
+    """Of one file."""
+
+    values: dict[str, pa.Scalar]
+    left: StructType
+    """Columns to be read from the file."""
+
+    @classmethod
+    def of(cls, key: str, schema: StructType) -> Stated:
+        values = {}
+        for name, text in _directories(key).items():
+            field = schema.field(name)
+            if field is None or not can_partition(field.type):
+                continue
+            try:
+                parsed = parse_partition_values(pa.array([text], pa.string()), field.type, column=field.name)
+            except InvalidMetadata:
+                raise BadRecord(
+                    f"Its directory says {name}={text}, which is no {field.type}",
+                    column=field.name,
+                    hint="Give the column another type, or move the file",
+                ) from None
+            values[field.name] = parsed[0]
+        left = StructType(tuple(field for field in schema.fields if field.name not in values))
+        if values and not left.fields:
+            raise InvalidArgument("All columns of the schema are directories", hint="Name one that files have")
+        return cls(values=values, left=left)
+
+    def beside(self, chunks: Iterator[Chunk], schema: StructType) -> Iterator[Chunk]:
+        """With these values, in the schema's order."""
+        if not self.values:
+            yield from chunks
+            return
+        arrow = to_arrow(schema)
+        for chunk in chunks:
+            arrays = [
+                pa.repeat(self.values[name], chunk.rows.num_rows) if name in self.values else chunk.rows[name]
+                for name in arrow.names
+            ]
+            yield msgspec.structs.replace(chunk, rows=pa.RecordBatch.from_arrays(arrays, schema=arrow))
+
+
+def unread_columns(keys: Iterable[str], schema: StructType | None) -> list[str]:
+    """Names that directories of these files have, and the schema has not."""
+    named = {name for key in keys for name in _directories(key)}
+    return sorted(name for name in named if schema is None or schema.field(name) is None)
+
+
+def _directories(key: str) -> dict[str, str | None]:
+    return parse_partition_directory(key.rpartition("/")[0])
