@@ -10,7 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -108,7 +110,13 @@ def test_an_index_with_the_name_of_a_column_is_that_column_or_refused(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "frame", [pd.DataFrame({"a": ["x", 1]}), pd.DataFrame([[1, 2]], columns=["a", "a"]), pd.DataFrame({"a": [1j]})]
+    "frame",
+    [
+        pd.DataFrame({"a": ["x", 1]}),
+        pd.DataFrame([[1, 2]], columns=["a", "a"]),
+        pd.DataFrame({"a": [1j]}),
+        pd.DataFrame({"a": [2**70]}),
+    ],
 )
 def test_a_frame_that_arrow_cannot_hold_is_refused(tmp_path: Path, frame: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="cannot be read as Arrow"):
@@ -352,3 +360,26 @@ def test_small_files_come_from_the_limits_asked_for(tmp_path: Path) -> None:
     table.write(numbers(*range(100), day="d"), max_records_per_file=30)
     assert table.files().num_rows == 4
     assert ids(table) == list(range(100))
+
+
+@pytest.mark.parametrize("shape", ["{}", "[{{'x': {}}}]", "map {{{}: 1}}"])
+def test_a_decimal_with_more_digits_than_its_type_is_refused(tmp_path: Path, shape: str) -> None:
+    table = Table(tmp_path / "t")
+    table.write(duckdb.sql(f"SELECT 1 AS n, {shape.format('99::HUGEINT')} AS a"))
+    largest = f"{2**127 - 1}::HUGEINT"
+    for value in (largest, f"-{largest}"):
+        with pytest.raises(errors.InvalidInput, match="has more digits than 38") as refused:
+            table.write(duckdb.sql(f"SELECT 1 AS n, {shape.format(value)} AS a"))
+        assert refused.value.column == "a"
+    most = shape.format(f"-{'9' * 38}::HUGEINT")
+    table.write(duckdb.sql(f"SELECT 1 AS n, {most} AS a"), mode="overwrite")
+    assert str(table.to_arrow()["a"].to_pylist()[0]).count("9") == 38
+    assert table.version() == 1
+
+
+def test_addresses_of_pythons_objects_are_not_written(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"n": [1], "a": pl.Series([{1, 2}], dtype=pl.Object)})
+    with pytest.raises(errors.InvalidArgument, match="objects cannot be written") as refused:
+        Table(tmp_path / "t").write(frame)
+    assert refused.value.column == "a"
+    assert not Table(tmp_path / "t").exists()

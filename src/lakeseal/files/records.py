@@ -5,13 +5,17 @@ A record is judged alone, by the same rules whoever its neighbours are.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal.errors import BrokenDataFile, InvalidInput
+
+_ALL_DIGITS = decimal.Context(prec=80)
 
 
 class Misfit(Struct, frozen=True, kw_only=True):
@@ -57,7 +61,7 @@ def check_texts(rows: pa.RecordBatch) -> None:
     """`InvalidInput` names the column in which a text is not UTF-8. Formats that say what their columns are do not look
     at that, nor does Arrow, until somebody reads the text; then all rows around it fail too."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        for texts in _texts(column):
+        for texts in _leaves(column, _is_text):
             if _is_ascii(texts):
                 continue
             try:
@@ -66,6 +70,26 @@ def check_texts(rows: pa.RecordBatch) -> None:
                 raise InvalidInput(
                     f"A text is not UTF-8: {error}", column=name, hint="Decode it, or keep it as binary"
                 ) from error
+
+
+def check_decimals(rows: pa.RecordBatch) -> None:
+    """`InvalidInput` names the column in which a decimal has more digits than its type. Arrow holds them, and does not
+    look at what others hand over (DuckDB's largest integers have 39); who reads the file gets null, or an error."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for decimals in _leaves(column, pa.types.is_decimal):
+            ends = pc.min_max(decimals).as_py()
+            limit = 10**decimals.type.precision
+            for value in ends.values():
+                if value is not None and abs(int(value.scaleb(decimals.type.scale, _ALL_DIGITS))) >= limit:
+                    raise InvalidInput(
+                        f"{value} has more digits than {decimals.type.precision}",
+                        column=name,
+                        hint="Cast the column to a decimal that holds it, or to a text",
+                    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_ascii(texts: pa.Array) -> bool:
@@ -79,23 +103,24 @@ def _is_ascii(texts: pa.Array) -> bool:
     return not characters.size or int(characters.max()) < 128
 
 
-def _texts(array: pa.Array) -> Iterator[pa.Array]:
+def _leaves(array: pa.Array, wanted: Callable[[pa.DataType], bool]) -> Iterator[pa.Array]:
+    """Arrays of such types, in the array or what it consists of."""
     kind = array.type
     if not len(array):
         return
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if wanted(kind):
         yield array
     elif pa.types.is_struct(kind):
         for part in array.flatten():
-            yield from _texts(part)
+            yield from _leaves(part, wanted)
     elif pa.types.is_map(kind):
         start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        yield from _texts(array.keys.slice(start, end - start))
-        yield from _texts(array.items.slice(start, end - start))
+        yield from _leaves(array.keys.slice(start, end - start), wanted)
+        yield from _leaves(array.items.slice(start, end - start), wanted)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _texts(array.flatten())
+        yield from _leaves(array.flatten(), wanted)
     elif pa.types.is_dictionary(kind):
-        yield from _texts(array.dictionary)
+        yield from _leaves(array.dictionary, wanted)
 
 
 def joined(parts: Sequence[tuple[int, Parsed]], schema: pa.Schema) -> Parsed:

@@ -202,6 +202,7 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
     if _is_pandas(data):
         return _pandas_rows(data).to_reader(max_chunksize=2**17)
     if hasattr(data, "__arrow_c_stream__"):
+        _refuse_objects(data)
         return _without_unnamed_index(_stream_of(data))
     import pyarrow.dataset as ds  # loads pandas, if that is installed
 
@@ -226,7 +227,7 @@ def _pandas_rows(frame: Any) -> pa.Table:
     names = frame.index.names
     try:
         rows = pa.Table.from_pandas(frame, preserve_index=any(name is not None for name in names))
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _not_arrow(frame, error) from error
     for level, name in enumerate(names):
         # So Arrow calls a level that has no name, and one whose name is a column's.
@@ -241,6 +242,17 @@ def _pandas_rows(frame: Any) -> pa.Table:
             )
         rows = rows.remove_column(place)
     return rows
+
+
+def _refuse_objects(data: Any) -> None:
+    """What polars gives of a column of Python's objects are their addresses."""
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(data, polars.DataFrame):
+        for name, kind in data.schema.items():
+            if kind == polars.Object:
+                raise InvalidArgument(
+                    "A column of Python's objects cannot be written", column=name, hint="Make texts or numbers of them"
+                )
 
 
 def _stream_of(data: Any) -> pa.RecordBatchReader:

@@ -31,7 +31,7 @@ from lakeseal.files.identity_values import LANES, IdentityRange, IdentityValues
 from lakeseal.files.normalize import Normalizer
 from lakeseal.files.parquet_file import Compression
 from lakeseal.files.partition_split import PartitionSplit
-from lakeseal.files.records import check_texts
+from lakeseal.files.records import check_decimals, check_texts
 from lakeseal.files.uploads import Uploads
 from lakeseal.jobs.branch_commit_protocol import BranchCommitProtocol
 from lakeseal.jobs.delayed_commit_protocol import DelayedCommitProtocol
@@ -194,6 +194,7 @@ class TaskRows:
         if self._cdc:
             rows = _with_twins(rows)
         check_texts(rows)
+        check_decimals(rows)
         self._constraints.check(_of_table(rows) if self._cdc else rows)
         return _with_inserts(rows) if self._insert_changes else rows
 
