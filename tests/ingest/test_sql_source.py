@@ -217,3 +217,32 @@ def test_what_postgres_has_more_digits_of_than_a_double_is_a_bad_record(postgres
     rows, bad = run(SqlSource(url=url, table="digits", column="id"), {})
     assert rows == [{"id": 1, "v": 0.1}]
     assert [one.position for one in bad] == ["id 2"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id, ':x' AS v FROM t WHERE v <> ' :3'",
+        r"SELECT id, 'C\:x' AS v FROM t",
+        r"SELECT id, '\\: :: \\\:a\:\:b' AS v FROM t",
+        "SELECT id, '10:30:00 100%' AS v FROM t WHERE v LIKE 'v:%'",
+        "SELECT id, v FROM t -- all: of them",
+        "SELECT id, v FROM t;\n",
+        "WITH a AS (SELECT * FROM t) SELECT id, v FROM a LIMIT 3",
+    ],
+)
+def test_a_query_is_what_the_database_is_asked(database: Any, tmp_path: Path, query: str) -> None:
+    database("CREATE TABLE t (id INTEGER, v TEXT)")
+    url = database("INSERT INTO t VALUES (1, 'v:1'), (2, 'v: 2'), (3, ' :3'), (4, 'x')")
+    rows, _ = run(SqlSource(url=url, query=query, column="id", schema="id long, v string"), {})
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        assert [(row["id"], row["v"]) for row in rows] == connection.execute(query).fetchall()
+
+
+def test_units_are_for_a_column_of_integers(database: Any) -> None:
+    url = database("CREATE TABLE t (id INTEGER, v TEXT)")
+    database("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    assert len(SqlSource(url=url, table="t", column="id", units=2).plan({}).units) == 2
+    with pytest.raises(InvalidArgument, match="units says nothing") as refused:
+        SqlSource(url=url, table="t", column="v", units=2).plan({})
+    assert refused.value.column == "v"

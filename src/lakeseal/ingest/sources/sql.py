@@ -184,7 +184,7 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     def _from(self) -> Any:
         if self.query is not None:
             names: list[Any] = [sa.column(field.name) for field in parse_schema(self.schema or "").fields]
-            return sa.text(self.query).columns(*names).subquery("input")
+            return sa.text(_as_it_is(self.query)).columns(*names).subquery("input")
         schema, _, name = str(self.table).rpartition(".")
         try:
             with self._reading() as connection:
@@ -337,6 +337,12 @@ class _Reading:
         self._connection.close()
         if isinstance(error, SQLAlchemyError) and not isinstance(error, NoSuchTableError):
             raise _unavailable(error) from error
+
+
+def _as_it_is(query: str) -> str:
+    """The database gets what was written: to SQLAlchemy a colon begins a parameter, and a backslash before it hides it.
+    Behind a comment the bracket that closes the query needs a line of its own."""
+    return query.strip().removesuffix(";").replace(":", "\\:") + "\n"
 
 
 def _read_any_text(connection: Any, _: Any) -> None:
