@@ -104,6 +104,20 @@ def test_no_more_rows_are_decoded_than_may_be() -> None:
     assert rows_of(parquet, source, footer, 0, [0], range(40, 51), most=50) is None
 
 
+def test_long_pages_are_read_piece_by_piece() -> None:
+    numbers = np.random.default_rng(5).integers(0, 2**60, 400_000)
+    table = pa.table({"id": range(400_000), "wide": numbers, "text": pa.array(numbers).cast(pa.string())})
+    out = io.BytesIO()
+    pq.write_table(table, out, use_dictionary=False, data_page_size=2**18)
+    source = pa.BufferReader(out.getvalue())
+    parquet = pq.ParquetFile(source)
+    footer = Footer(parquet.metadata, source)
+    for asked in (range(0, 9), range(130_000, 290_000), range(399_990, 400_000)):
+        found = rows_of(parquet, source, footer, 0, [0, 1, 2], asked, most=400_000)
+        assert found is not None
+        assert pa.Table.from_batches([found]).equals(table.slice(asked.start, len(asked)))
+
+
 def test_of_a_damaged_file_they_are_what_the_whole_group_has_or_are_refused() -> None:
     out = io.BytesIO()
     pq.write_table(

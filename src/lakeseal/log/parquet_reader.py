@@ -33,13 +33,16 @@ def open_parquet(
     metadata: pq.FileMetaData | None = None,
     pre_buffer: bool = False,
     by_dictionary: Collection[int] = (),
+    buffer_size: int = 0,
 ) -> pq.ParquetReader:
-    """The rows of a file, or of what stands for it. Leaf columns `by_dictionary` come as dictionary arrays."""
+    """The rows of a file, or of what stands for it. Leaf columns `by_dictionary` come as dictionary arrays. With a
+    `buffer_size`, column chunks are read piece by piece, as rows are asked for, and not whole."""
     reader = pq.ParquetReader(memory_pool=row_memory())
     reader.open(
         source,
         metadata=metadata,
         pre_buffer=pre_buffer,
+        buffer_size=buffer_size,
         read_dictionary=list(by_dictionary) or None,
         coerce_int96_timestamp_unit="us",
         page_checksum_verification=True,
