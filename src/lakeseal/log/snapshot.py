@@ -19,13 +19,13 @@ from lakeseal.errors import InvalidMetadata, MissingMetadata, MissingProtocol, l
 from lakeseal.log.clone_source import clone_sources
 from lakeseal.log.replay import TableState
 from lakeseal.log.snapshot_card import snapshot_card
-from lakeseal.log.stored_stats import stats_structs
+from lakeseal.log.stored_stats import KnownStats
 from lakeseal.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from lakeseal.protocol.features import check_readable
 from lakeseal.protocol.partitions import parse_partition_values
 from lakeseal.protocol.properties import TableProperties
 from lakeseal.protocol.schema import StructField, StructType
-from lakeseal.protocol.stats import stats_schema, widen
+from lakeseal.protocol.stats import stats_schema
 from lakeseal.trust import Trust
 
 
@@ -215,7 +215,12 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         """
         wanted = _part_of(self.schema, frozenset(leaves), ())
         physical, logical = stats_schema(wanted.to_physical()), stats_schema(wanted)
-        return _renamed(widen(stats_structs(files, physical)), logical)
+        known = self._known_stats if files is self._known_stats.files else KnownStats(files)
+        return _renamed(known.of(physical), logical)
+
+    @cached_property
+    def _known_stats(self) -> KnownStats:
+        return KnownStats(self.files)
 
     def match(self, where: str | None, files: pa.Table | None = None) -> expr.FileMatch:
         """Which files may have rows for which `where` is true, and of which all rows are.
