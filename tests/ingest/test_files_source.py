@@ -425,3 +425,12 @@ def test_a_directory_that_is_a_symbolic_link_is_noted(lake: Any) -> None:
     assert [unit.partition for unit in plan.units] == ["1.json"]
     assert plan.notes == ("1 directories are symbolic links, and are never read: 'linked'",)
     assert lake.files(recursive=False).plan({}).notes == ()
+
+
+def test_what_is_hidden_to_spark_is_not_read_and_nothing_else(lake: Any) -> None:
+    for folder in ("", "/_day=1", "/_tmp", "/.x=1", "/a/_b=2"):
+        for name in ("1.json", "_2.json", ".3.json", "_n=4.json"):
+            lake.land(name, [{"id": 1}], folder=f"landing{folder}")
+    read_by_us = {unit.partition for unit in lake.files().plan({}).units}
+    shown = {"1.json", "_n=4.json"}
+    assert read_by_us == shown | {f"{folder}/{name}" for folder in ("_day=1", "a/_b=2") for name in shown}

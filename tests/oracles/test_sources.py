@@ -471,20 +471,20 @@ def test_orc_files_that_spark_wrote_are_read_as_by_spark(spark: Any, tmp_path: P
 
 @pytest.mark.parametrize("form", ["json", "csv", "parquet", "orc"])
 def test_columns_that_directories_name_have_the_values_that_spark_reads(spark: Any, tmp_path: Path, form: str) -> None:
-    days = "id long, day string, n string, name string"
+    days = "id long, _day string, n string, name string"
     rows = [
         (1, "2024-01-01", "a/b", "x"),
         (2, None, "x y", None),
         (3, "2024-01-03", "é%=", "z"),
         (4, "0001-01-01", "7", "w"),
     ]
-    writer = spark.createDataFrame(rows, days).write.partitionBy("day", "n").format(form)
+    writer = spark.createDataFrame(rows, days).write.partitionBy("_day", "n").format(form)
     writer.option("header", True).option("escape", '"').save(str(tmp_path / "t"))
-    schema = "day date, id long, n string, name string"
+    schema = "_day date, id long, n string, name string"
     read = spark.read.schema(schema).option("header", True).option("escape", '"').format(form).load(str(tmp_path / "t"))
     source = FilesSource(path=str(tmp_path / "t"), format=form, schema=schema)  # type: ignore[arg-type]
     found = by_us(source)
     assert sum((one for one, _ in found.values()), Counter()) == Counter(
-        plain(row) for row in rows_of(read.select("day", "id", "n", "name").toArrow())
+        plain(row) for row in rows_of(read.select("_day", "id", "n", "name").toArrow())
     )
     assert source.plan({}).notes == ()

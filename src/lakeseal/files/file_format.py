@@ -118,7 +118,7 @@ PARQUET = FileFormat()
 def format_of(file: str) -> str | None:
     """The format that a file's name tells; None if it tells none."""
     name = file.rpartition("/")[2].lower()
-    for suffix in (".gz", ".zst", ".bz2", ".snappy", ".lz4", ".deflate"):
+    for suffix in (".gz", ".gzip", ".zst", ".bz2", ".snappy", ".lz4", ".deflate"):
         name = name.removesuffix(suffix)
     return next((known for known in FORMATS if name.endswith(f".{known}")), None)
 

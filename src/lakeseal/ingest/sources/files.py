@@ -31,6 +31,7 @@ from lakeseal.errors import (
 )
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.compression import inflated
+from lakeseal.files.shape import is_hidden
 from lakeseal.files.xml_records import XmlRows
 from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.sources.directories import Stated, unread_columns
@@ -72,7 +73,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     schema: str | None = None
     """Of the rows, as Spark writes it; Parquet, ORC and Avro files may go without."""
     pattern: str = "*"
-    """Names of files, such as `*.json` or `[ab]?.{csv,txt}`. Those that begin with `_` or `.` are never read."""
+    """Names of files, such as `*.json` or `[ab]?.{csv,txt}`. Those that begin with `.`, or with `_`
+    and have no `=`, are never read; nor is what is below such a directory."""
     recursive: bool = True
     """Whether directories below it are looked at, too."""
     ordered: bool = False
@@ -276,7 +278,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             parts = meta.key.split("/")
             if self.span is not None and not self.span[0] <= meta.key < self.span[1]:
                 continue
-            if any(part.startswith(("_", ".")) for part in parts):
+            if is_hidden(meta.key):
                 continue
             if any(fnmatch.fnmatchcase(parts[-1], pattern) for pattern in self._patterns):
                 yield meta
@@ -297,8 +299,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         if not self._store.uri.startswith("file:"):
             return unnamed, linked
         for above, folders, files in os.walk(parse(self._store.uri).path):
-            folders[:] = [name for name in folders if self.recursive and not name.startswith(("_", "."))]
-            unnamed += [name for name in (*folders, *files) if not listable(name) and not name.startswith(("_", "."))]
+            folders[:] = [name for name in folders if self.recursive and not is_hidden(name)]
+            unnamed += [name for name in (*folders, *files) if not listable(name) and not is_hidden(name)]
             linked += [name for name in folders if os.path.islink(os.path.join(above, name))]
         return [ascii(name) for name in unnamed], [ascii(name) for name in linked]
 
