@@ -246,3 +246,5 @@ def test_units_are_for_a_column_of_integers(database: Any) -> None:
     with pytest.raises(InvalidArgument, match="units says nothing") as refused:
         SqlSource(url=url, table="t", column="v", units=2).plan({})
     assert refused.value.column == "v"
+    with pytest.raises(InvalidArgument, match="units says nothing"):
+        SqlSource(url=url, table="t", column="v", schema="v string", units=2)

@@ -90,7 +90,7 @@ def _follow(chance: random.Random, file: Path) -> None:
         url=f"sqlite:///{file}",
         column="c",
         schema=schema if with_schema else None,
-        units=chance.choice((1, 1, 3)),
+        units=chance.choice((1, 1, 3)) if cursor == "long" else 1,
         **({"query": "SELECT * FROM t"} if with_schema and chance.random() < 0.3 else {"table": "t"}),  # type: ignore[arg-type]
     )
     marks: dict[str, Any] = {}

@@ -51,6 +51,7 @@ _TYPES: dict[type, DataType] = {
     dt.date: types.DATE,
     dt.datetime: types.TIMESTAMP,
 }
+_WHOLE = (types.BYTE, types.SHORT, types.INTEGER, types.LONG)
 
 
 @register_source
@@ -86,10 +87,23 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
             fields = parse_schema(self.schema)
             if fields.field(self.column) is None:
                 raise InvalidArgument(f"The schema lacks the growing column {self.column!r}", column=self.column)
+            self._refuse_units(fields)
         at_least_one("units", self.units)
         at_least_one("max_rows", self.max_rows)
         if not self.delay_seconds >= 0:
             raise InvalidArgument(f"delay_seconds must be 0 or more, not {self.delay_seconds:g}")
+
+    def _refuse_units(self, schema: StructType) -> None:
+        field = schema.field(self.column)
+        if (
+            self.units != 1
+            and field is not None
+            and field.type not in _WHOLE
+            and not isinstance(field.type, DecimalType)
+        ):
+            raise InvalidArgument(
+                "units says nothing of a column that is none of integers", column=self.column, hint="Leave it out"
+            )
 
     @property
     def commit_policies(self) -> tuple[str, ...]:
@@ -302,11 +316,8 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
         last, first = high["value"], None if low is None else low["value"]
         if self.units == 1:
             return []
-        if not isinstance(last, int):
-            raise InvalidArgument(
-                "units says nothing of a column that is none of integers", column=self.column, hint="Leave it out"
-            )
-        if not isinstance(first, int | None):
+        self._refuse_units(self.row_schema())
+        if not isinstance(last, int) or not isinstance(first, int | None):
             return []
         if first is None:
             lowest = connection.execute(sa.select(sa.func.min(self._cursor))).scalar_one()
