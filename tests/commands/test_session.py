@@ -493,3 +493,52 @@ def test_what_an_overwrite_says_by_itself_goes_before_the_session(spark: Any, tm
             table.write(spark.range(6).selectExpr("id", "id % 3 AS p"), partition_by="p")
             overwrite()
             assert table.to_arrow().to_pylist() == [{"id": 10, "p": 1}]
+
+
+RARE = [
+    ({"spark.sql.legacy.consecutiveStringLiterals.enabled": "true"}, "s = 'v''1'"),
+    ({"spark.sql.legacy.exponentLiteralAsDecimal.enabled": "true"}, "typeof(1e3) = 'double'"),
+    ({"spark.sql.legacy.literal.pickMinimumPrecision": "false"}, "CAST(n AS DECIMAL(20, 2)) / 3 = 0.333333"),
+    (
+        {"spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true"},
+        "coalesce(CAST(n AS DECIMAL(38, 10)), CAST(1 AS DECIMAL(38, 20))) >= 0 AND "
+        "typeof(coalesce(CAST(n AS DECIMAL(38, 10)), CAST(1 AS DECIMAL(38, 20)))) = 'decimal(38,10)'",
+    ),
+    (
+        {"spark.sql.legacy.typeCoercion.datetimeToString.enabled": "true", "spark.sql.ansi.enabled": "false"},
+        "d > '2023-9-1'",
+    ),
+    (
+        {"spark.sql.legacy.typeCoercion.datetimeToString.enabled": "true", **ANSI_OFF, **NEW_YORK},
+        "d BETWEEN '2023-12-31' AND '2024-1-1'",
+    ),
+    (
+        {"spark.sql.legacy.codingErrorAction": "true", "spark.sql.legacy.javaCharsets": "true"},
+        "length(decode(unhex(concat('ff', '6', n)), 'UTF-8')) = 2",
+    ),
+    ({"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}, "map_concat(map('a', 1), map('a', n))['a'] = 2"),
+    ({"spark.sql.jsonGenerator.ignoreNullFields": "false"}, "to_json(named_struct('n', nullif(n, 1))) = '{}'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "where"), RARE)
+def test_settings_that_change_what_a_text_means_are_followed(
+    spark: Any, table: Callable[..., Table], settings: dict[str, str], where: str
+) -> None:
+    changed = table()
+    with with_settings(spark, settings):
+        chosen = sorted(row.id for row in spark.createDataFrame(moments()).where(where).collect())
+        changed.delete(where, spark=spark)
+    assert sorted(changed.to_arrow()["id"].to_pylist()) == [n for n in range(16) if n not in chosen]
+
+
+def test_a_function_of_the_session_that_goes_before_sparks_is_called(spark: Any, table: Callable[..., Table]) -> None:
+    changed = table()
+    spark.udf.register("upper", lambda text: f"{text}!", "string")
+    try:
+        with with_settings(spark, {"spark.sql.functionResolution.sessionOrder": "first"}):
+            changed.update({"s": "upper(s)"}, "upper(s) = 'v1!'", spark=spark)
+        changed.delete("upper(s) = 'V2'", spark=spark)
+    finally:
+        spark.sql("DROP TEMPORARY FUNCTION upper")
+    assert set(changed.to_arrow()["s"].to_pylist()) == {"v0", "v1!"}

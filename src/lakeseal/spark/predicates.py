@@ -63,6 +63,18 @@ _RARE: dict[str, str] = {
     "spark.sql.timestampType": "timestamp_ltz",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     "spark.sql.legacy.timeParserPolicy": "corrected",
+    "spark.sql.legacy.consecutiveStringLiterals.enabled": "false",
+    "spark.sql.legacy.exponentLiteralAsDecimal.enabled": "false",
+    "spark.sql.legacy.literal.pickMinimumPrecision": "true",
+    "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "false",
+    "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "false",
+    "spark.sql.legacy.javaCharsets": "false",
+    "spark.sql.legacy.codingErrorAction": "false",
+    "spark.sql.mapKeyDedupPolicy": "exception",
+    "spark.sql.jsonGenerator.ignoreNullFields": "true",
+    # The session's own functions may be called as Spark's are.
+    "spark.sql.functionResolution.sessionOrder": "second",
+    "spark.sql.path.enabled": "false",
 }
 
 
