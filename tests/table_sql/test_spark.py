@@ -10,6 +10,7 @@ import pytest
 
 import lakeseal
 from lakeseal import errors
+from oracles.sessions import with_settings
 
 pytestmark = pytest.mark.spark
 
@@ -176,3 +177,25 @@ def test_what_is_not_ours_goes_to_spark_untouched(spark: Any, two: Any) -> None:
     for text in ("SELEC 1", "SELECT * FROM nothing_at_all", "DELETE FROM nothing_at_all WHERE (", "SELECT 1; SELECT 2"):
         with pytest.raises(Exception, match=r"PARSE_SYNTAX_ERROR|TABLE_OR_VIEW_NOT_FOUND"):
             lakeseal.sql(text, spark)
+
+
+def test_timestamps_are_what_they_are_where_the_session_has_plain_ones(spark: Any, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int32()), ("ts", pa.timestamp("us", "UTC"))])
+    made = lakeseal.create(tmp_path / "t", schema, partition_by=["ts"])
+    place = f"delta.`{made.uri}`"
+    settings = {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.session.timeZone": "America/New_York"}
+    with with_settings(spark, settings):
+        lakeseal.sql(f"INSERT INTO {place} PARTITION (ts = '2024-01-01 00:00:00Z') VALUES (1)", spark)
+        now = f"SELECT count(*) AS n FROM {place} TIMESTAMP AS OF current_timestamp()"
+        assert lakeseal.sql(now, spark).first().n == 1
+        for text in (
+            f"CREATE TABLE delta.`{tmp_path}/new` (id INT, ts ARRAY<TIMESTAMP>)",
+            f"ALTER TABLE {place} ADD COLUMNS (other TIMESTAMP)",
+        ):
+            with pytest.raises(errors.UnsupportedExpression, match="without a zone"):
+                lakeseal.sql(text, spark)
+        lakeseal.sql(f"CREATE TABLE delta.`{tmp_path}/new` (l TIMESTAMP_LTZ, n TIMESTAMP_NTZ)", spark)
+    new = lakeseal.Table(tmp_path / "new").schema()
+    assert new.types == [pa.timestamp("us", "UTC"), pa.timestamp("us")]
+    moment = made.to_arrow()["ts"].to_pylist()[0]
+    assert moment.isoformat() == "2024-01-01T00:00:00+00:00"

@@ -98,6 +98,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     store_assignment: StoreAssignment = StoreAssignment.ANSI
     rare: bool = False
     """Whether a setting is on that nobody here follows."""
+    plain_timestamps: bool = False
+    """Whether the type TIMESTAMP is one without a zone."""
     pads_chars: bool = True
     """Whether values of `char(n)` are read with all their blanks."""
 
@@ -116,6 +118,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             ansi=ansi,
             store_assignment=StoreAssignment(text("spark.sql.storeAssignmentPolicy", "ansi").upper()),
             rare=any(text(name, usual) != usual for name, usual in _RARE.items()),
+            plain_timestamps=text("spark.sql.timestampType", "timestamp_ltz") == "timestamp_ntz",
             pads_chars=text("spark.sql.readSideCharPadding", "true") == "true",
         )
 

@@ -16,7 +16,7 @@ from lakeseal.files.normalize import sql_when_missing
 from lakeseal.files.store_assignment import assign, check_assignable
 from lakeseal.protocol.arrow import from_arrow, to_arrow_type
 from lakeseal.protocol.identity import identity_of
-from lakeseal.protocol.schema import DataType, StructField, StructType
+from lakeseal.protocol.schema import TIMESTAMP, DataType, StructField, StructType
 from lakeseal.statements.qualifiers import unqualified
 from lakeseal.statements.statement import Delete, Insert, Merge, StatedName, UpdateStatement
 from lakeseal.table import Table
@@ -147,7 +147,9 @@ class _Target:
 
     def _static(self, name: str) -> str:
         """A value of PARTITION is cast, as Spark does it, and not assigned."""
-        return f"CAST(({self.static[name]}\n) AS {self._field(name).type})"
+        kind = self._field(name).type
+        # TIMESTAMP may be another type in a session.
+        return f"CAST(({self.static[name]}\n) AS {'timestamp_ltz' if kind == TIMESTAMP else kind})"
 
     def frame(self, context: SqlContext) -> Any:
         from lakeseal.spark.failures import analysed  # pyspark is an extra

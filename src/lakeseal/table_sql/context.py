@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,10 @@ from lakeseal.catalog.connect import CATALOG_VARIABLE, CatalogLike
 from lakeseal.catalog.place import Place
 from lakeseal.catalogs import Catalog
 from lakeseal.errors import InvalidArgument, InvalidExpression, NotFound, TableNotFound, UnsupportedExpression
+from lakeseal.expr.lexer import tokenize
 from lakeseal.expr.render import quote_name
 from lakeseal.log.timestamps import Timestamp
-from lakeseal.protocol.schema import StructType
+from lakeseal.protocol.schema import DataType, StructType
 from lakeseal.statements.cutting import Cutter, at_sign
 from lakeseal.statements.statement import Moment, StatedName
 from lakeseal.table import Owner, Table, reading
@@ -48,8 +49,10 @@ class SqlContext:
         catalog: Catalog | CatalogLike | None,
         owner: Owner | None,
         storage_options: Mapping[str, str] | None,
+        text: str = "",
     ) -> None:
         self.spark = spark
+        self._text = text
         self._asked = catalog
         self.owner = owner
         self.storage_options = storage_options
@@ -80,6 +83,19 @@ class SqlContext:
     @property
     def case_sensitive(self) -> bool:
         return self.settings is not None and self.settings.case_sensitive
+
+    def check_types(self, types: Iterable[DataType]) -> None:
+        """Refuses types that the statement writes as TIMESTAMP where the session means by it one without a zone."""
+        if self.settings is None or not self.settings.plain_timestamps:
+            return
+        from lakeseal.spark.predicates import has_timestamps  # pyspark is an extra
+
+        says = any(token.keyword == "TIMESTAMP" for token in tokenize(self._text, strict=False))
+        if says and any(map(has_timestamps, types)):
+            raise UnsupportedExpression(
+                "TIMESTAMP is a type without a zone in this session (spark.sql.timestampType)",
+                hint="Write TIMESTAMP_NTZ or TIMESTAMP_LTZ",
+            )
 
     def at_path(self, path: str) -> Table:
         # What is said to be a path is no name, whatever it looks like.
@@ -178,7 +194,7 @@ class SqlContext:
         from lakeseal.spark.failures import analysed, recovered  # pyspark is an extra
 
         with recovered(), analysed("tell which moment is meant"):
-            query = f"SELECT unix_micros(CAST(({sql}\n) AS TIMESTAMP)) AS it"
+            query = f"SELECT unix_micros(CAST(({sql}\n) AS TIMESTAMP_LTZ)) AS it"
             return _moment(sql, self.spark.sql(query).collect()[0].it)
 
     def read(self, name: StatedName) -> FoundTable | None:

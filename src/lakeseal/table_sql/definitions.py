@@ -148,6 +148,7 @@ def _rows(context: SqlContext, statement: CreateTableStatement | CloneTable) -> 
 def create(context: SqlContext, table: Table, statement: CreateTableStatement, rows: Any) -> Any:
     if statement.provider is not None and statement.provider.lower() not in _PROVIDERS:
         raise UnsupportedFeature(f"A table of ours cannot be USING {statement.provider}", hint="USING delta")
+    context.check_types(column.field.type for column in statement.columns)
     exists = table.exists()
     if exists and statement.if_not_exists:
         return _told(context, table, committed=False)
@@ -232,6 +233,7 @@ def clone(context: SqlContext, table: Table, statement: CloneTable) -> Any:
 
 def convert(context: SqlContext, statement: Convert) -> Any:
     partition_by = {field.name: field.type for field in statement.partition_by}
+    context.check_types(field.type for field in statement.partition_by)
     made = tables.convert(Place(uri=statement.path), partition_by, storage_options=context.storage_options)
     return _told(context, made, committed=True)
 
@@ -261,6 +263,7 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
                 return None
             return table.drop_constraint(name)
         case AddColumns(columns=columns):
+            context.check_types(column.field.type for column in columns)
             return table.add_columns(_new_columns(columns, table))
         case DropColumns(columns=columns, if_exists=if_exists):
             return _dropped(table, columns, if_exists)
@@ -285,6 +288,8 @@ def _altered(context: SqlContext, table: Table, change: Alteration) -> Any:
 
 def _altered_column(context: SqlContext, table: Table, change: AlterColumn) -> Any:
     name = _sql(change.column)
+    if change.type is not None:
+        context.check_types([change.type.type])
     change = _what_differs(table, change)
     if change.type is not None:
         return table.change_type(name, change.type)

@@ -77,8 +77,8 @@ def sql(
             f"The text of the statement comes first, not a {type(text).__name__}",
             hint='lakeseal.sql("SELECT …", spark)',
         )
-    context = SqlContext(spark, catalog, owner, storage_options)
     text = read_by(spark, text)
+    context = SqlContext(spark, catalog, owner, storage_options, text)
     statement = parse(text, double_quoted_names=context.double_quoted_names, lenient=spark is not None)
     return _Execution(context, text).run(statement)
 
