@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import httpx
 
@@ -87,15 +87,26 @@ class Chromium:
         return [one["message"] for one in self._ask("/se/log", {"type": "browser"}) if one["level"] == "SEVERE"]
 
 
+def _started(log: TextIO) -> tuple[subprocess.Popen[str], str]:
+    """The driver takes a port that is free for IPv6, and gives up where another process has that one for IPv4."""
+    said: list[str] = []
+    for _ in range(10):
+        driver = subprocess.Popen([str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=log, text=True)
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            said.append(line)
+            if "successfully on port" in line:
+                return driver, line.split()[-1].rstrip(".")
+        driver.wait()
+    raise AssertionError("".join(said))
+
+
 @contextmanager
 def chromium(folder: Path, *more: str) -> Iterator[Chromium]:
     assert BROWSER is not None
-    assert DRIVER is not None
     with (folder / "driver.log").open("w") as log:
-        driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=log, text=True)
-        assert driver.stdout is not None
+        driver, port = _started(log)
         try:
-            port = next(line.split()[-1].rstrip(".") for line in driver.stdout if "successfully on port" in line)
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120) as client:
                 words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *more]
                 options = {"binary": BROWSER, "args": [*words, f"--user-data-dir={folder}/profile"]}
@@ -109,4 +120,5 @@ def chromium(folder: Path, *more: str) -> Iterator[Chromium]:
         finally:
             driver.terminate()
             driver.wait(30)
-            driver.stdout.close()
+            if driver.stdout:
+                driver.stdout.close()
