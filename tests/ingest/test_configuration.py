@@ -11,7 +11,7 @@ import yaml
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.ingest import Dataset, Pipeline, Source
-from lakeseal.ingest.config import DirectoryTarget, Freshness, TableTarget
+from lakeseal.ingest.config import DirectoryTarget, TableTarget
 from lakeseal.ingest.pipeline_schema import pipeline_schema
 from lakeseal.ingest.sources.files import FilesSource
 from lakeseal.ingest.targets import place_of
@@ -120,8 +120,7 @@ SQL = "type: sql, url: 'sqlite:///d.db', table: t, column: id"
         ("error_table", OWN, TABLE, "error_table: lake/errors"),
         ("schema", OWN, "{type: directory, path: out}", "quality: [{schema: equal}]"),
         ("at least 5", OWN, TABLE, "quality: [{rows: {min: 5, max: 1}}]"),
-        ("max_age", OWN, TABLE, "quality: [{freshness: {column: at, max_age: 2d, max_age_seconds: 5}}]"),
-        ("max_age", OWN, TABLE, "quality: [{freshness: {column: at, max_age: soon}}]"),
+        ("max_age_seconds", OWN, TABLE, "quality: [{freshness: {column: at, max_age_seconds: -5}}]"),
         ("keys", OWN, "{type: table, uri: lake/one, keys: [id]}", ""),
         ("partial", OWN, "{type: table, uri: lake/one, mode: scd2, keys: [id], sequence_by: id, partial: true}", ""),
         ("delete_when", OWN, "{type: table, uri: lake/one, mode: cdc, keys: [id], delete_when: gone}", ""),
@@ -180,17 +179,6 @@ def test_an_option_of_sources_that_are_read_is_refused_of_other_datasets(option:
 def test_an_option_of_the_pipeline_that_would_do_nothing_is_refused(option: str, above: str) -> None:
     with pytest.raises(InvalidArgument, match=option):
         parse_pipeline(f"{above}\n{CLICKS}")
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("15m", 900), ("12h", 43_200), ("2d", 172_800), ("1.5 d", 129_600)]
-)
-def test_how_fresh_rows_are_is_told_in_days_too(text: str, seconds: float) -> None:
-    assert (
-        Freshness(column="at", max_age=text).seconds
-        == seconds
-        == Freshness(column="at", max_age_seconds=seconds).seconds
-    )
 
 
 def test_a_file_that_is_not_there_or_empty_is_told_by_name(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from msgspec.structs import force_setattr, replace
 
 from lakeseal.backoff import Backoff
 from lakeseal.catalog.place import locate
-from lakeseal.durations import SUCH_AS, seconds_of
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.render import quote_name
 from lakeseal.ingest.alerts import Alert
@@ -62,25 +61,12 @@ class NullShare(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Freshness(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     column: str
     """A timestamp."""
-    max_age: str | None = None
-    """How old the newest row may be: 30m, 12h, 2d."""
-    max_age_seconds: float | None = None
-    """The same, in seconds."""
+    max_age_seconds: float
+    """How old the newest row may be."""
 
     def __post_init__(self) -> None:
-        if (self.max_age is None) == (self.max_age_seconds is None):
-            raise InvalidArgument("freshness has a max_age or max_age_seconds, one of them", hint="max_age: 2d")
-        if not self.seconds >= 0:
+        if not self.max_age_seconds >= 0:
             raise InvalidArgument(f"freshness: no row is younger than max_age_seconds: {self.max_age_seconds:g}")
-
-    @property
-    def seconds(self) -> float:
-        if self.max_age is None:
-            return self.max_age_seconds or 0.0
-        found = seconds_of(self.max_age)
-        if found is None:
-            raise InvalidArgument(f"max_age: {self.max_age!r} is no duration", hint=f"Use {SUCH_AS}")
-        return found
 
 
 class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -302,9 +302,9 @@ def _trouble(check: Check, measured: Measured, now: dt.datetime) -> str | None:
         if newest is None:
             return f"No row has a {check.freshness.column} to tell how fresh it is"
         age = now.timestamp() - newest / 1e6
-        if age > check.freshness.seconds:
+        if age > check.freshness.max_age_seconds:
             return (
                 f"The newest {check.freshness.column} is {age:,.0f} s old, and at most "
-                f"{check.freshness.seconds:,.0f} s are wanted"
+                f"{check.freshness.max_age_seconds:,.0f} s are wanted"
             )
     return None
