@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import signal
 import subprocess
 import sys
 import threading
@@ -72,6 +73,22 @@ def test_a_process_that_ends_leaves_nothing_behind_and_complains_of_nothing(
     assert done.stderr == ""
     assert plain(tmp_path / "t") == 4
     assert (tmp_path / "t" / "_delta_log" / "00000000000000000004.checkpoint.parquet").exists()
+
+
+def test_what_a_killed_process_left_is_brought_by_whoever_reads_the_table_next(
+    shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = WRITER + "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    slow = "from lakeseal.owner import background_backfill as b\nb.DELAY_S = 60\n"
+    command = [sys.executable, "-c", slow + killed, tmp_path / "t", shared_url, "3"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGTERM
+    assert plain(tmp_path / "t") < 2
+    reader = lakeseal.Table(tmp_path / "t", owner=shared_url)
+    assert reader.version() == 2
+    monkeypatch.setattr("lakeseal.owner.ledger_owner._LEFT_MS", 0)
+    time.sleep(0.01)
+    assert lakeseal.Table(tmp_path / "t", owner=shared_url).to_arrow().num_rows == 6
+    assert soon(lambda: plain(tmp_path / "t") == 2)
 
 
 def _write(uri: Path, owner: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -62,12 +63,19 @@ KINDS: tuple[Callable[[int], bytes], ...] = (
 
 
 def place_of(url: str) -> tuple[str, int]:
-    host, _, port = url.removeprefix("http://").partition(":")
+    host, _, port = url.partition("://")[2].partition(":")
     return host, int(port)
 
 
 @contextmanager
-def crowd(url: str, count: int, says: Callable[[int], bytes], *, addresses: int = 1) -> Iterator[list[socket.socket]]:
+def crowd(
+    url: str,
+    count: int,
+    says: Callable[[int], bytes],
+    *,
+    addresses: int = 1,
+    encrypted: ssl.SSLContext | None = None,
+) -> Iterator[list[socket.socket]]:
     """Connections that each send something and then nothing more; they do not read either."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count + 1000:
@@ -82,6 +90,8 @@ def crowd(url: str, count: int, says: Callable[[int], bytes], *, addresses: int 
             one.bind((f"127.0.0.{2 + number % addresses}" if addresses > 1 else "127.0.0.1", 0))
             with suppress(OSError):  # it may have been closed to make room
                 one.connect(place_of(url))
+                if encrypted is not None:
+                    made[-1] = one = encrypted.wrap_socket(one, server_hostname="127.0.0.1")
                 one.setblocking(False)
                 _send(one, says(number))
         yield made
@@ -95,7 +105,7 @@ def _send(one: socket.socket, data: bytes) -> None:
     while data and time.monotonic() < deadline:
         try:
             data = data[one.send(data) :]
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantWriteError):
             time.sleep(0.002)
 
 

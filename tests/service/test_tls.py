@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -18,7 +19,7 @@ from lakeseal.service.client import HttpOwner
 from lakeseal.service.server import serve
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store
-from service.crowd import MB, memory, place_of
+from service.crowd import MB, crowd, many_headers, memory, place_of, silent
 from support.certificates import self_signed
 from support.managed_tables import append, create
 
@@ -49,7 +50,7 @@ def test_those_who_never_finish_their_handshake_are_counted_closed_and_keep_nobo
 ) -> None:
     options = ("--tls-certificate", str(certificate[0]), "--tls-key", str(certificate[1]))
     service = start(*options, "--rate", "0", "--max-connections-per-address", "50", certificate=certificate[0])
-    where = place_of(service.url.replace("https://", "http://"))
+    where = place_of(service.url)
     trusting = ssl.create_default_context(cafile=certificate[0])
     hello = client_hello(trusting)
 
@@ -81,6 +82,29 @@ def test_those_who_never_finish_their_handshake_are_counted_closed_and_keep_nobo
     assert socket_is_refused(where)
     assert service.stop() == 0
     assert "graceful shutdown exceeded" not in service.log(), "nothing of them is left"
+
+
+@pytest.mark.parametrize("kind", [silent, many_headers], ids=lambda kind: kind.__name__)
+def test_many_that_have_shaken_hands_and_are_not_known_take_bounded_memory(
+    start, certificate: tuple[Path, Path], kind: Callable[[int], bytes]
+) -> None:
+    options = ("--tls-certificate", str(certificate[0]), "--tls-key", str(certificate[1]))
+    service = start(*options, "--rate", "0", certificate=certificate[0])
+    trusting = ssl.create_default_context(cafile=certificate[0])
+
+    def ask() -> int:
+        connection = HTTPSConnection(*place_of(service.url), context=trusting, timeout=60)
+        connection.request("GET", "/health")
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert [ask() for _ in range(20)] == [200] * 20
+    before = memory(service.process.pid)
+    with crowd(service.url, 1500, kind, addresses=10, encrypted=trusting):
+        assert memory(service.process.pid) - before < 50 * MB
+        assert [ask() for _ in range(20)] == [200] * 20
+        assert memory(service.process.pid) - before < 50 * MB
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:

@@ -71,6 +71,8 @@ _log = logging.getLogger(__name__)
 GRACE_MS = 3_600_000
 """How long a reader may take between asking the owner and reading a file in `_commits`."""
 _TRIES = 8
+# A process that lives backfills within a fraction of this.
+_LEFT_MS = 3_000
 _FAR_BEHIND = 5
 _TIDY_EVERY = 100
 _MOST_LOGS = 64
@@ -135,6 +137,9 @@ class LedgerOwner:
         self._publishing: dict[str, threading.Lock] = {}
         self._has_told = False
         self._untidy: set[str] = set()
+        self._clock = clock
+        self._taken_up: dict[str, int] = {}
+        """Tables whose commits another process left, and up to which version."""
 
     def __repr__(self) -> str:
         return f"LedgerOwner({self.ledger.url.public!r}, name={self.name!r})"
@@ -164,10 +169,14 @@ class LedgerOwner:
         return found
 
     def get_commits(self, table: str, start_version: int = 0) -> TableCommits:
-        return self.book.told([table], start_version)[0]
+        told = self.book.told([table], start_version)
+        self._take_up(told)
+        return told[0]
 
     def get_commits_of(self, tables: Sequence[str]) -> tuple[TableCommits, ...]:
-        return self.book.told(tables)
+        told = self.book.told(tables)
+        self._take_up(told)
+        return told
 
     def get_files_of(self, tables: Sequence[str], start_version: int = 0) -> tuple[TableCommits, ...]:
         """As `get_commits_of`, for whoever reads files and takes no bytes in an answer: what only the ledger has is
@@ -438,6 +447,17 @@ class LedgerOwner:
             # One writer per batch does it; if that one died, the backlog grows and the next does.
             elif self._in_background or (waiting >= size and (not request.version % size or waiting >= 2 * size)):
                 self._backfill_quietly(request.table, tidies=request.version % _TIDY_EVERY < size)
+
+    def _take_up(self, told: Iterable[TableCommits]) -> None:
+        """Commits that wait for long were left by a process that was killed. Readers by path would wait for the next
+        commit, so whoever meets them backfills them, in the background, and once."""
+        if not self._in_background:
+            return
+        for one in told:
+            is_left = one.commits and self._clock() - one.commits[-1].in_commit_timestamp > _LEFT_MS
+            if is_left and self._taken_up.get(one.table) != one.latest:
+                self._taken_up[one.table] = one.latest
+                background_backfill.note(self, one.table)
 
     def backfill_tables(self, tables: Iterable[str]) -> dict[str, LakesealError]:
         """Everything that these tables have is then in their logs, except for those that failed. For the background."""

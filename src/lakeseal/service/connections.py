@@ -11,10 +11,11 @@ A connection is *known* once a request on it was sent by a caller that the servi
   that, so it is thrown away, and at most `MOST_HEAD_BYTES` of it come between two pieces of a body. For known ones too.
 - At most `MOST_PIPELINED` requests wait behind the one that is worked on.
 - All unknown ones together hold at most `MOST_HELD` bytes of requests and answers; those that began first are closed.
-- There are at most `MOST_UNKNOWN` of them; with known ones there are at most so many of one address, and so many in
-  all, as the service's settings say. A new one is always let in: the one that has been idle longest goes, unknown ones
-  before known ones; one that has a body still to send is idle, as long as it is unknown. Only where none is idle,
-  because all of them wait for answers, the new one is closed.
+- There are at most `MOST_UNKNOWN` of them, or `MOST_UNKNOWN_ENCRYPTED`: what encrypts one holds 50 to 200 kB. With
+  known ones there are at most so many of one address, and so many in all, as the service's settings say. A new one is
+  always let in: the one that has been idle longest goes, unknown ones before known ones; one that has a body still to
+  send is idle, as long as it is unknown. Only where none is idle, because all of them wait for answers, the new one is
+  closed.
 
 So whoever keeps connections takes places from nobody but themselves and others that are idle, and nobody is told that
 the service is full. Connections that a trusted proxy makes are those of many, and not counted by address. All of it is
@@ -59,6 +60,7 @@ MOST_PIPELINED = 4
 STUCK_S = 30.0
 MOST_HELD = 8 * 2**20
 MOST_UNKNOWN = 2048
+MOST_UNKNOWN_ENCRYPTED = 160
 
 # For the ledger, tables and logs.
 _OTHER_FILES = 256
@@ -116,6 +118,7 @@ class Connections:
         self._in_all = settings.max_connections
         if files != resource.RLIM_INFINITY:
             self._in_all = max(1, min(self._in_all, files - _OTHER_FILES))
+        self._most_unknown = MOST_UNKNOWN if settings.tls_certificate is None else MOST_UNKNOWN_ENCRYPTED
         self._per_address = settings.max_connections_per_address
         self._proxies = TrustedProxies(settings.trusted_proxies)
         # Each in the order in which they were last used.
@@ -138,7 +141,7 @@ class Connections:
             same[one] = None
             if len(same) > self._per_address:
                 self._make_room(same, one)
-        if len(self._unknown) > MOST_UNKNOWN:
+        if len(self._unknown) > self._most_unknown:
             self._make_room(self._unknown, one)
         if len(self) > self._in_all:
             self._make_room(chain(self._unknown, self._known), one)
