@@ -26,6 +26,9 @@ table = lakeseal.Table(sys.argv[1])
 try:
     table.write(spark.range(3))
     assert table.to_spark(spark, where="id > 0").count() == 2
+    lakeseal.register(spark)
+    spark.range(3, 5).write.format("lakeseal").mode("append").save(sys.argv[1])
+    assert spark.read.format("lakeseal").load(sys.argv[1]).count() == 5
     print("rows", table.to_arrow().num_rows)
 except lakeseal.LakesealError as error:
     print(error.kind, error.hint)
@@ -54,7 +57,7 @@ def drive(tmp_path: Path, **environment: str) -> str:
 
 @pytest.mark.own_spark
 def test_with_a_local_master_workers_are_the_drivers_python_by_themselves(tmp_path: Path) -> None:
-    assert "rows 3" in drive(tmp_path)
+    assert "rows 5" in drive(tmp_path)
 
 
 @pytest.mark.own_spark
