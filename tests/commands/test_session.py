@@ -225,6 +225,29 @@ def test_backslashes_are_themselves_where_the_session_says_so(spark: Any, tmp_pa
     assert changed.to_arrow()["s"].to_pylist() == ["a\nb"]
 
 
+@pytest.mark.parametrize("session", [SESSIONS["escaped-literals"], {**SESSIONS["escaped-literals"], **NEW_YORK}])
+def test_two_quotes_within_a_text_are_two_where_backslashes_are_themselves(
+    spark: Any, tmp_path: Path, session: dict[str, str]
+) -> None:
+    rows = pa.table({"id": [1, 2, 3], "s": ["it's", "it''s", ""]})
+    changed = Table(tmp_path / "t")
+    changed.write(rows)
+    with with_settings(spark, session):
+        spark.createDataFrame(rows).createOrReplaceTempView("bare")
+        for where in ("s = 'it''s'", "s = ''", "s <> 'it''s' AND id < 3"):
+            kept = [row.id for row in spark.sql(f"SELECT id FROM bare WHERE NOT ({where}) ORDER BY id").collect()]
+            assert sorted({1, 2, 3} - {row.id for row in changed.to_spark(spark, where=where).collect()}) == kept
+            for way in ("table", "sql"):
+                if way == "table":
+                    changed.delete(where, spark=spark)
+                else:
+                    lakeseal.sql(f"DELETE FROM delta.`{changed.uri}` WHERE {where}", spark)
+                assert sorted(changed.to_arrow()["id"].to_pylist()) == kept, (where, way)
+                changed.restore(version=0)
+        changed.update({"s": "'x''y'"}, "id = 2", spark=spark)
+        assert changed.to_arrow(where="id = 2")["s"].to_pylist() == [spark.sql("SELECT 'x''y'").collect()[0][0]]
+
+
 def test_names_are_found_as_the_session_finds_them(spark: Any, table: Callable[..., Table]) -> None:
     changed = table()
     with with_settings(spark, SESSIONS["case-sensitive"]):
@@ -518,6 +541,13 @@ RARE = [
     ),
     ({"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}, "map_concat(map('a', 1), map('a', n))['a'] = 2"),
     ({"spark.sql.jsonGenerator.ignoreNullFields": "false"}, "to_json(named_struct('n', nullif(n, 1))) = '{}'"),
+    ({"spark.sql.legacy.interval.enabled": "true"}, "typeof(d + INTERVAL 1 HOUR) = 'date'"),
+    ({}, "length(base64(CAST(repeat(s, 40) AS BINARY))) = 110 AND n > 1"),
+    ({"spark.sql.chunkBase64String.enabled": "false"}, "length(base64(CAST(repeat(s, 40) AS BINARY))) = 108 AND n > 1"),
+    (
+        {"spark.sql.chunkBase64String.enabled": "false", **NEW_YORK},
+        "length(base64(CAST(repeat(s, 40) AS BINARY))) = 108 AND n > 1",
+    ),
 ]
 
 

@@ -122,6 +122,12 @@ def _soundex(text: str) -> str:
     return code.ljust(4, "0")
 
 
+def _base64(data: bytes) -> str:
+    """In lines of 76 letters, as MIME has it and Spark by default."""
+    text = base64.b64encode(data).decode()
+    return "\r\n".join(text[start : start + 76] for start in range(0, len(text), 76))
+
+
 def _unbase64(text: str) -> bytes:
     kept = _BASE64.sub(b"", text.encode())
     body, _, tail = kept.partition(b"=")
@@ -286,7 +292,7 @@ TEXT_FUNCTIONS: dict[str, RowFunction] = (
     | row_function("substring_index", _substring_index, (STRING, STRING, INTEGER), STRING)
     | row_function("levenshtein", _levenshtein, (STRING, STRING, INTEGER), INTEGER, least=2)
     | row_function("soundex", _soundex, (STRING,), STRING, exact=True)
-    | row_function("base64", lambda data: base64.b64encode(data).decode(), (BINARY,), STRING)
+    | row_function("base64", _base64, (BINARY,), STRING)
     | row_function("unbase64", _unbase64, (STRING,), BINARY, raises=True)
     | row_function("unhex", _unhex, (STRING,), BINARY)
     | row_function("encode", _encode, (STRING, STRING), BINARY, raises=True)

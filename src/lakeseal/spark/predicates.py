@@ -15,6 +15,7 @@ plain comparisons, whose texts are read in that zone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
@@ -72,10 +73,14 @@ _RARE: dict[str, str] = {
     "spark.sql.legacy.codingErrorAction": "false",
     "spark.sql.mapKeyDedupPolicy": "exception",
     "spark.sql.jsonGenerator.ignoreNullFields": "true",
+    "spark.sql.legacy.interval.enabled": "false",
     # The session's own functions may be called as Spark's are.
     "spark.sql.functionResolution.sessionOrder": "second",
     "spark.sql.path.enabled": "false",
 }
+
+
+_LITERAL = re.compile(r"'(?:[^']|'')*'")
 
 
 class StoreAssignment(StrEnum):
@@ -93,6 +98,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     case_sensitive: bool = False
     other_quotes: bool = False
     """Whether quotes or backslashes mean something else than they do by default."""
+    one_line_base64: bool = False
+    """Whether `base64` breaks no lines, as it does by default after 76 letters."""
     double_quoted_names: bool = False
     ansi: bool = True
     store_assignment: StoreAssignment = StoreAssignment.ANSI
@@ -115,6 +122,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             case_sensitive=text("spark.sql.caseSensitive", "false") == "true",
             double_quoted_names=double_quoted,
             other_quotes=double_quoted or text("spark.sql.parser.escapedStringLiterals", "false") == "true",
+            one_line_base64=text("spark.sql.chunkBase64String.enabled", "true") == "false",
             ansi=ansi,
             store_assignment=StoreAssignment(text("spark.sql.storeAssignmentPolicy", "ansi").upper()),
             rare=any(text(name, usual) != usual for name, usual in _RARE.items()),
@@ -150,7 +158,7 @@ def is_utc(zone: str) -> bool:
 
 def judged(where: str, schema: StructType, settings: Settings) -> str | None:
     """The condition as `expr` is to judge it for this session; None if only Spark can."""
-    if settings.judges_as_expr:
+    if settings.judges_as_expr and not _has_other_base64(where, settings):
         return where if _is_bound(where, schema) else None
     parts = list(_parts(where, schema, settings))
     return None if not parts or None in parts else both(part for part in parts if part is not None)
@@ -166,9 +174,11 @@ def same_value(text: str, schema: StructType, settings: Settings) -> bool:
     which only the session has values for."""
     if has_variables(text):
         return False
+    if _has_other_base64(text, settings):
+        return False
     if settings.judges_as_expr:
         return _is_bound(text, schema)
-    if settings.rare or not _plain_quotes(text):
+    if settings.rare or not (_plain_quotes(text) and _has_same_quotes(text, settings)):
         return False
     try:
         root = expr.parse(text).root
@@ -206,7 +216,7 @@ def both(parts: Iterable[expr.Expression]) -> str | None:
 
 def columns_of(where: str, schema: StructType, settings: Settings | None = None) -> tuple[str, ...]:
     """The table's columns that a condition needs: all of them, if that cannot be told."""
-    if settings is not None and settings.other_quotes and not _plain_quotes(where):
+    if settings is not None and not _has_same_quotes(where, settings):
         return schema.names
     try:
         parsed = expr.parse(where)
@@ -230,9 +240,21 @@ def _plain_quotes(text: str) -> bool:
     return '"' not in text and "\\" not in text
 
 
+def _has_same_quotes(text: str, settings: Settings) -> bool:
+    """Whether this session reads the quotes in a text as they are read by default. Where backslashes escape nothing,
+    two quotes within a text are two."""
+    if not settings.other_quotes:
+        return True
+    return _plain_quotes(text) and not any("''" in found[1:-1] for found in _LITERAL.findall(text))
+
+
+def _has_other_base64(text: str, settings: Settings) -> bool:
+    return settings.one_line_base64 and "base64" in text.lower()
+
+
 def _parts(where: str, schema: StructType, settings: Settings) -> Iterator[expr.Expression | None]:
     """What AND joins, each as `expr` may judge it here, or None."""
-    if settings.rare or (settings.other_quotes and not _plain_quotes(where)):
+    if settings.rare or not _has_same_quotes(where, settings):
         return
     try:
         parts = expr.parse(where).conjuncts()
@@ -246,6 +268,8 @@ def _judged(part: expr.Expression, schema: StructType, settings: Settings) -> ex
     try:
         expr.bind_predicate(part, schema)
     except InvalidInput:
+        return None
+    if _has_other_base64(part.sql, settings):
         return None
     if settings.case_sensitive and not _exact_names(part.root, schema):
         return None
