@@ -62,9 +62,19 @@ def test_a_deadline_that_is_over_does_not_wait() -> None:
     ids=["clock", "chance"],
 )
 def test_one_module_asks_the_clock_and_one_cuts_pauses_at_random(calls: set[str], home: str) -> None:
+    assert _callers(calls) == {home}
+
+
+def test_nobody_sleeps_between_tries_but_by_backoff() -> None:
+    # They wait for something else, and not longer than that takes.
+    waits = {"owner/backfill.py", "steps/holder.py", "ingest/sources/rest.py"}
+    assert {name for name in _callers({"time.sleep"}) if not name.startswith("testing/")} == waits
+
+
+def _callers(calls: set[str]) -> set[str]:
     found = set()
     for path in SRC.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in calls:
                 found.add(path.relative_to(SRC).as_posix())
-    assert found == {home}
+    return found

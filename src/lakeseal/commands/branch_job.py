@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -208,10 +207,9 @@ class BranchJob:
     def _merge(
         self, commit: Commit, message: str, metadata: dict[str, str], totals: _Totals, *, again: bool
     ) -> BranchWrite:
-        plan, job, attempts = self._plan, self.job, 0
+        plan, job = self._plan, self.job
         head = self._store.head(plan.dest)
-        while True:
-            attempts += 1
+        for attempts in _BACKOFF.tries():
             is_there = again and self._store.merge_base(commit.id, head) == commit.id
             unwanted = None if is_there else self._unwanted(head)
             if unwanted is not None:
@@ -224,22 +222,21 @@ class BranchJob:
                 error.hint = f"{error.hint}. The job's files are kept on the branch {job.branch} until it is collected"
                 raise
             if isinstance(outcome, MergeResult):
-                break
+                return BranchWrite(
+                    job=job.id,
+                    branch=plan.dest,
+                    path=job.path,
+                    commit=outcome.commit,
+                    files=totals.files,
+                    rows=totals.rows,
+                    bytes=totals.bytes,
+                    removed=outcome.removed,
+                    replaced=outcome.replaced,
+                    attempts=attempts,
+                )
             logger.info("The job %s lost a race for %s; trying again", job.id, plan.dest)
             head = outcome.actual
-            time.sleep(_BACKOFF.pause_s(attempts))
-        return BranchWrite(
-            job=job.id,
-            branch=plan.dest,
-            path=job.path,
-            commit=outcome.commit,
-            files=totals.files,
-            rows=totals.rows,
-            bytes=totals.bytes,
-            removed=outcome.removed,
-            replaced=outcome.replaced,
-            attempts=attempts,
-        )
+        raise AssertionError("there is always another try")
 
     def _end(self) -> None:
         try:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from lakeseal import Repository
+from lakeseal import Repository, backoff
 from lakeseal.branches.store import Commit, MergeResult
-from lakeseal.commands import branch_job
 from lakeseal.commands.branch_job import BranchJob, JobPlan, Mode
 from lakeseal.errors import (
     AlreadyExists,
@@ -368,7 +368,7 @@ def test_the_head_that_moves_right_before_the_merge_makes_the_job_merge_again(
 
     waits: list[float] = []
     it.job._store = Racing(repo, "", done=False)  # type: ignore[assignment]
-    monkeypatch.setattr(branch_job, "time", SimpleNamespace(sleep=waits.append))
+    monkeypatch.setattr(backoff, "time", SimpleNamespace(sleep=waits.append, monotonic=time.monotonic))
     assert it.driver.commit_job([it.task(0, "mine")]).attempts == 4
     assert len(waits) == 3
     assert texts(repo) == ["mine"]
