@@ -35,7 +35,7 @@ def main(package: Path, room: str = "") -> None:
                     if known in names and known != name:
                         importers[known].add(name)
                         break
-        for node in tree.body:
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 is_protocol = any(ast.unparse(base).partition("[")[0].endswith("Protocol") for base in node.bases)
                 protocols += is_protocol and name in mine

@@ -43,6 +43,15 @@ CatalogName = Annotated[
         show_default="LAKESEAL_CATALOG, or that of the user",
     ),
 ]
+RequiredOwner = Annotated[
+    str,
+    typer.Option(
+        "--owner",
+        envvar="LAKESEAL_OWNER",
+        help="The ledger's URL, the service's URL, or a name in LAKESEAL_OWNERS.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", callback=_as_json, is_eager=True, help="JSON lines instead of text.")]
 Where = Annotated[
     str | None, typer.Option("--where", "-w", help="Rows for which this SQL condition is true.", show_default=False)
@@ -79,7 +88,8 @@ Ledger = Annotated[
 
 
 def service_token(url: str) -> str | None:
-    """The token to send to this address, if it is a service's."""
+    """The token to send to this address, if it is a service's. It is no option: everybody on the machine could read it
+    from the command line."""
     return os.environ.get(TOKEN_VARIABLE) if is_service(url) else None
 
 

@@ -11,7 +11,7 @@ import typer
 
 from lakeseal import ledger as ledgers
 from lakeseal.catalog.place import locate
-from lakeseal.cli.options import AsJson, Ledger, StoreOptions, Uri, parse_store_options, service_token
+from lakeseal.cli.options import AsJson, Ledger, RequiredOwner, StoreOptions, Uri, parse_store_options, service_token
 from lakeseal.cli.output import Output
 from lakeseal.clock import now_ms
 from lakeseal.durations import SUCH_AS, seconds_of
@@ -37,24 +37,13 @@ token_commands = typer.Typer(help="Tokens for the service: made, listed and revo
 commands.add_typer(owner_commands, name="owner")
 owner_commands.add_typer(token_commands, name="token")
 
-# Not an option: everybody on the machine could read it from the command line.
-
-Owner = Annotated[
-    str,
-    typer.Option(
-        "--owner",
-        envvar="LAKESEAL_OWNER",
-        help="The ledger's URL, the service's URL, or a name in LAKESEAL_OWNERS.",
-        show_default=False,
-    ),
-]
 _LONGEST_S = 999_999 * 86400.0
 
 
 @owner_commands.command("tables")
 def tables(
     ctx: typer.Context,
-    owner: Owner,
+    owner: RequiredOwner,
     prefix: Annotated[str, typer.Option("--prefix", help="Only tables at or below this place.")] = "",
     json: AsJson = False,
 ) -> None:
@@ -68,7 +57,9 @@ def tables(
 
 
 @owner_commands.command("status")
-def status(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
+def status(
+    ctx: typer.Context, uri: Uri, owner: RequiredOwner, option: StoreOptions = None, json: AsJson = False
+) -> None:
     """Show what the owner knows of one table."""
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
@@ -86,7 +77,7 @@ def status(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = No
 def take_over(
     ctx: typer.Context,
     uri: Uri,
-    owner: Owner,
+    owner: RequiredOwner,
     kind: Annotated[
         Kind, typer.Option("--kind", help="catalog: other engines commit to it too, through the owner's service.")
     ] = Kind.MANAGED,
@@ -103,7 +94,9 @@ def take_over(
 
 
 @owner_commands.command("release")
-def release(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
+def release(
+    ctx: typer.Context, uri: Uri, owner: RequiredOwner, option: StoreOptions = None, json: AsJson = False
+) -> None:
     """Hand a table's commits back to the file system; everything is backfilled first."""
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
@@ -116,7 +109,7 @@ def release(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = N
 def backfill(
     ctx: typer.Context,
     uri: Uri,
-    owner: Owner,
+    owner: RequiredOwner,
     version: Annotated[
         int | None, typer.Option("--version", "-v", min=0, help="Up to this version.", show_default="all")
     ] = None,
@@ -130,7 +123,7 @@ def backfill(
 
 
 @owner_commands.command("drop")
-def drop(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None, json: AsJson = False) -> None:
+def drop(ctx: typer.Context, uri: Uri, owner: RequiredOwner, option: StoreOptions = None, json: AsJson = False) -> None:
     """Let the owner forget a table that was deleted for good. The table's place has to be there, without a log."""
     out: Output = ctx.obj
     endpoint, store = _connected(owner), _store(uri, option)
@@ -140,7 +133,7 @@ def drop(ctx: typer.Context, uri: Uri, owner: Owner, option: StoreOptions = None
 @owner_commands.command("rebuild")
 def rebuild_tables(
     ctx: typer.Context,
-    owner: Owner,
+    owner: RequiredOwner,
     uris: Annotated[
         list[str] | None,
         typer.Argument(

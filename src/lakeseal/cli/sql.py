@@ -19,7 +19,7 @@ import typer
 
 from lakeseal.catalogs import Catalog
 from lakeseal.cli.app import in_flags
-from lakeseal.cli.options import AsJson, OwnerName, StoreOptions, parse_store_options
+from lakeseal.cli.options import AsJson, CatalogName, OwnerName, StoreOptions, parse_store_options
 from lakeseal.cli.output import Output
 from lakeseal.cli.read import rows_of
 from lakeseal.cli.spark_session import spark_session
@@ -47,10 +47,7 @@ def sql(
         Path | None,
         typer.Option("--file", "-f", help="Statements with ; behind each; - is a pipe.", show_default=False),
     ] = None,
-    catalog: Annotated[
-        str | None,
-        typer.Option("--catalog", help="Where names are: a ledger's or a service's URL.", show_default=False),
-    ] = None,
+    catalog: CatalogName = None,
     spark: Annotated[
         bool, typer.Option("--spark", help="Let Spark plan what is asked; DuckDB does otherwise.")
     ] = False,

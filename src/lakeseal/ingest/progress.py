@@ -83,10 +83,10 @@ def run_progress(pipeline: str, datasets: Sequence[str]) -> Iterator[RunProgress
 
     with Live(table(), console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
 
-        class Shown(RunProgress):
+        class RunTable(RunProgress):
             def stage(self, dataset: str, what: str, reached: Reached) -> None:
                 with lock:
                     stages[dataset] = (what, reached)
                     live.update(table())
 
-        yield Shown()
+        yield RunTable()

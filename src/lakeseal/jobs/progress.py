@@ -44,7 +44,7 @@ def progress(command: str) -> Iterator[Progress]:
     # Where rich knows by itself that this is a notebook, it draws into the cell.
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
 
-        class Shown:
+        class ProgressBar:
             def __init__(self) -> None:
                 self._task = bar.add_task(command, total=None)
 
@@ -56,7 +56,7 @@ def progress(command: str) -> Iterator[Progress]:
             def advance(self, steps: int = 1) -> None:
                 bar.advance(self._task, steps)
 
-        yield Shown()
+        yield ProgressBar()
 
 
 def _is_notebook() -> bool:

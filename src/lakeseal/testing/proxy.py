@@ -142,13 +142,13 @@ def faulty_proxy(upstream: str, fault: Callable[[Request], Verdict]) -> Iterator
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    class Server(ThreadingHTTPServer):
+    class ProxyServer(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
             """Clients that give up are part of the game."""
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = ProxyServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="faulty-proxy", daemon=True)
     thread.start()
     try:
