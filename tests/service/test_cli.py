@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 import lakeseal as package
 from lakeseal import ledger
 from lakeseal.cli import main
+from lakeseal.cli.serve import serve
 from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import open_store
 from support.managed_tables import append, create
 
@@ -191,3 +194,11 @@ def test_an_owner_by_its_name(lakeseal: Run, url: str, tmp_path: Path, monkeypat
     monkeypatch.setenv("LAKESEAL_OWNERS", json.dumps({"lakeseal": url}))
     assert lakeseal("owner", "tables", "--owner", "lakeseal", "--json").rows[0]["latest"] == 1
     assert lakeseal("owner", "tables", "--owner", "nobody").code == 1
+
+
+def test_a_service_is_bounded_alike_from_the_terminal_and_from_its_settings() -> None:
+    settings = ServiceSettings(ledger="sqlite://")
+    options = {name: one.default for name, one in inspect.signature(serve).parameters.items()}
+    bounds = [name for name in ServiceSettings.__struct_fields__ if isinstance(options.get(name), int | float)]
+    assert {"max_body", "max_upload", "rate", "max_connections", "workers"} <= set(bounds)
+    assert {name: options[name] for name in bounds} == {name: getattr(settings, name) for name in bounds}

@@ -46,7 +46,7 @@ def serve(
     max_upload: Annotated[
         int,
         typer.Option("--max-upload", min=1, help="Bytes of what a pipeline records, and of all such requests."),
-    ] = 256 * 2**20,
+    ] = 4 * 2**20,
     rate: Annotated[
         float, typer.Option("--rate", min=0, help="Requests a second for each token and worker; 0 is no limit.")
     ] = 500.0,
