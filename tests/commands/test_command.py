@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec import Struct
 
-from lakeseal import Table, errors
+from lakeseal import Repository, Table, errors, ledger
+from lakeseal.commands.branch_write import BranchWriteCommand, PlannedBranchWrite
 from lakeseal.commands.clone import CloneCommand
 from lakeseal.commands.command import EVERY_TIME, Command, CommandContext, FilesToWrite, NothingToDo, PlannedChange
 from lakeseal.commands.convert import ConvertCommand
@@ -20,13 +23,22 @@ from lakeseal.commands.delete import DeleteCommand
 from lakeseal.commands.merge.clauses import Clause, MergeCommand
 from lakeseal.commands.merge.command import ArrowMerge, read_source
 from lakeseal.commands.optimize import OptimizeCommand
+from lakeseal.commands.planned_job import PlannedJob
 from lakeseal.commands.restore import RestoreCommand
 from lakeseal.commands.running import run
+from lakeseal.commands.staged_write import PlannedStagedWrite
 from lakeseal.commands.update import UpdateCommand
 from lakeseal.commands.write import Write, WriteCommand
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
+from lakeseal.jobs.engine import WriteInput
 from lakeseal.jobs.in_process import InProcessEngine
+from lakeseal.jobs.job import WriteJobSpec
+from lakeseal.jobs.staged_commit_protocol import SequenceJob
+from lakeseal.protocol.arrow import from_arrow
+from lakeseal.steps.context import StepContext
+from lakeseal.steps.ledger_store import LedgerStepStore
+from lakeseal.storage import StoreSpec
 
 
 def begin(table: Table) -> OptimisticTransaction:
@@ -199,3 +211,101 @@ def test_a_schema_is_parsed_once_per_object(tables: Any, name: str, monkeypatch:
     monkeypatch.setattr(schema, "_parsed_text", lambda text: (parsed.append(text), parse(text))[1])
     done(command, table)
     assert len(parsed) == PARSED[name]
+
+
+IDS = pa.schema({"id": pa.int64()})
+COLUMNS = from_arrow(IDS)
+
+
+class BranchPlace:
+    """A branch of a repository, on which files of the ids 0 to 2 are."""
+
+    def __init__(self, root: Path, book: ledger.Ledger) -> None:
+        self.root = root / "repo"
+        self.repo = Repository.create(self.root, ledger=f"sqlite:///{root}/ledger.db")
+        self.planned("before").run(source(0, 1, 2))
+
+    def planned(self, job_id: str) -> PlannedJob[Any]:
+        command = BranchWriteCommand(branch="main", path="out")
+        return PlannedBranchWrite(self.repo.store, command, COLUMNS, job_id=job_id)
+
+    def texts(self) -> Iterator[bytes]:
+        for entry in self.repo.list("main", "out"):
+            if entry.path.endswith(".parquet"):
+                yield self.repo.read("main", entry.path)
+
+    def under_way(self) -> list[str]:
+        return [job.id for job in self.repo.jobs()]
+
+
+class StagedPlace:
+    """A directory with the same."""
+
+    def __init__(self, root: Path, book: ledger.Ledger) -> None:
+        self.root = root / "out"
+        self.book = book
+        self.planned("before").run(source(0, 1, 2))
+
+    def planned(self, job_id: str) -> PlannedJob[Any]:
+        steps, context = LedgerStepStore(self.book), StepContext(ledger=self.book, owners={})
+        job = SequenceJob(steps, context, store="pipeline", dataset="events")
+        return PlannedStagedWrite(StoreSpec(uri=str(self.root)), COLUMNS, job_id=job_id, job=job)
+
+    def texts(self) -> Iterator[bytes]:
+        return (path.read_bytes() for path in self.root.rglob("part-*") if "_lakeseal_jobs" not in path.parts)
+
+    def under_way(self) -> list[str]:
+        return [path.name for path in (self.root / "_lakeseal_jobs").glob("*")]
+
+
+Place = BranchPlace | StagedPlace
+
+
+@pytest.fixture(params=[BranchPlace, StagedPlace])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with ledger.open(f"sqlite:///{tmp_path}/ledger.db") as book:
+        yield request.param(tmp_path, book)
+
+
+def source(*ids: int, fails: bool = False) -> WriteInput:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array(ids, pa.int64())], schema=IDS)
+        if fails:
+            raise errors.InvalidInput("no more")
+
+    return InProcessEngine(1).open(pa.RecordBatchReader.from_batches(IDS, batches()))
+
+
+def ids_of(place: Place) -> list[int]:
+    return sorted(number for text in place.texts() for number in pq.read_table(BytesIO(text))["id"].to_pylist())
+
+
+def files_below(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_job_that_only_decides_has_written_nothing(place: Place) -> None:
+    before = files_below(place.root)
+    assert isinstance(place.planned("job").decide(), WriteJobSpec)
+    assert files_below(place.root) == before
+    assert ids_of(place) == [0, 1, 2]
+
+
+def test_a_job_decides_the_same_again_and_its_files_count_once(place: Place) -> None:
+    """In the process that dies then, in another one, and in the one that runs it."""
+    planned, another = place.planned("job"), place.planned("job")
+    decided = [one.decide() for one in (planned, planned, another)]
+    assert all(isinstance(spec, WriteJobSpec) for spec in decided)
+    assert len({msgspec.structs.replace(spec, now=decided[0].now).to_json() for spec in decided}) == 1
+    another.run(source(7, 8))
+    assert ids_of(place) == [0, 1, 2, 7, 8]
+    assert place.under_way() == []
+
+
+def test_a_job_whose_tasks_failed_leaves_nothing_and_can_be_run_again(place: Place) -> None:
+    before, planned = files_below(place.root), place.planned("job")
+    with pytest.raises(errors.InvalidInput, match="no more"):
+        planned.run(source(7, fails=True))
+    assert (place.under_way(), ids_of(place), files_below(place.root)) == ([], [0, 1, 2], before)
+    planned.run(source(7, 8))
+    assert ids_of(place) == [0, 1, 2, 7, 8]
