@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,12 @@ def test_connect_gives_the_client_of_a_service(service) -> None:
     owner.close()
 
 
+def tables_told(client: Any, call: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is answered on the wire."""
+    answer = client.post(f"/v1/{call}", json=asked).json()
+    return answer if isinstance(answer, list) else [answer]
+
+
 def test_whoever_takes_no_bytes_is_told_of_commits_once_they_are_files(inside, table: Store) -> None:
     with inside(insecure=True, rate=0, batch_size=1000, publish_every_s=10.0**6) as client:
         owner = HttpOwner(str(client.base_url))
@@ -150,12 +157,13 @@ def test_whoever_takes_no_bytes_is_told_of_commits_once_they_are_files(inside, t
         append(log, managed, "f")
         for call, asked in (("get-commits", {"table": table.uri}), ("get-commits-of", {"tables": [table.uri]})):
             append(log, managed, f"more-{call}")
-            known = owner.get_commits(table.uri)
-            assert known.commits[-1].data is not None, "it is in the ledger only"
-            answer = client.post(f"/v1/{call}", json=asked).json()
-            [told] = answer if isinstance(answer, list) else [answer]
-            assert (told["latest"], told["commits"]) == (known.latest, [])
-            assert f"_delta_log/{known.latest:020}.json" in table.list_keys("_delta_log/")
+            [known] = tables_told(client, call, {**asked, "takes_data": True})
+            key = f"_delta_log/{known['latest']:020}.json"
+            data = base64.b64decode(known["commits"][-1]["data"])
+            assert key not in table.list_keys("_delta_log/"), "it is in the ledger only"
+            [told] = tables_told(client, call, asked)
+            assert (told["latest"], told["commits"]) == (known["latest"], [])
+            assert table.get(key) == data
         owner.close()
 
 
