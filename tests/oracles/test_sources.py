@@ -136,14 +136,14 @@ def test_json_values_of_messages_are_rows_as_for_spark_or_set_aside(spark: Any) 
             values = [json_record(chance, columns, n, chance.random() < 0.5) for n in range(400)]
             values = [value.replace(b", ", b",\n") if chance.random() < 0.3 else value for value in values]
             done = JsonRecords(parse_schema(schema)).parse(values)
-            kept = range(len(values)) if done.kept is None else done.kept
-            assert len(kept) + len(done.misfits) == len(values)
+            numbers = range(len(values)) if done.record_numbers is None else done.record_numbers
+            assert len(numbers) + len(done.misfits) == len(values)
             texts = [(n, value.decode(errors="replace")) for n, value in enumerate(values)]
             parsed = from_json("t", f"{schema}, _corrupt string", {"columnNameOfCorruptRecord": "_corrupt"})
             frame = spark.createDataFrame(texts, "n int, t string").select("n", parsed.alias("r")).select("n", "r.*")
             table = frame.toArrow()
             right = {row.pop("n"): row for row in rows_of(table) if row["_corrupt"] is None}
-            for n, row in zip(kept, rows_of(pa.Table.from_batches([done.rows])), strict=True):
+            for n, row in zip(numbers, rows_of(pa.Table.from_batches([done.rows])), strict=True):
                 expected = {name: value for name, value in right.get(n, {}).items() if name != "_corrupt"}
                 same = plain(written_anew(row)) == plain(written_anew(expected))
                 assert same, f"{schema}: {values[n]!r} is {expected}, not {row}"

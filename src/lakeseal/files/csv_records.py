@@ -383,9 +383,9 @@ class CsvRows:
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if not wrong:
             return Parsed(rows=batch)
-        kept = [n for n in range(batch.num_rows) if n not in wrong]
+        numbers = [n for n in range(batch.num_rows) if n not in wrong]
         misfits = tuple(Misfit(at=n, reason=reason) for n, reason in sorted(wrong.items()))
-        return Parsed(rows=batch.take(pa.array(kept, pa.int64())), misfits=misfits, kept=kept)
+        return Parsed(rows=batch.take(pa.array(numbers, pa.int64())), misfits=misfits, record_numbers=numbers)
 
 
 def line(block: CsvBlock, at: int, delimiter: str) -> str:

@@ -125,16 +125,16 @@ class JsonRecords:
         return self._strictly(texts)
 
     def _strictly(self, texts: Sequence[bytes]) -> Parsed:
-        rows, misfits, kept = [], [], []
+        rows, misfits, numbers = [], [], []
         for at, text in enumerate(texts):
             try:
                 rows.append(self._row(text))
-                kept.append(at)
+                numbers.append(at)
             except (ValueError, RecursionError) as error:
                 misfits.append(Misfit(at=at, reason=_reason(error)))
         columns = [pa.array([row[field.name] for row in rows], field.type) for field in self.schema]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return Parsed(rows=batch, misfits=tuple(misfits), kept=kept if misfits else None)
+        return Parsed(rows=batch, misfits=tuple(misfits), record_numbers=numbers if misfits else None)
 
     def _row(self, text: bytes) -> dict[str, Any]:
         found = _decoded(text)

@@ -29,8 +29,8 @@ class Misfit(Struct, frozen=True, kw_only=True):
 class Parsed(Struct, frozen=True, kw_only=True):
     rows: pa.RecordBatch
     misfits: tuple[Misfit, ...] = ()
-    kept: Sequence[int] | None = None
-    """Of which records the rows are; None for all."""
+    record_numbers: Sequence[int] | None = None
+    """Of which records the rows are, counted from 0; None for all."""
 
 
 def judged(count: int, parse: Callable[[int, int], pa.RecordBatch], unfit: tuple[type[Exception], ...]) -> Parsed:
@@ -38,7 +38,7 @@ def judged(count: int, parse: Callable[[int, int], pa.RecordBatch], unfit: tuple
     until those that are no rows stand alone."""
     parts: list[pa.RecordBatch] = []
     misfits: list[Misfit] = []
-    kept: list[int] = []
+    numbers: list[int] = []
     ranges = [(0, count)]
     while ranges:
         start, end = ranges.pop()
@@ -52,9 +52,9 @@ def judged(count: int, parse: Callable[[int, int], pa.RecordBatch], unfit: tuple
                 ranges += [(middle, end), (start, middle)]
             continue
         parts.append(rows)
-        kept += range(start, end)
+        numbers += range(start, end)
     together = pa.concat_batches(parts) if parts else parse(0, 0)
-    return Parsed(rows=together, misfits=tuple(misfits), kept=kept if misfits else None)
+    return Parsed(rows=together, misfits=tuple(misfits), record_numbers=numbers if misfits else None)
 
 
 def check_texts(rows: pa.RecordBatch) -> None:
@@ -132,10 +132,11 @@ def joined(parts: Sequence[tuple[int, Parsed]], schema: pa.Schema) -> Parsed:
     misfits = tuple(Misfit(at=first + one.at, reason=one.reason) for first, part in parts for one in part.misfits)
     if not misfits:
         return Parsed(rows=together)
-    kept: list[int] = []
+    numbers: list[int] = []
     for first, part in parts:
-        kept += range(first, first + part.rows.num_rows) if part.kept is None else (first + n for n in part.kept)
-    return Parsed(rows=together, misfits=misfits, kept=kept)
+        own = range(part.rows.num_rows) if part.record_numbers is None else part.record_numbers
+        numbers += (first + n for n in own)
+    return Parsed(rows=together, misfits=misfits, record_numbers=numbers)
 
 
 def unreadable(place: str, reason: str) -> BrokenDataFile:

@@ -91,9 +91,9 @@ class TaskWriter:
         self._begun: list[str] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for piece in _pieces(batch, self._buffer_bytes // 2):
-            self._buffer.append(piece)
-            self._buffered += piece.nbytes
+        for part in _cut(batch, self._buffer_bytes // 2):
+            self._buffer.append(part)
+            self._buffered += part.nbytes
             if self._buffered >= self._full_bytes:
                 self._flush()
 
@@ -103,8 +103,8 @@ class TaskWriter:
         last = self._groups(self._taken())
         for directory in dict.fromkeys([*self._open, *self._spill.partitions, *last]):
             files = self._open.get(directory) or self._new_files(directory)
-            for pieces in _up_to(chain(self._spill.take(directory), last.pop(directory, ())), self._buffer_bytes // 2):
-                files.write(self._rows(directory, pieces))
+            for batches in _up_to(chain(self._spill.take(directory), last.pop(directory, ())), self._buffer_bytes // 2):
+                files.write(self._rows(directory, batches))
             self._written += files.finish()
             del self._open[directory]
         self._spill.close()
@@ -138,20 +138,20 @@ class TaskWriter:
         groups = self._groups(batches)
         # Only the groups hold the rows from here on, and each of them no longer than it takes to write.
         batches.clear()
-        for directory in sorted(groups, key=lambda d: -sum(piece.num_rows for piece in groups[d])):
-            pieces = groups.pop(directory)
-            if directory in self._open or self._worth_a_file(pieces):
+        for directory in sorted(groups, key=lambda d: -sum(batch.num_rows for batch in groups[d])):
+            group = groups.pop(directory)
+            if directory in self._open or self._worth_a_file(group):
                 files = self._open.get(directory) or self._new_files(directory)
-                files.write(self._rows(directory, pieces))
+                files.write(self._rows(directory, group))
             else:
-                to_spill += ((directory, piece) for piece in pieces)
+                to_spill += ((directory, batch) for batch in group)
         if to_spill:
             self._spill.add(to_spill)
 
-    def _worth_a_file(self, pieces: list[pa.RecordBatch]) -> bool:
+    def _worth_a_file(self, group: list[pa.RecordBatch]) -> bool:
         if not self._split:
             return True
-        return len(self._open) < MAX_OPEN and sum(piece.nbytes for piece in pieces) >= _MIN_OPEN_BYTES
+        return len(self._open) < MAX_OPEN and sum(batch.nbytes for batch in group) >= _MIN_OPEN_BYTES
 
     def _groups(self, batches: list[pa.RecordBatch]) -> dict[str, list[pa.RecordBatch]]:
         """The rows by partition directory, as files have them."""
@@ -173,8 +173,8 @@ class TaskWriter:
             self._repetition = Repetition(pa.Table.from_batches([grouped]))
         return groups
 
-    def _rows(self, directory: str, pieces: list[pa.RecordBatch]) -> pa.Table:
-        rows = pa.Table.from_batches(pieces)
+    def _rows(self, directory: str, batches: list[pa.RecordBatch]) -> pa.Table:
+        rows = pa.Table.from_batches(batches)
         if _is_cdc(directory):
             return rows.drop_columns(list(self._schema.along)) if self._schema.along else rows
         return rows.drop_columns(CHANGE_TYPE) if self._schema.has_changes else rows
@@ -207,8 +207,8 @@ def _is_cdc(directory: str) -> bool:
     return directory.partition("/")[0] == CDC_PARTITION_TRUE
 
 
-def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    """The batch, cut so that no piece is much larger than the limit."""
+def _cut(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    """The batch, cut so that no part is much larger than the limit."""
     size = batch.nbytes
     if size <= limit:
         yield batch
@@ -218,13 +218,13 @@ def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def _up_to(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
-    """The pieces in lists that are about so many bytes large, or smaller at the end."""
+def _up_to(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in lists that are about so many bytes large, or smaller at the end."""
     held: list[pa.RecordBatch] = []
     size = 0
-    for piece in pieces:
-        held.append(piece)
-        size += piece.nbytes
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
         if size >= limit:
             yield held
             held, size = [], 0

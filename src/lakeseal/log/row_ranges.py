@@ -50,10 +50,10 @@ def rows_of(
         pages = each_page(chunk, source.read_at, ahead=_HEADER)
         if pages is None or sum(page.values for page in pages) != footer.rows[group]:
             return None
-        first, kept = _with_rows(pages, rows)
+        first, needed = _with_rows(pages, rows)
         if rows.stop - first > most or any(page.values < 0 for page in pages):
             return None
-        data = _bytes_of(source, chunk, kept)
+        data = _bytes_of(source, chunk, needed)
         parts.append((leaf, first, pa.PythonFile(_Chunk(source.size(), chunk.start, data), mode="r")))
     arrays, fields = [], []
     for leaf, first, file in parts:
@@ -69,31 +69,31 @@ def rows_of(
 
 def _with_rows(pages: Sequence[Page], rows: range) -> tuple[int, list[Page]]:
     """The first row of these pages, and they: those that hold the rows, and whatever comes before all data."""
-    kept: list[Page] = []
+    needed: list[Page] = []
     first, at = rows.start, 0
     for page in pages:
         if page.values == 0:
-            kept.append(page)
+            needed.append(page)
         elif at < rows.stop and at + page.values > rows.start:
             first = min(first, at)
-            kept.append(page)
+            needed.append(page)
         at += page.values
-    return first, kept
+    return first, needed
 
 
 def _bytes_of(source: pa.NativeFile, chunk: ColumnChunk, pages: Sequence[Page]) -> bytes:
     """These pages one after the other, as far as the chunk goes."""
-    stretches: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     left = chunk.compressed
     for page in pages:
         length = min(page.end - page.start, left)
         left -= length
-        if stretches and sum(stretches[-1]) == page.start:
-            start, before = stretches.pop()
-            stretches.append((start, before + length))
+        if ranges and sum(ranges[-1]) == page.start:
+            start, before = ranges.pop()
+            ranges.append((start, before + length))
         else:
-            stretches.append((page.start, length))
-    return b"".join(source.read_at(length, start) for start, length in stretches)
+            ranges.append((page.start, length))
+    return b"".join(source.read_at(length, start) for start, length in ranges)
 
 
 class _Chunk(io.RawIOBase):

@@ -125,16 +125,16 @@ class DebeziumReader:
                 changes.append(found)
         parsed = self._parsed(changes)
         bad += [(changes[one.at].at, one.reason) for one in parsed.misfits]
-        kept = changes if parsed.kept is None else [changes[n] for n in parsed.kept]
-        stamps = pa.array([None if one.ts_ms is None else one.ts_ms * 1000 for one in kept], pa.int64())
+        read = changes if parsed.record_numbers is None else [changes[n] for n in parsed.record_numbers]
+        stamps = pa.array([None if one.ts_ms is None else one.ts_ms * 1000 for one in read], pa.int64())
         feed = [
-            pa.array([one.kind for one in kept], pa.string()),
-            pa.array([messages[one.at].offset() for one in kept], pa.int64()),
+            pa.array([one.kind for one in read], pa.string()),
+            pa.array([messages[one.at].offset() for one in read], pa.int64()),
             stamps.cast(pa.timestamp("us", "UTC")),
         ]
         rows = pa.RecordBatch.from_arrays([*parsed.rows.columns, *feed], schema=self._arrow)
         told = (RejectedRecord.of(reason, messages[at].value(), place(messages[at])) for at, reason in sorted(bad))
-        unchanged = unchanged_of(one.left_out for one in kept)
+        unchanged = unchanged_of(one.left_out for one in read)
         return Chunk(rows=rows, bad=tuple(told), unchanged=unchanged)
 
     def _parsed(self, changes: Sequence[_Change]) -> Parsed:

@@ -87,7 +87,7 @@ class ValueReader:
 
     def read(self, messages: Sequence[Any]) -> Chunk:
         values = self._values([message.value() for message in messages])
-        rows = messages if values.kept is None else [messages[n] for n in values.kept]
+        rows = messages if values.record_numbers is None else [messages[n] for n in values.record_numbers]
         columns = list(values.rows.columns)
         for what, name in self._meta.items():
             get, arrow = _META[what][1], self._arrow.field(name).type
@@ -108,8 +108,8 @@ class ValueReader:
         done = self._read([values[n] for n in full])
         misfits = [Misfit(at=full[one.at], reason=one.reason) for one in done.misfits]
         misfits += (Misfit(at=n, reason=_TOMBSTONE) for n, value in enumerate(values) if value is None)
-        kept = full if done.kept is None else [full[n] for n in done.kept]
-        return Parsed(rows=done.rows, misfits=tuple(misfits), kept=kept)
+        numbers = full if done.record_numbers is None else [full[n] for n in done.record_numbers]
+        return Parsed(rows=done.rows, misfits=tuple(misfits), record_numbers=numbers)
 
 
 def value_reader(
@@ -167,7 +167,7 @@ def _texts(schema: pa.Schema) -> ReadValues:
 
         found = judged(len(values), part, (pa.ArrowInvalid,))
         misfits = tuple(Misfit(at=one.at, reason="It is not UTF-8") for one in found.misfits)
-        return Parsed(rows=found.rows, misfits=misfits, kept=found.kept)
+        return Parsed(rows=found.rows, misfits=misfits, record_numbers=found.record_numbers)
 
     return read
 
@@ -202,21 +202,21 @@ def _json_schema(own: StructType, registry: Registry) -> ReadValues:
 
     def read(values: Sequence[Any]) -> Parsed:
         texts: list[bytes] = []
-        kept: list[int] = []
+        valid: list[int] = []
         misfits: list[Misfit] = []
         for at, value in enumerate(values):
             try:
                 number, text = framed(value)
                 json_validator(registry, number)(text)
                 texts.append(text)
-                kept.append(at)
+                valid.append(at)
             except ValueError as error:
                 misfits.append(Misfit(at=at, reason=str(error)))
         done = records.parse(texts)
-        misfits += (Misfit(at=kept[one.at], reason=one.reason) for one in done.misfits)
-        rows = kept if done.kept is None else [kept[n] for n in done.kept]
+        misfits += (Misfit(at=valid[one.at], reason=one.reason) for one in done.misfits)
+        rows = valid if done.record_numbers is None else [valid[n] for n in done.record_numbers]
         misfits.sort(key=lambda one: one.at)
-        return Parsed(rows=done.rows, misfits=tuple(misfits), kept=rows if misfits else None)
+        return Parsed(rows=done.rows, misfits=tuple(misfits), record_numbers=rows if misfits else None)
 
     return read
 

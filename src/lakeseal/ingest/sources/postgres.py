@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -318,8 +318,7 @@ class _Rows:
         left_out: Sequence[tuple[str, ...]] = (),
     ) -> Chunk:
         parsed = self._parser.parse(rows)
-        kept: Iterable[int] = range(len(rows)) if parsed.kept is None else parsed.kept
-        places = list(kept)
+        places = range(len(rows)) if parsed.record_numbers is None else parsed.record_numbers
         stamps = pa.array([micros[n] for n in places], pa.int64()).cast(pa.timestamp("us", "UTC"))
         feed = [
             pa.array([kinds[n] for n in places], pa.string()),

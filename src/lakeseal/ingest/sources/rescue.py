@@ -80,16 +80,16 @@ class JsonRescue(_Rows):
                     rescued.setdefault(misfit.at, {}).update(found)
             if parsed.misfits:
                 parsed = records.parse(texts)
-            kept = range(len(texts)) if parsed.kept is None else parsed.kept
+            numbers = range(len(texts)) if parsed.record_numbers is None else parsed.record_numbers
             torn |= {one.at: one.reason for one in parsed.misfits}
             # Of a record that is none, a column that is known may be all right.
-            rows = parsed.rows.filter(pa.array([at not in torn for at in kept], pa.bool_()))
-            kept = [at for at in kept if at not in torn]
+            rows = parsed.rows.filter(pa.array([at not in torn for at in numbers], pa.bool_()))
+            numbers = [at for at in numbers if at not in torn]
             bad = [
                 RejectedRecord.of(reason, block.texts[at], f"line {block.numbers[at]}")
                 for at, reason in sorted(torn.items())
             ]
-            yield self.chunk(rows, [rescued.get(at) for at in kept], bad, block.size)
+            yield self.chunk(rows, [rescued.get(at) for at in numbers], bad, block.size)
 
     @cached_property
     def _alone(self) -> dict[str, JsonRecords]:
@@ -199,15 +199,16 @@ class ParquetRescue(_Rows):
                     return piece
 
                 parsed = judged(batch.num_rows, part, (BrokenDataFile, InvalidInput))
-                kept = range(batch.num_rows) if parsed.kept is None else parsed.kept
+                numbers = range(batch.num_rows) if parsed.record_numbers is None else parsed.record_numbers
                 rescued = [
-                    {name: batch[name][at].as_py() for name in odd if batch[name][at].is_valid} or None for at in kept
+                    {name: batch[name][at].as_py() for name in odd if batch[name][at].is_valid} or None
+                    for at in numbers
                 ]
                 bad = [
                     RejectedRecord.of(one.reason, str(shown_values(batch, one.at)), f"row {row + one.at}")
                     for one in parsed.misfits
                 ]
-                yield self.chunk(parsed.rows, rescued if odd else [None] * len(kept), bad, batch.nbytes)
+                yield self.chunk(parsed.rows, rescued if odd else [None] * len(numbers), bad, batch.nbytes)
                 row += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:

@@ -173,10 +173,10 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             return values
         texts = [msgspec.json.encode({field.name: value}) for value in values]
         parsed = JsonRecords(StructType((field,))).parse(texts)
-        kept = range(len(texts)) if parsed.kept is None else parsed.kept
+        places = range(len(texts)) if parsed.record_numbers is None else parsed.record_numbers
         column = parsed.rows.column(0)
         numbers = column.cast(pa.int32() if field.type == DATE else pa.int64()).to_pylist()
-        moments = dict(zip(kept, numbers, strict=True))
+        moments = dict(zip(places, numbers, strict=True))
         return [moments.get(at) if isinstance(value, str) else value for at, value in enumerate(values)]
 
     def _unit(self, records: list[bytes], mark: Watermark, high: Any) -> Plan:

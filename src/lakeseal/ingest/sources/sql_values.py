@@ -81,9 +81,9 @@ class SqlRows:
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if not wrong:
             return Parsed(rows=batch)
-        kept = [n for n in range(len(rows)) if n not in wrong]
+        numbers = [n for n in range(len(rows)) if n not in wrong]
         misfits = tuple(Misfit(at=n, reason=reason) for n, reason in sorted(wrong.items()))
-        return Parsed(rows=batch.take(pa.array(kept, pa.int64())), misfits=misfits, kept=kept)
+        return Parsed(rows=batch.take(pa.array(numbers, pa.int64())), misfits=misfits, record_numbers=numbers)
 
     def _column(self, values: list[Any], field: StructField, convert: Convert, wrong: dict[int, str]) -> pa.Array:
         arrow = self.schema.field(field.name).type
