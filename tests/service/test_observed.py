@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,8 +23,9 @@ from lakeseal.owner.messages import Batch
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.logs import masked
 from lakeseal.service.metrics import FOLDER_VARIABLE, shared_folder
-from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.service.recent_calls import RecentCalls
+from lakeseal.service.service import CALLS
+from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.storage import open_store
 from lakeseal.testing.postgres import fresh_database
 from support.managed_tables import append, create, managed_log
@@ -271,11 +273,20 @@ def test_the_page_is_turned_when_there_are_many_tables(inside) -> None:
 
 def test_the_description_has_every_call_with_its_messages(open_service) -> None:
     described = open_service.get("/openapi.json").json()
-    for call in OWNER_CALLS:
+    for call in CALLS:
         operation = described["paths"][call.path]["post"]
         sent = operation["requestBody"]["content"]["application/json"]["schema"]
         assert sent["$ref"].rpartition("/")[2] in described["components"]["schemas"]
         assert "200" in operation["responses"]
+    for asked in UNITY_CALLS:
+        operation = described["paths"][asked.path][asked.method.lower()]
+        parts = {one["name"]: one["in"] for one in operation["parameters"]}
+        assert [name for name, place in parts.items() if place == "path"] == re.findall(r"{(\w+)}", asked.path)
+        assert {*parts, *(("body",) if "requestBody" in operation else ())} == set(asked.__struct_fields__)
+        assert str(asked.status) in operation["responses"]
+    told = {(path, method) for path, operations in described["paths"].items() for method in operations}
+    calls = {(one.path, "post") for one in CALLS} | {(one.path, one.method.lower()) for one in UNITY_CALLS}
+    assert told - calls == {(path, "get") for path in ("/v1/owner", "/v1/tables", "/metrics", "/health", "/ready")}
     text = json.dumps(described)
     for reference in {part.partition('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
         assert reference in described["components"]["schemas"], reference

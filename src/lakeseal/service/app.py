@@ -33,7 +33,8 @@ from lakeseal.owner.policies import prefix_of
 from lakeseal.service import logs
 from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, caller_of
-from lakeseal.service.call_routes import GetCall, call_routes, description_route
+from lakeseal.service.call_routes import call_routes
+from lakeseal.service.description import GetCall, description_route
 from lakeseal.service.metrics import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
 from lakeseal.service.pages import page_routes

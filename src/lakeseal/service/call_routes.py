@@ -2,14 +2,12 @@
 
 Every request goes the same way: who asks, whether that is too often, how much is sent, what it is, and only then the
 call itself, in a thread, unless it can be done at once. Whatever is raised becomes an `ErrorReply`.
-
-`description_route` tells of the API (OpenAPI), from the same classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from anyio import to_thread
@@ -32,7 +30,6 @@ from lakeseal.service.replies import refused, refused_as_unity
 from lakeseal.service.service import CALLS, Service
 from lakeseal.service.unity_call import UnityCall
 from lakeseal.service.unity_calls import UNITY_CALLS
-from lakeseal.service.wire import ErrorReply
 
 _SENT_AT_ONCE = 2**20
 # In the log.
@@ -211,59 +208,3 @@ def _table_of(reply: Any) -> str | None:
             more = len(reply.commits) - len(named)
             return ", ".join([*named, f"and {more} more"] if more else named)
     return None
-
-
-class GetCall(NamedTuple):
-    """What is asked by GET, as the description tells of it."""
-
-    path: str
-    name: str
-    summary: str
-    reply: Any
-    """The type of what is answered as JSON; None where that is text."""
-
-
-def description_route(version: str, gets: Sequence[GetCall]) -> Route:
-    encoded: list[bytes] = []
-
-    async def send(_: Request) -> Response:
-        # Everybody may ask for it, so that it is made once.
-        if not encoded:
-            encoded.append(msgspec.json.encode(_description(version, gets)))
-        return Response(encoded[0], media_type="application/json")
-
-    return Route("/openapi.json", send)
-
-
-def _description(version: str, gets: Sequence[GetCall]) -> dict[str, Any]:
-    replies = [one.reply for one in gets if one.reply is not None]
-    types = [*CALLS, *(call.reply for call in CALLS), *replies, ErrorReply]
-    found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    schemas = {repr(kind): _json(schema) for kind, schema in zip(types, found, strict=True)}
-    refused = {"description": "Not done", "content": schemas[repr(ErrorReply)]}
-    text = {"text/plain": {"schema": {"type": "string"}}}
-
-    def operation(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
-        done = {"description": "Done", "content": content}
-        return {"summary": summary, "operationId": name, "responses": {"200": done, "default": refused}}
-
-    paths: dict[str, Any] = {
-        one.path: {"get": operation(one.name, one.summary, text if one.reply is None else schemas[repr(one.reply)])}
-        for one in gets
-    }
-    for call in CALLS:
-        body = {"required": True, "content": schemas[repr(call)]}
-        paths[call.path] = {
-            "post": {**operation(call.name, call.summary, schemas[repr(call.reply)]), "requestBody": body}
-        }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Lakeseal", "version": version},
-        "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{"token": []}],
-    }
-
-
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}

@@ -86,9 +86,9 @@ def refused_as_unity(raised: Exception, note: Note, ledger: LedgerUrl, *, decide
         told = discreet(raised, ledger, note)
     else:
         told = _unexpected(raised, note, decides=decides)
-    status, body = unity_error(told, decides=decides)
-    reply = json_reply(body, status)
-    if status == 429:
+    body = unity_error(told, decides=decides)
+    reply = json_reply(body, body.error.code)
+    if body.error.code == 429:
         reply.headers["Retry-After"] = str(max(1, math.ceil(note.wait_s)))
     return reply
 

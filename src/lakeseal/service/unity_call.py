@@ -17,7 +17,7 @@ from starlette.responses import Response
 from lakeseal import errors
 from lakeseal.catalog.names import NamedTable
 from lakeseal.catalog.table_name import TableName
-from lakeseal.catalog.unity.messages import BASE
+from lakeseal.catalog.unity.messages import BASE, Refusal, RefusedReply
 from lakeseal.errors import InvalidArgument, LakesealError
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import Reply, ServiceCall
@@ -126,10 +126,9 @@ class Question(UnityCall[Any], frozen=True, kw_only=True):
         pass
 
 
-def unity_error(error: LakesealError, *, decides: bool) -> tuple[int, dict[str, Any]]:
-    """The status, and the body."""
+def unity_error(error: LakesealError, *, decides: bool) -> RefusedReply:
     status, kind = next(((status, kind) for cls, status, kind in _ERRORS if isinstance(error, cls)), _UNKNOWN)
     if decides and status in (401, 403):
         status = 400
     message = error.message if not error.hint else f"{error.message}. {error.hint}"
-    return status, {"error": {"message": message[:5000], "type": kind, "code": status}}
+    return RefusedReply(error=Refusal(message=message[:5000], type=kind, code=status))

@@ -219,3 +219,15 @@ class PreviewCommits(Struct, frozen=True, kw_only=True):
 
 class Nothing(Struct, frozen=True, kw_only=True):
     """An empty object."""
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    message: str
+    type: str
+    """One of those that the protocol lists, which clients go by."""
+    code: int
+    """The status."""
+
+
+class RefusedReply(Struct, frozen=True, kw_only=True):
+    error: Refusal
