@@ -27,6 +27,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lakeseal import traces
+from lakeseal.catalog.unity.messages import BASE
 from lakeseal.errors import InvalidArgument, LakesealError, NotFound
 from lakeseal.owner.messages import MOST_NAME_BYTES
 from lakeseal.owner.policies import prefix_of
@@ -39,7 +40,7 @@ from lakeseal.service.metrics import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
 from lakeseal.service.pages import page_routes
 from lakeseal.service.prompt_loop import collect_when_quiet, collected_by_hand, prompt_turns
-from lakeseal.service.replies import error_reply, json_reply, refused
+from lakeseal.service.replies import error_reply, json_reply, refused, refused_as_unity
 from lakeseal.service.service import OpenOwner, Service, open_owner
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.service.wire import OWNER, TABLES, OwnerInfo, TableList
@@ -169,6 +170,9 @@ _GET_CALLS: dict[GetCall, Handler] = {
 
 async def _not_routed(request: Request, raised: Exception) -> Response:
     note = Note.of(request.scope)
+    if f"{request.scope['path']}/".startswith(f"{BASE}/"):
+        missing = NotFound("The catalog has no such call", hint="See /openapi.json")
+        return refused_as_unity(missing, note, request.app.state.service.ledger.url, decides=False)
     status = raised.status_code if isinstance(raised, HTTPException) else 500
     error: LakesealError = NotFound("There is nothing at this address", hint="See /openapi.json")
     if status == 405:

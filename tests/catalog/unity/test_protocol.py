@@ -13,8 +13,10 @@ import pytest
 import lakeseal
 from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import TableName
+from lakeseal.errors import LakesealError
 from lakeseal.owner.publisher import Publisher
 from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
+from lakeseal.service.unity_call import unity_error
 from lakeseal.storage import open_store
 
 
@@ -26,6 +28,26 @@ def error(answer: Any) -> tuple[int, str]:
 
 CONFLICT = (409, "CommitVersionConflictException")
 INVALID = (400, "InvalidParameterValueException")
+ERROR_TYPES = {
+    "BadRequestException",
+    "InvalidParameterValueException",
+    "UnsupportedTableFormatException",
+    "NotAuthorizedException",
+    "PermissionDeniedException",
+    "NotFoundException",
+    "NoSuchCatalogException",
+    "NoSuchSchemaException",
+    "NoSuchTableException",
+    "AlreadyExistsException",
+    "CommitVersionConflictException",
+    "UpdateRequirementConflictException",
+    "ResourceExhaustedException",
+    "TooManyRequestsException",
+    "CommitStateUnknownException",
+    "InternalServerErrorException",
+    "NotImplementedException",
+}
+"""Those of `DeltaErrorType` in the specification of UC Delta API v1."""
 
 
 def test_a_table_is_told_whole(catalog: Any) -> None:
@@ -163,6 +185,33 @@ def test_requests_that_make_no_sense_are_refused(catalog: Any) -> None:
         [],
     ):
         assert error(catalog.ask("POST", path, body)) == INVALID, body
+
+
+def test_what_the_protocol_does_not_have_is_not_there_in_its_own_form(catalog: Any) -> None:
+    table = catalog.path("orders")
+    for method, path in (
+        ("GET", ""),
+        ("GET", "/nothing"),
+        ("POST", "/delta/v2/config"),
+        ("DELETE", "/volumes/main.sales.x"),
+        ("POST", "/delta/v1/config"),
+        ("PUT", table),
+        ("PATCH", "/tables/main.sales.orders"),
+    ):
+        assert error(catalog.ask(method, path)) == (404, "NotFoundException"), (method, path)
+    assert catalog.ask("HEAD", "/schemas").status_code == 404
+    beside = httpx.get(f"{catalog.url}{catalog.http.base_url.path.rstrip('/')}s/tables")
+    assert beside.json()["error"]["kind"] == "not-found", "the rest of the service has its own form"
+
+
+@pytest.mark.parametrize("decides", [True, False])
+def test_every_error_has_a_type_that_the_protocol_lists(decides: bool) -> None:
+    kinds = [LakesealError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert len(kinds) > 60
+    told = {kind: unity_error(kind("x"), decides=decides).error for kind in kinds}
+    assert {kind for kind, said in told.items() if said.type not in ERROR_TYPES} == set()
 
 
 def test_a_table_that_is_not_a_catalogs_is_shown_and_takes_no_commits(catalog: Any) -> None:
