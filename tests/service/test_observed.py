@@ -284,6 +284,10 @@ def test_the_description_has_every_call_with_its_messages(open_service) -> None:
         assert [name for name, place in parts.items() if place == "path"] == re.findall(r"{(\w+)}", asked.path)
         assert {*parts, *(("body",) if "requestBody" in operation else ())} == set(asked.__struct_fields__)
         assert str(asked.status) in operation["responses"]
+    long_query = open_service.get("/api/2.1/unity-catalog/tables?catalog_name=" + "x" * 60_000)
+    said = described["paths"]["/api/2.1/unity-catalog/tables"]["get"]["responses"][str(long_query.status_code)]
+    assert said["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ErrorReply"}
+    assert set(long_query.json()) == {"error", "request_id"}
     told = {(path, method) for path, operations in described["paths"].items() for method in operations}
     calls = {(one.path, "post") for one in CALLS} | {(one.path, one.method.lower()) for one in UNITY_CALLS}
     assert told - calls == {(path, "get") for path in ("/v1/owner", "/v1/tables", "/metrics", "/health", "/ready")}

@@ -50,10 +50,12 @@ def description_route(version: str, gets: Sequence[GetCall]) -> Route:
 def _description(version: str, gets: Sequence[GetCall]) -> dict[str, Any]:
     messages = _Messages(gets)
     refused, refused_as_unity = (_answer("Not done", messages.json(one)) for one in (ErrorReply, RefusedReply))
+    # The same for all, as it is answered before it is known what was asked for.
+    too_large = _answer("The request's head is too large", messages.json(ErrorReply))
     paths: dict[str, dict[str, Any]] = {}
 
     def tell(path: str, method: str, name: str, summary: str, done: dict[str, Any], **more: Any) -> None:
-        told = {"summary": summary, "operationId": name, "responses": done, **more}
+        told = {"summary": summary, "operationId": name, "responses": {**done, "431": too_large}, **more}
         paths.setdefault(path, {})[method.lower()] = told
 
     for one in gets:
