@@ -2,7 +2,8 @@
 
 A call's fields come from its route (`{catalog}`), from the query, and from `body`, where it has one. Replies are JSON;
 errors are `{"error": {"message", "type", "code"}}`, which clients go by: all but 400, 404 and 409 is asked for again,
-for minutes. So what is final for a client has one of these, a policy's no among them.
+for minutes. So what is final for a client has one of these, a policy's no and a role's among them. Only a wrong token
+is 401 where nothing is decided: clients know by it that they need another one, and do not repeat it there.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 Part = Annotated[str, Meta(min_length=1, max_length=255)]
 _QUERY = 20
 
-# The first that fits. Where a request decides on a commit, what is final must be a status that clients take for final.
+# The first that fits.
 _ERRORS: tuple[tuple[type[LakesealError], int, str], ...] = (
     (errors.RequestTooLarge, 400, "InvalidParameterValueException"),
     (errors.NotAuthenticated, 401, "NotAuthorizedException"),
-    (errors.NotAllowed, 403, "PermissionDeniedException"),
+    (errors.NotAllowed, 400, "PermissionDeniedException"),
     (errors.MetadataChangedException, 409, "UpdateRequirementConflictException"),
     (errors.ConcurrentModification, 409, "CommitVersionConflictException"),
     (errors.SchemaNotFound, 404, "NoSuchSchemaException"),
@@ -128,7 +129,7 @@ class Question(UnityCall[Any], frozen=True, kw_only=True):
 
 def unity_error(error: LakesealError, *, decides: bool) -> RefusedReply:
     status, kind = next(((status, kind) for cls, status, kind in _ERRORS if isinstance(error, cls)), _UNKNOWN)
-    if decides and status in (401, 403):
+    if decides and status == 401:
         status = 400
     message = error.message if not error.hint else f"{error.message}. {error.hint}"
     return RefusedReply(error=Refusal(message=message[:5000], type=kind, code=status))

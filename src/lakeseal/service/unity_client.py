@@ -33,6 +33,8 @@ _BY_TYPE: dict[str, type[LakesealError]] = {
     "NoSuchCatalogException": errors.SchemaNotFound,
     "AlreadyExistsException": errors.AlreadyExists,
     "CommitStateUnknownException": errors.UnknownOutcome,
+    "NotAuthorizedException": errors.NotAuthenticated,
+    "PermissionDeniedException": errors.NotAllowed,
 }
 _BY_STATUS: dict[int, type[LakesealError]] = {
     401: errors.NotAuthenticated,

@@ -20,6 +20,7 @@ from lakeseal.errors import (
     InvalidArgument,
     InvalidMetadata,
     InvalidUri,
+    NotAllowed,
     NotAuthenticated,
     OwnedElsewhere,
     Refused,
@@ -316,7 +317,7 @@ def test_a_policys_no_and_a_missing_role_are_typed_errors(catalogs: Any, tmp_pat
             lakeseal.Catalog(catalog.url, token=stranger, kind="unity").table("sales.orders").write(rows(1))
         reader = lakeseal.Catalog(catalog.url, token=catalog.login("reader"), kind="unity").table("sales.orders")
         assert ids(reader) == []
-        with pytest.raises(Refused, match="writer"):
+        with pytest.raises(NotAllowed, match="writer"):
             reader.write(rows(1))
         blind = lakeseal.Catalog(catalog.url, token=catalog.login("reader:/elsewhere"), kind="unity")
         with pytest.raises(TableNotFound):

@@ -84,6 +84,15 @@ def test_a_policys_no_arrives_at_once_as_an_error(catalogs: Any, tmp_path: Path)
         assert len(asked) == 1, "it does not ask again"
 
 
+def test_a_wrong_token_is_an_error_at_once(catalog: Any) -> None:
+    catalog.create("orders")
+    with faulty_proxy(catalog.url, lambda _: None) as proxy:
+        with catalog.duckdb(token="lks_wrong", url=proxy.endpoint) as engine, pytest.raises(duckdb.Error, match="401"):
+            ids(engine)
+        paths = [one.path for one in proxy.requests]
+        assert len(paths) == len(set(paths)), "it does not ask again"
+
+
 @pytest.mark.parametrize("refused", ["by a policy", "by a conflict"])
 def test_after_an_insert_that_was_refused_a_new_attach_goes_on(catalogs: Any, tmp_path: Path, refused: str) -> None:
     policy = {"policy": "max-bytes", "limit": 5_000, "tables": f"file://{tmp_path}/orders"}

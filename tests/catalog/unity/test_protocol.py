@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import pytest
 import lakeseal
 from lakeseal.catalog.names import CommitKind
 from lakeseal.catalog.table_name import TableName
-from lakeseal.errors import LakesealError
+from lakeseal.errors import LakesealError, NotAuthenticated, Refused
 from lakeseal.owner.publisher import Publisher
 from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
 from lakeseal.service.unity_call import unity_error
+from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.storage import open_store
 
 
@@ -212,6 +214,40 @@ def test_every_error_has_a_type_that_the_protocol_lists(decides: bool) -> None:
     assert len(kinds) > 60
     told = {kind: unity_error(kind("x"), decides=decides).error for kind in kinds}
     assert {kind for kind, said in told.items() if said.type not in ERROR_TYPES} == set()
+    passing = {kind for kind, said in told.items() if issubclass(kind, Refused) and said.code not in (400, 404, 409)}
+    assert passing == (set() if decides else {NotAuthenticated}), "what is refused is not asked for again"
+
+
+def test_a_wrong_token_is_final_where_something_is_decided(catalog: Any) -> None:
+    calls = UNITY_CALLS[:12]  # whoever guesses on is told to wait
+    assert {call.decides for call in calls} == {True, False}
+    for call in calls:
+        answer = catalog.ask(call.method, re.sub(r"{\w+}", "x", call.route), token="lks_wrong")
+        assert answer.status_code == (400 if call.decides else 401), call.name
+        if call.method != "HEAD":
+            assert error(answer)[1] == "NotAuthorizedException"
+
+
+def test_what_a_role_does_not_allow_is_final_for_every_call(catalogs: Any, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    with catalogs(tmp_path, roots=(f"file://{tmp_path}/lake", f"file://{tmp_path}")) as catalog:
+        catalog.create("orders")
+        table, reader = catalog.path("orders"), catalog.login("reader")
+        place = f"file://{tmp_path}/lake/new"
+        commit = {"updates": [{"action": "add-commit", "commit": catalog.stage("orders", 1)}]}
+        for method, path, body in (
+            ("GET", f"{table}/credentials?operation=READ_WRITE", None),
+            ("GET", f"/delta/v1/temporary-path-credentials?location={place}&operation=READ_WRITE", None),
+            ("POST", table, commit),
+            ("DELETE", table, None),
+            ("POST", f"{table}/rename", {"new-name": "sold"}),
+            ("POST", table.replace("tables/orders", "tables"), {"name": "new", "location": place}),
+            ("POST", table.replace("tables/orders", "staging-tables"), {"name": "new"}),
+            ("POST", "/schemas", {"name": "more", "catalog_name": "main"}),
+        ):
+            answer = catalog.ask(method, path, body, token=reader)
+            assert error(answer) == (400, "PermissionDeniedException"), (method, path)
+        assert catalog.ask("GET", f"{table}/credentials?operation=READ", token=reader).status_code == 200
 
 
 def test_a_table_that_is_not_a_catalogs_is_shown_and_takes_no_commits(catalog: Any) -> None:
