@@ -1042,12 +1042,16 @@ def convert(
     partition_by: Sequence[str] | Mapping[str, Any] = (),
     properties: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
+    *,
+    owner: Owner | None = None,
+    catalog: CatalogLike | None = None,
 ) -> Table:
     """Make a table of a directory of Parquet files, where they are. `partition_by` names the columns that only the
-    directories have, with their types (pyarrow's, Spark's or SQL text) if they are not strings."""
+    directories have, with their types (pyarrow's, Spark's or SQL text) if they are not strings. `owner` is to decide on
+    its commits; a name instead of the directory, of a table whose log is gone, is looked up in the `catalog`."""
     if isinstance(partition_by, Mapping):
         partition_by = {name: _column_of(kind).type for name, kind in partition_by.items()}
-    table = Table(uri, storage_options=storage_options)
+    table = Table(uri, owner=owner, storage_options=storage_options, catalog=catalog)
     table._run(ConvertCommand(partition_by=partition_by, properties=properties or {}), InProcessEngine())
     return table
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,83 @@ def test_a_table_that_is_made_may_have_an_owner(lakeseal: Run, catalog: str, tmp
     pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), tmp_path / "rows.parquet")
     assert lakeseal("write", uri, str(tmp_path / "rows.parquet"), *owner).err == ""
     assert lakeseal("read", uri, "--json", *owner).rows == [{"id": 1}]
+
+
+def test_a_directory_becomes_a_table_of_an_owner(lakeseal: Run, catalog: str, tmp_path: Path) -> None:
+    owner = f"sqlite:///{tmp_path}/ledger.db"
+    (tmp_path / "old").mkdir()
+    pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), tmp_path / "old" / "a.parquet")
+    converted = lakeseal("convert", str(tmp_path / "old"), "--owner", owner, "--json")
+    assert (converted.code, converted.rows[0]["files"]) == (0, 1)
+    status = lakeseal("owner", "status", str(tmp_path / "old"), "--owner", owner, "--json").rows[0]
+    assert (status["state"], status["latest"]) == ("active", 0)
+    assert len(lakeseal("read", str(tmp_path / "old"), "--owner", owner, "--json").rows) == 2
+
+
+def test_a_table_that_lost_its_log_is_converted_by_its_name(lakeseal: Run, catalog: str, tmp_path: Path) -> None:
+    where = ("--catalog", catalog, "--json")
+    assert lakeseal("catalog", "create", "sales.orders", "-c", "id bigint", *where).code == 0
+    pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), tmp_path / "rows.parquet")
+    assert lakeseal("write", "sales.orders", str(tmp_path / "rows.parquet"), *where).code == 0
+    place = Path(lakeseal("catalog", "show", "sales.orders", *where).rows[0]["uri"].removeprefix("file://"))
+    shutil.rmtree(place / "_delta_log")
+    assert lakeseal("convert", "sales.orders").code == 1, "the user's own catalog has no such name"
+    assert lakeseal("convert", "sales.orders", *where).code == 0
+    assert [row["id"] for row in lakeseal("read", "sales.orders", *where).rows] == [1, 2]
+
+
+def test_an_owners_commands_find_names_in_its_own_catalog_or_in_one_that_is_named(
+    lakeseal: Run, catalog: str, tmp_path: Path
+) -> None:
+    assert lakeseal("catalog", "create", "sales.orders", "-c", "id bigint", "--catalog", catalog).code == 0
+    by_owner = ("sales.orders", "--owner", catalog, "--json")
+    taken = lakeseal("owner", "take-over", *by_owner)
+    assert (taken.err, taken.rows[0]["version"]) == ("", 1)
+    shown = lakeseal("catalog", "show", "sales.orders", "--catalog", catalog, "--json").rows[0]
+    assert shown["kind"] == "managed", "the catalog is told"
+    for command in ("status", "backfill"):
+        assert lakeseal("owner", command, *by_owner).rows[0]["latest"] == 1, command
+    assert lakeseal("owner", "rebuild", *by_owner).rows[0]["table"] == shown["uri"]
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert lakeseal("owner", "status", "sales.orders", "--owner", catalog, "--catalog", other).code == 1
+    status = lakeseal("owner", "status", "sales.orders", "--owner", other, "--catalog", catalog)
+    assert "does not know this table" in status.err, "it was found, and is another owner's"
+    assert lakeseal("owner", "release", *by_owner).rows[0]["version"] == 2
+    assert lakeseal("catalog", "show", "sales.orders", "--catalog", catalog, "--json").rows[0]["kind"] == "filesystem"
+    Path(shown["uri"].removeprefix("file://"), "_delta_log").rename(tmp_path / "gone")
+    assert lakeseal("owner", "drop", *by_owner).rows[0]["table"] == shown["uri"]
+
+
+def test_a_directory_whose_path_looks_like_a_name_is_still_an_owners_table(
+    lakeseal: Run, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert lakeseal("create", "./old.orders", "-c", "id bigint").code == 0
+    assert lakeseal("owner", "take-over", "old.orders", "--owner", catalog, "--json").rows[0]["version"] == 1
+
+
+def test_a_pipelines_target_is_looked_up_in_the_catalog_that_is_named(
+    lakeseal: Run, catalog: str, tmp_path: Path
+) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
+    source = f'{{type: files, path: {tmp_path}/landing, format: json, schema: "id long"}}'
+    (tmp_path / "p.yaml").write_text(
+        f"name: p\nledger: {catalog}\ndatasets:\n"
+        f"  - {{name: orders, source: {source}, target: {{type: table, uri: sales.orders}}}}\n"
+    )
+    where = ("--catalog", catalog)
+    assert lakeseal("catalog", "create", "sales.orders", "-c", "id bigint", *where).code == 0
+    assert lakeseal("ingest", "check", str(tmp_path / "p.yaml")).code == 1, "the user's own catalog has no such name"
+    assert lakeseal("ingest", "check", str(tmp_path / "p.yaml"), *where).code == 0
+    assert lakeseal("ingest", "plan", str(tmp_path / "p.yaml"), *where).code == 0
+    assert lakeseal("ingest", "run", str(tmp_path / "p.yaml"), "--no-spark", *where).code == 0
+    assert len(lakeseal("read", "sales.orders", "--json", *where).rows) == 2
+    span = ("orders", "--from", "a.json", "--to", "b.json", "--yes", "--no-spark")
+    assert lakeseal("ingest", "backfill", str(tmp_path / "p.yaml"), *span, *where).code == 0
+    assert len(lakeseal("read", "sales.orders", "--json", *where).rows) == 4
+    assert lakeseal("ingest", "resume", str(tmp_path / "p.yaml"), "--no-spark", *where).code == 0
+    assert lakeseal("ingest", "reset", str(tmp_path / "p.yaml"), "orders", "--yes", *where).code == 0
 
 
 def test_what_was_left_half_made_is_shown_and_dropped_by_its_id(

@@ -18,9 +18,10 @@ from lakeseal.cli.examples import EXAMPLES
 from support.command_lines import check
 
 Run = Callable[..., Any]
-# About no table, or about one that an owner is to be named for anyway.
-_NO_OWNER = {"convert", "doctor"}
-_NO_CATALOG = {"convert"}
+# It looks at the table's files.
+_NO_OWNER = {"doctor"}
+# What a pipeline has done stands in its ledger, by the pipeline's name.
+_OF_LEDGER = {"ingest status", "ingest history", "ingest watermarks"}
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -57,12 +58,19 @@ def test_every_command_about_a_table_takes_owner_catalog_and_storage_options() -
     ours = {path: found for path, found in of_tables.items() if path.split()[0] not in ("branch", "owner", "catalog")}
     ours["sql"] = flags(dict(commands())["sql"])  # whose statements name the tables
     assert len(ours) > 20
-    assert {path for path, found in ours.items() if "--owner" not in found} <= _NO_OWNER
-    assert {path for path, found in ours.items() if "--catalog" not in found} <= _NO_CATALOG
+    assert {path for path, found in ours.items() if "--owner" not in found} == _NO_OWNER
+    assert {path for path, found in ours.items() if "--catalog" not in found} == set()
     assert {path for path, found in of_tables.items() if "--storage-option" not in found} <= {
         "catalog register",
         "owner tables",
     }
+
+
+def test_every_command_of_an_owner_or_a_pipeline_that_may_get_a_name_takes_a_catalog() -> None:
+    found = {path: command for path, command in commands() if path.startswith(("owner ", "ingest "))}
+    about = {path for path, one in found.items() if any(p.name in ("uri", "uris", "file") for p in one.params)}
+    assert {"owner take-over", "owner rebuild", "ingest run", "ingest backfill"} <= about
+    assert {path for path in about if "--catalog" not in flags(found[path])} == _OF_LEDGER
 
 
 def test_every_command_has_examples() -> None:

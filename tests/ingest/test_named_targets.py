@@ -56,3 +56,20 @@ def test_two_names_of_one_place_are_one_target(tmp_path: Path, ledger: str) -> N
     again = text.partition("datasets:\n")[2].replace("sales.events", table.uri).replace("name: events", "name: again")
     with pytest.raises(InvalidArgument, match="Two datasets go to"):
         lakeseal.Pipeline(parse_pipeline(text + again))
+
+
+def test_a_pipeline_is_told_which_catalog_has_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKESEAL_CATALOG", f"sqlite:///{tmp_path}/other.db")
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path}/lake.db"
+    catalog = lakeseal.Catalog(url)
+    table = catalog.create("sales.events", pa.schema([("id", pa.int64())]))
+    text = PIPELINE.format(ledger=url, landing=tmp_path, target="sales.events")
+    text += text.partition("datasets:\n")[2].replace("sales.events", "people").replace("name: events", "name: people")
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(TableNotFound, match=r"main\.sales\.events"):
+        lakeseal.Pipeline.from_yaml(tmp_path / "p.yaml")
+    for named in (url, catalog):
+        pipeline = lakeseal.Pipeline.from_yaml(tmp_path / "p.yaml", catalog=named)
+        targets = {one.name: one.target.uri for one in pipeline.config.datasets}
+        assert targets == {"events": table.uri, "people": "people"}

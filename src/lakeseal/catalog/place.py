@@ -73,9 +73,11 @@ class Place(Struct, frozen=True, kw_only=True):
             self.catalog.names.set_kind(self.table.name, CommitKind(kind), table_id=self.table.table_id)
 
 
-def locate(table: str | os.PathLike[str] | Place, catalog: CatalogLike | None = None) -> Place:
+def locate(
+    table: str | os.PathLike[str] | Place, catalog: CatalogLike | None = None, *, usual: CatalogLike | None = None
+) -> Place:
     """Where a table is that somebody names, or gives the URI of. `TableNotFound` if the catalog has no such name;
-    without a `catalog`, the one that is configured is asked."""
+    without a `catalog`, the `usual` one is asked, or else the one that is configured."""
     if isinstance(table, Place):
         return table
     text = os.fspath(table)
@@ -86,7 +88,7 @@ def locate(table: str | os.PathLike[str] | Place, catalog: CatalogLike | None = 
     name = TableName.parse(text)
     is_directory = catalog is None and "`" not in text and os.path.isdir(text)
     try:
-        found = named(name, catalog)
+        found = named(name, usual if catalog is None else catalog)
     except LakesealError as error:
         if is_directory and isinstance(error, TableNotFound):
             return Place(uri=text)

@@ -17,7 +17,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakeseal write orders new.parquet",
         "lakeseal write orders day.csv --mode overwrite --replace-where \"day = '2026-03-01'\"",
     ),
-    "convert": ('lakeseal convert old/orders --partition-by "day date"',),
+    "convert": (
+        'lakeseal convert old/orders --partition-by "day date"',
+        "lakeseal convert old/orders --owner sqlite:///ledger.db",
+    ),
     "delete": ("lakeseal delete orders --where \"day < '2020-01-01'\"",),
     "update": ('lakeseal update orders --set "shop=\'north\'" --where "id = 7"',),
     "changes": ("lakeseal changes orders --start 3",),
@@ -64,7 +67,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "branch gc": ("lakeseal branch gc repo --dry-run",),
     "owner tables": ("lakeseal owner tables --owner sqlite:///ledger.db",),
     "owner status": ("lakeseal owner status orders --owner sqlite:///ledger.db",),
-    "owner take-over": ("lakeseal owner take-over orders --owner sqlite:///ledger.db",),
+    "owner take-over": (
+        "lakeseal owner take-over orders --owner sqlite:///ledger.db",
+        "lakeseal owner take-over sales.orders --owner sqlite:///ledger.db --kind catalog",
+    ),
     "owner release": ("lakeseal owner release orders --owner sqlite:///ledger.db",),
     "owner backfill": ("lakeseal owner backfill orders --owner sqlite:///ledger.db",),
     "owner drop": ("lakeseal owner drop orders --owner sqlite:///ledger.db",),

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from lakeseal.cli.ingest_results import moment, run_line, show_run
-from lakeseal.cli.options import AsJson, Newest
+from lakeseal.cli.options import AsJson, CatalogName, Newest
 from lakeseal.cli.output import Output
 from lakeseal.cli.spark_session import spark_session
 from lakeseal.durations import SUCH_AS, seconds_of
@@ -64,6 +64,7 @@ def run(
     wait: Wait = False,
     env: Env = None,
     param: Params = None,
+    catalog: CatalogName = None,
     json: AsJson = False,
 ) -> None:
     """Bring in what is new. Exit code 1 if a dataset was not published.
@@ -71,7 +72,7 @@ def run(
     With --every, Ctrl-C and SIGTERM let the run at work come to its end, and then the exit code is 0; a second one ends
     it at once, and the next run goes on from there."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param), catalog=catalog)
     spark = None if no_spark else _Spark(pipeline.name, master)
     names = [one.name for one in pipeline.config.datasets]
     if every is None:
@@ -114,13 +115,14 @@ def backfill(
     wait: Wait = False,
     env: Env = None,
     param: Params = None,
+    catalog: CatalogName = None,
     json: AsJson = False,
 ) -> None:
     """Publish a span of a dataset's source again; its watermarks stay. Cut off, it goes on where it was.
 
     Exit code 1 if it was not published."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param), catalog=catalog)
     if not yes and not out.json and any(one.name == dataset and _appends(one) for one in pipeline.config.datasets):
         typer.confirm(f"Rows of {dataset} that are published will be there twice. Go on?", abort=True)
     spark = None if no_spark else _Spark(pipeline.name, master)
@@ -146,13 +148,14 @@ def resume(
     wait: Wait = False,
     env: Env = None,
     param: Params = None,
+    catalog: CatalogName = None,
     json: AsJson = False,
 ) -> None:
     """Go on with what earlier runs have left. Exit code 1 if something is left again.
 
     That is: steps that were set aside, datasets that the last run did not publish, and backfills that were begun."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param), catalog=catalog)
     spark = None if no_spark else _Spark(pipeline.name, master)
     with run_progress(pipeline.name, [one.name for one in pipeline.config.datasets]) as progress:
         results = pipeline.resume(spark, progress=progress, waiting=_Waiting(out) if wait else None)
@@ -165,10 +168,17 @@ def resume(
 
 @ingest_commands.command("check")
 @ingest_commands.command("validate", hidden=True)  # its name in Python, and here before
-def check(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
+def check(
+    ctx: typer.Context,
+    file: File,
+    env: Env = None,
+    param: Params = None,
+    catalog: CatalogName = None,
+    json: AsJson = False,
+) -> None:
     """Check the file, its sources and its rules; nothing is read or written. Exit code 1 if something is wrong."""
     out: Output = ctx.obj
-    found = Pipeline.from_yaml(file, env=env, params=_params(param)).validate()
+    found = Pipeline.from_yaml(file, env=env, params=_params(param), catalog=catalog).validate()
     rows = [
         {"dataset": name, "state": "good" if error is None else "wrong", "reason": "" if error is None else str(error)}
         for name, error in found.items()
@@ -178,10 +188,17 @@ def check(ctx: typer.Context, file: File, env: Env = None, param: Params = None,
 
 
 @ingest_commands.command("plan")
-def plan(ctx: typer.Context, file: File, env: Env = None, param: Params = None, json: AsJson = False) -> None:
+def plan(
+    ctx: typer.Context,
+    file: File,
+    env: Env = None,
+    param: Params = None,
+    catalog: CatalogName = None,
+    json: AsJson = False,
+) -> None:
     """Show what a run would read now, in its order. Nothing is written. Exit code 1 if a source can't be looked at."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param), catalog=catalog)
     found = pipeline.plan()
     behind = {one.name: ", ".join(inputs_of(one)) for one in pipeline.config.datasets}
     rows = [
@@ -316,11 +333,12 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     env: Env = None,
     param: Params = None,
+    catalog: CatalogName = None,
     json: AsJson = False,
 ) -> None:
     """Forget a dataset's watermarks, or set them: its source is read again from there. Published rows stay."""
     out: Output = ctx.obj
-    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param))
+    pipeline = Pipeline.from_yaml(file, env=env, params=_params(param), catalog=catalog)
     wanted = dict(_watermark(text) for text in to or ())
     if not yes and not out.json:
         typer.confirm(f"Rows of {dataset} that are published will be published again. Go on?", abort=True)

@@ -35,13 +35,9 @@ OwnerName = Annotated[
         show_default=False,
     ),
 ]
+_CATALOG = "Where names are looked up: a ledger's URL, a service's URL, or a name in LAKESEAL_OWNERS."
 CatalogName = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog",
-        help="Where names are looked up: a ledger's URL, a service's URL, or a name in LAKESEAL_OWNERS.",
-        show_default="LAKESEAL_CATALOG, or that of the user",
-    ),
+    str | None, typer.Option("--catalog", help=_CATALOG, show_default="LAKESEAL_CATALOG, or that of the user")
 ]
 RequiredOwner = Annotated[
     str,
@@ -52,6 +48,7 @@ RequiredOwner = Annotated[
         show_default=False,
     ),
 ]
+CatalogOfOwner = Annotated[str | None, typer.Option("--catalog", help=_CATALOG, show_default="the owner's own")]
 AsJson = Annotated[bool, typer.Option("--json", callback=_as_json, is_eager=True, help="JSON lines instead of text.")]
 Where = Annotated[
     str | None, typer.Option("--where", "-w", help="Rows for which this SQL condition is true.", show_default=False)

@@ -10,8 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from lakeseal import ledger as ledgers
-from lakeseal.catalog.place import locate
-from lakeseal.cli.options import AsJson, Ledger, RequiredOwner, StoreOptions, Uri, parse_store_options, service_token
+from lakeseal.catalog.place import Place, locate
+from lakeseal.cli.options import (
+    AsJson,
+    CatalogOfOwner,
+    Ledger,
+    RequiredOwner,
+    StoreOptions,
+    Uri,
+    parse_store_options,
+    service_token,
+)
 from lakeseal.cli.output import Output
 from lakeseal.clock import now_ms
 from lakeseal.durations import SUCH_AS, seconds_of
@@ -58,11 +67,16 @@ def tables(
 
 @owner_commands.command("status")
 def status(
-    ctx: typer.Context, uri: Uri, owner: RequiredOwner, option: StoreOptions = None, json: AsJson = False
+    ctx: typer.Context,
+    uri: Uri,
+    owner: RequiredOwner,
+    catalog: CatalogOfOwner = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
 ) -> None:
     """Show what the owner knows of one table."""
     out: Output = ctx.obj
-    endpoint, store = _connected(owner), _store(uri, option)
+    endpoint, store = _connected(owner), _store(_place(uri, owner, catalog), option)
     told = endpoint.get_commits(endpoint.attach(store))
     if told.state is State.NONE and told.latest < 0:
         raise TableNotFound(
@@ -81,13 +95,14 @@ def take_over(
     kind: Annotated[
         Kind, typer.Option("--kind", help="catalog: other engines commit to it too, through the owner's service.")
     ] = Kind.MANAGED,
+    catalog: CatalogOfOwner = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Hand a table's commits to the owner, from the file system or from another kind of table that it has."""
     out: Output = ctx.obj
-    endpoint, store = _connected(owner), _store(uri, option)
-    place = locate(uri)
+    endpoint, place = _connected(owner), _place(uri, owner, catalog)
+    store = _store(place, option)
     version = handover.take_over_as(endpoint, store, kind, table_id=place.table_id)
     place.note_kind("managed" if kind is Kind.MANAGED else "catalog")
     out.record({"table": store.uri, "owner": endpoint.name, "kind": str(kind), "version": version})
@@ -95,13 +110,19 @@ def take_over(
 
 @owner_commands.command("release")
 def release(
-    ctx: typer.Context, uri: Uri, owner: RequiredOwner, option: StoreOptions = None, json: AsJson = False
+    ctx: typer.Context,
+    uri: Uri,
+    owner: RequiredOwner,
+    catalog: CatalogOfOwner = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
 ) -> None:
     """Hand a table's commits back to the file system; everything is backfilled first."""
     out: Output = ctx.obj
-    endpoint, store = _connected(owner), _store(uri, option)
+    endpoint, place = _connected(owner), _place(uri, owner, catalog)
+    store = _store(place, option)
     version = handover.release(endpoint, store)
-    locate(uri).note_kind("filesystem")
+    place.note_kind("filesystem")
     out.record({"table": store.uri, "owner": None, "version": version})
 
 
@@ -113,20 +134,28 @@ def backfill(
     version: Annotated[
         int | None, typer.Option("--version", "-v", min=0, help="Up to this version.", show_default="all")
     ] = None,
+    catalog: CatalogOfOwner = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
     """Put ratified versions into the log under their own names, for readers that know no owner."""
     out: Output = ctx.obj
-    endpoint, store = _connected(owner), _store(uri, option)
+    endpoint, store = _connected(owner), _store(_place(uri, owner, catalog), option)
     out.record(_told(endpoint, endpoint.backfill(endpoint.attach(store), version)))
 
 
 @owner_commands.command("drop")
-def drop(ctx: typer.Context, uri: Uri, owner: RequiredOwner, option: StoreOptions = None, json: AsJson = False) -> None:
+def drop(
+    ctx: typer.Context,
+    uri: Uri,
+    owner: RequiredOwner,
+    catalog: CatalogOfOwner = None,
+    option: StoreOptions = None,
+    json: AsJson = False,
+) -> None:
     """Let the owner forget a table that was deleted for good. The table's place has to be there, without a log."""
     out: Output = ctx.obj
-    endpoint, store = _connected(owner), _store(uri, option)
+    endpoint, store = _connected(owner), _store(_place(uri, owner, catalog), option)
     out.record(_told(endpoint, endpoint.drop(endpoint.attach(store))))
 
 
@@ -150,6 +179,7 @@ def rebuild_tables(
             show_default=False,
         ),
     ] = None,
+    catalog: CatalogOfOwner = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
@@ -159,7 +189,8 @@ def rebuild_tables(
     if not isinstance(endpoint, LedgerOwner):
         raise InvalidUri("A ledger is rebuilt by whoever has it", hint="Give the ledger's URL, not that of its service")
     names = uris or endpoint.ledger.read(rows.table_names)
-    findings = rebuild.examine(endpoint, [_store(uri, option) for uri in names], chosen=commit or ())
+    stores = [_store(_place(one, owner, catalog), option) for one in names]
+    findings = rebuild.examine(endpoint, stores, chosen=commit or ())
     if apply:
         rebuild.carry_out(endpoint, findings, now=now_ms())
     out.rows(
@@ -246,8 +277,13 @@ def _connected(owner: str) -> OwnerEndpoint:
     return connect(owner, token=token) if token else connect(owner)
 
 
-def _store(uri: str, option: list[str] | None) -> Store:
-    return open_store(locate(uri).uri, parse_store_options(option))
+def _place(uri: str, owner: str, catalog: str | None) -> Place:
+    """An owner's ledger has names too: they are the ones that are meant where no catalog is named."""
+    return locate(uri, catalog, usual=owner)
+
+
+def _store(place: Place, option: list[str] | None) -> Store:
+    return open_store(place.uri, parse_store_options(option))
 
 
 def _all_tables(endpoint: OwnerEndpoint, prefix: str) -> list[TableStatus]:

@@ -107,6 +107,8 @@ def convert(
         ),
     ] = None,
     properties: Properties = None,
+    owner: OwnerName = None,
+    catalog: CatalogName = None,
     option: StoreOptions = None,
     json: AsJson = False,
 ) -> None:
@@ -117,7 +119,9 @@ def convert(
         uri,
         {f.name: f.type for f in fields},
         pairs(properties),
-        storage_options=parse_store_options(option),
+        parse_store_options(option),
+        owner=owner,
+        catalog=catalog,
     )
     out.record({"uri": made.uri, "version": made.version(), "files": made.files().num_rows})
 

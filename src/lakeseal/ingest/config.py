@@ -7,13 +7,14 @@ ledger keeps watermarks, runs and open sequences) and its ledger.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from lakeseal.backoff import Backoff
 from lakeseal.catalog.place import locate
+from lakeseal.catalog.table_name import may_be_name
 from lakeseal.errors import InvalidArgument
 from lakeseal.expr.render import quote_name
 from lakeseal.ingest.alerts import Alert
@@ -26,6 +27,9 @@ from lakeseal.ledger import parse as parse_ledger
 from lakeseal.owner.connect import is_service
 from lakeseal.protocol.feed_columns import CHANGE_TYPE
 from lakeseal.storage.location import parse as parse_location
+
+if TYPE_CHECKING:
+    from lakeseal.catalog.connect import CatalogLike
 
 Delivery = Literal["exactly_once", "at_least_once"]
 CommitPolicy = Literal["full", "successful", "partial"]
@@ -300,12 +304,13 @@ class Dataset(Struct, frozen=True, kw_only=True):
                 placed = target  # tasks know it by the job that was begun there
         return replace(self, target=placed, error_table=parse_location(self.errors_uri).uri)
 
-    def by_place(self) -> Dataset:
+    def by_place(self, catalog: CatalogLike | None = None) -> Dataset:
         """The same, with the place of a table that the target names as the catalog does (`sales.orders`)."""
         target = self.target
         if not isinstance(target, TableTarget):
             return self
-        uri = locate(target.uri).uri
+        # What has no form of a name is a path, also where a catalog is named for others.
+        uri = locate(target.uri, catalog if may_be_name(target.uri) else None).uri
         return self if uri == target.uri else replace(self, target=replace(target, uri=uri))
 
 

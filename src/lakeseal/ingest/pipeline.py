@@ -53,12 +53,17 @@ from lakeseal.storage import StoreSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakeseal.catalog.connect import CatalogLike
+
     Spark = SparkSession | Callable[[], SparkSession]
 
 
 class Pipeline:
-    def __init__(self, config: PipelineConfig | None = None, **fields: Any) -> None:
-        """`fields` are those of `PipelineConfig`: name, ledger, datasets, …"""
+    def __init__(
+        self, config: PipelineConfig | None = None, *, catalog: CatalogLike | None = None, **fields: Any
+    ) -> None:
+        """`fields` are those of `PipelineConfig`: name, ledger, datasets, … Names of targets are looked up in the
+        `catalog`, or in the one that is configured."""
         if config is None:
             fields["datasets"] = tuple(fields.get("datasets", ()))
             try:
@@ -67,19 +72,24 @@ class Pipeline:
                 raise InvalidArgument(f"This is no pipeline: {error}") from None
         for dataset in config.datasets:
             idle_options.check(dataset)
-        placed = tuple(dataset.by_place() for dataset in config.datasets)
+        placed = tuple(dataset.by_place(catalog) for dataset in config.datasets)
         self.config = replace(config, datasets=graph.ordered(placed, config.beside))
 
     @classmethod
     def from_yaml(
-        cls, path: str | os.PathLike[str], *, env: str | None = None, params: Mapping[str, str] | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        env: str | None = None,
+        params: Mapping[str, str] | None = None,
+        catalog: CatalogLike | None = None,
     ) -> Pipeline:
         """`env` is one of the file's environments; `params` go before what the file says.
 
         >>> lakeseal.Pipeline.from_yaml("clicks.yaml", params={"root": "."}).name
         'clicks'
         """
-        return cls(read_pipeline(path, Given(env=env, params=params or {})))
+        return cls(read_pipeline(path, Given(env=env, params=params or {})), catalog=catalog)
 
     @property
     def name(self) -> str:
