@@ -94,7 +94,7 @@ def create_app(
         finally:
             await to_thread.run_sync(service.stop)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             *call_routes(),
             *(Route(one.path, _handled(one.name, ask), methods=["GET"]) for one, ask in _GET_CALLS.items()),
@@ -105,6 +105,9 @@ def create_app(
         exception_handlers={HTTPException: _not_routed},
         lifespan=lifespan,
     )
+    # A name that is empty would lead to another call: that of what is one step above.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _handled(name: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:

@@ -199,6 +199,8 @@ def test_what_the_protocol_does_not_have_is_not_there_in_its_own_form(catalog: A
         ("POST", "/delta/v1/config"),
         ("PUT", table),
         ("PATCH", "/tables/main.sales.orders"),
+        ("GET", "/tables/"),
+        ("DELETE", f"{table.removesuffix('orders')}"),
     ):
         assert error(catalog.ask(method, path)) == (404, "NotFoundException"), (method, path)
     assert catalog.ask("HEAD", "/schemas").status_code == 404
