@@ -52,6 +52,9 @@ class Running:
     def get(self, path: str, **options: Any) -> httpx.Response:
         return self._client.get(self.url + path, **options)
 
+    def ask(self, method: str, target: str, content: bytes) -> httpx.Response:
+        return self._client.request(method, self.url + target, content=content)
+
     def post(self, call: str, body: Any, *, token: str | None = None, **headers: str) -> httpx.Response:
         sent = {"Content-Type": "application/json", **headers}
         if token is not None:
