@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def test_a_table_goes_through_its_life_by_its_name(lakeseal: Run, catalog: str, 
     assert lakeseal("restore", "sales.orders", "--version", "1", *where).rows[0]["committed"]
     assert lakeseal("clone", "sales.orders", str(tmp_path / "copy"), *where).rows[0]["version"] == 0
     assert lakeseal("catalog", "rename", "sales.orders", "lake.old.orders", *where).rows[0]["id"] == shown["id"]
-    assert lakeseal("catalog", "register", "sales.copy", str(tmp_path / "copy"), *where).code == 0
+    (copied,) = lakeseal("catalog", "register", "sales.copy", str(tmp_path / "copy"), *where).rows
+    assert uuid.UUID(copied.pop("id")) != uuid.UUID(shown["id"])
+    assert copied == {"name": "main.sales.copy", "kind": "filesystem", "uri": f"file://{tmp_path}/copy"}
     names = [row["name"] for row in lakeseal("catalog", "list", *where).rows]
     assert names == ["lake.old.orders", "main.sales.copy"]
     assert [row["name"] for row in lakeseal("catalog", "list", "sales", *where).rows] == ["main.sales.copy"]

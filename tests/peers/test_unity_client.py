@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from support.unity_catalog import FIELDS, Catalog, open_catalog, version_0, write_version
+from support.unity_catalog import ERROR_TYPES, FIELDS, Catalog, open_catalog, version_0, write_version
 
 pytestmark = pytest.mark.peers
 
@@ -51,6 +51,7 @@ def test_the_client_accepts_every_answer(tmp_path: Path) -> None:
     with open_catalog(tmp_path, roots=roots, credentials=tuple(lent), publish_every_s=3600.0) as catalog:
         orders = catalog.create("orders", TYPES)
         old = catalog.create("old", kind="coordinated")
+        catalog.create("spare")
         commit = catalog.stage("old", 1)
         known = {"table_id": old.snapshot().properties.catalog_table_id, "table_uri": old.uri}
         answers = ask(
@@ -95,7 +96,8 @@ def check_lists(found: dict[str, Any]) -> None:
     assert [one["name"] for one in found["catalogs"]["catalogs"]] == ["main"]
     assert [one["name"] for one in found["schemas"]["schemas"]] == ["extra", "sales"]
     assert (found["catalog"]["name"], found["schema"]["full_name"]) == ("main", "main.sales")
-    assert [one["name"] for one in found["tables"]["tables"]] == ["old", "orders"]
+    assert [one["name"] for one in found["tables"]["tables"]] == ["old", "orders", "spare"]
+    assert [one["name"] for one in found["tables after"]["tables"]] == ["old", "orders"]
     assert [one["name"] for one in found["table"]["columns"]] == TYPES.names
     assert found["metastore"]["metastore_id"]
 
@@ -109,3 +111,4 @@ def check_delta(found: dict[str, Any]) -> None:
         (one,) = found[name]["storage-credentials"]
         assert one["config"]["s3.access-key-id"] == "key"
     assert found["missing"] == 404
+    assert set(found["error types"]) == ERROR_TYPES

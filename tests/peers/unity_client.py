@@ -44,6 +44,7 @@ from unitycatalog.delta.models.delta_assert_table_uuid import DeltaAssertTableUU
 from unitycatalog.delta.models.delta_commit import DeltaCommit  # noqa: E402
 from unitycatalog.delta.models.delta_create_staging_table_request import DeltaCreateStagingTableRequest  # noqa: E402
 from unitycatalog.delta.models.delta_create_table_request import DeltaCreateTableRequest  # noqa: E402
+from unitycatalog.delta.models.delta_error_type import DeltaErrorType  # noqa: E402
 from unitycatalog.delta.models.delta_rename_table_request import DeltaRenameTableRequest  # noqa: E402
 from unitycatalog.delta.models.delta_report_metrics_request import DeltaReportMetricsRequest  # noqa: E402
 from unitycatalog.delta.models.delta_update_table_request import DeltaUpdateTableRequest  # noqa: E402
@@ -75,6 +76,8 @@ async def lists(api: client.ApiClient, said: dict[str, Any]) -> dict[str, Any]:
         "dropped": await schemas.delete_schema("main.extra"),
         "tables": await tables.list_tables("main", "sales"),
         "table": await tables.get_table(full_name),
+        "table dropped": await tables.delete_table("main.sales.spare"),
+        "tables after": await tables.list_tables("main", "sales"),
         "metastore": await client.MetastoresApi(api).summary(),
     }
     return {name: shown(answer) for name, answer in answers.items()}
@@ -121,7 +124,8 @@ async def delta(api: client.ApiClient, said: dict[str, Any]) -> dict[str, Any]:
     }
     answers["dropped"] = await tables.delete_table(*where, "sold")
     missing = await refused(tables.load_table(*where, "sold"))
-    return {**{name: shown(answer) for name, answer in answers.items()}, "missing": missing}
+    told = {name: shown(answer) for name, answer in answers.items()}
+    return {**told, "missing": missing, "error types": [one.value for one in DeltaErrorType]}
 
 
 async def begun(api: client.ApiClient, said: dict[str, Any]) -> dict[str, Any]:

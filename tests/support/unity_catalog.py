@@ -27,6 +27,26 @@ from lakeseal.testing.service import service_inside
 
 BASE = "/api/2.1/unity-catalog"
 FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+ERROR_TYPES = {
+    "BadRequestException",
+    "InvalidParameterValueException",
+    "UnsupportedTableFormatException",
+    "NotAuthorizedException",
+    "PermissionDeniedException",
+    "NotFoundException",
+    "NoSuchCatalogException",
+    "NoSuchSchemaException",
+    "NoSuchTableException",
+    "AlreadyExistsException",
+    "CommitVersionConflictException",
+    "UpdateRequirementConflictException",
+    "ResourceExhaustedException",
+    "TooManyRequestsException",
+    "CommitStateUnknownException",
+    "InternalServerErrorException",
+    "NotImplementedException",
+}
+"""All that errors of UC Delta API v1 may be (`DeltaErrorType`)."""
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
 
 

@@ -20,6 +20,7 @@ from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path
 from lakeseal.service.unity_call import unity_error
 from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.storage import open_store
+from support.unity_catalog import BASE, ERROR_TYPES
 
 
 def error(answer: Any) -> tuple[int, str]:
@@ -30,26 +31,6 @@ def error(answer: Any) -> tuple[int, str]:
 
 CONFLICT = (409, "CommitVersionConflictException")
 INVALID = (400, "InvalidParameterValueException")
-ERROR_TYPES = {
-    "BadRequestException",
-    "InvalidParameterValueException",
-    "UnsupportedTableFormatException",
-    "NotAuthorizedException",
-    "PermissionDeniedException",
-    "NotFoundException",
-    "NoSuchCatalogException",
-    "NoSuchSchemaException",
-    "NoSuchTableException",
-    "AlreadyExistsException",
-    "CommitVersionConflictException",
-    "UpdateRequirementConflictException",
-    "ResourceExhaustedException",
-    "TooManyRequestsException",
-    "CommitStateUnknownException",
-    "InternalServerErrorException",
-    "NotImplementedException",
-}
-"""Those of `DeltaErrorType` in the specification of UC Delta API v1."""
 
 
 def test_a_table_is_told_whole(catalog: Any) -> None:
@@ -204,7 +185,7 @@ def test_what_the_protocol_does_not_have_is_not_there_in_its_own_form(catalog: A
     ):
         assert error(catalog.ask(method, path)) == (404, "NotFoundException"), (method, path)
     assert catalog.ask("HEAD", "/schemas").status_code == 404
-    beside = httpx.get(f"{catalog.url}{catalog.http.base_url.path.rstrip('/')}s/tables")
+    beside = httpx.get(f"{catalog.url}{BASE}s/tables")
     assert beside.json()["error"]["kind"] == "not-found", "the rest of the service has its own form"
 
 
@@ -317,6 +298,86 @@ def test_the_small_calls(catalog: Any) -> None:
     assert error(catalog.ask("GET", "/schemas/main.sales")) == (404, "NoSuchSchemaException")
 
 
+def test_the_config_names_what_is_served(catalog: Any) -> None:
+    endpoints = catalog.ask("GET", "/delta/v1/config").json()["endpoints"]
+    assert set(endpoints) == {f"{call.method} {call.route}" for call in UNITY_CALLS}
+    assert len(endpoints) == len(set(endpoints)) == 24
+    for one in endpoints:
+        method, _, route = one.partition(" ")
+        answer = catalog.ask(method, re.sub(r"{\w+}", "x", route), {})
+        assert "no such call" not in answer.text, one
+        assert method != "HEAD" or answer.status_code == 404
+
+
+def test_the_metastore_is_the_ledger_by_its_identity(catalog: Any) -> None:
+    told = catalog.ask("GET", "/metastore_summary").json()
+    assert told == {"metastore_id": catalog.service.identity}
+    assert told["metastore_id"]
+
+
+def test_catalogs_and_schemas_are_told_one_by_one_and_in_pages(catalog: Any) -> None:
+    for name in ("a", "b", "c"):
+        assert catalog.ask("POST", "/schemas", {"name": name, "catalog_name": "main"}).status_code == 200
+    assert catalog.ask("GET", "/catalogs/main").json() == {"name": "main", "id": "main", "properties": {}}
+    assert error(catalog.ask("GET", "/catalogs/other")) == (404, "NoSuchSchemaException")
+    seen, token, pages = [], "", 0
+    while token is not None:
+        page = catalog.ask("GET", f"/schemas?catalog_name=main&max_results=2&page_token={token}").json()
+        seen += [one["full_name"] for one in page["schemas"]]
+        token, pages = page["next_page_token"], pages + 1
+    assert (seen, pages) == (["main.a", "main.b", "main.c"], 2)
+    assert error(catalog.ask("GET", "/schemas?catalog_name=main&max_results=x")) == INVALID
+
+
+def test_a_commit_whose_outcome_nobody_knows_is_said_to_be_that(catalog: Any) -> None:
+    """Of a version from before the owner, by a file that is not there any more: it may have been this one."""
+    table = lakeseal.create(catalog.folder / "orders", pa.schema([("id", pa.int64())]))
+    table.write(pa.table({"id": [1]}))
+    table.take_over(catalog.owner, kind="catalog")
+    catalog.register("orders", table)
+    staged = catalog.stage("orders", 1)
+    (catalog.folder / "orders" / STAGED_COMMITS_DIR / staged["file-name"]).unlink()
+    assert error(catalog.commit("orders", staged)) == (500, "CommitStateUnknownException")
+    assert table.version() == 2
+
+
+def test_what_an_update_says_beside_the_file_is_not_believed(catalog: Any) -> None:
+    table = catalog.create("orders")
+    before = catalog.load("orders")["metadata"]
+    said = [
+        {"action": "add-commit", "commit": catalog.stage("orders", 1)},
+        {"action": "set-properties", "updates": {"delta.appendOnly": "true", "io.unitycatalog.tableId": "another"}},
+        {"action": "remove-properties", "removals": ["delta.enableInCommitTimestamps"]},
+        {"action": "set-columns", "columns": {"type": "struct", "fields": []}},
+    ]
+    answer = catalog.ask("POST", catalog.path("orders"), {"updates": said})
+    assert answer.status_code == 200
+    after = answer.json()["metadata"]
+    assert (after["properties"], after["columns"]) == (before["properties"], before["columns"])
+    assert (after["etag"], after["last-commit-version"]) == (before["etag"], 1)
+    assert table.snapshot().properties.append_only is False
+
+
+def test_checksums_that_a_clients_store_leaves_are_no_part_of_what_it_published(catalogs: Any, tmp_path: Path) -> None:
+    with catalogs(tmp_path, publish_every_s=3600.0) as catalog:
+        table = catalog.create("orders")
+        log = tmp_path / "orders" / "_delta_log"
+        for version in (0, 1, 2, 7):  # Hadoop's, of a version that is there, that is about to be, and of none
+            (log / f".{version:020d}.json.crc").write_bytes(b"crc")
+        staged = catalog.stage("orders", 1)
+        assert catalog.commit("orders", staged).status_code == 200
+        (log / f"{1:020d}.json").write_bytes((log / "_staged_commits" / staged["file-name"]).read_bytes())
+        report = {"action": "set-latest-backfilled-version", "latest-published-version": 1}
+        commit = {"action": "add-commit", "commit": catalog.stage("orders", 2)}
+        assert catalog.ask("POST", catalog.path("orders"), {"updates": [commit, report]}).status_code == 200
+        catalog.service.owner.publish(table.uri)
+        assert catalog.load("orders")["commits"] == []
+        assert table.version() == 2
+        assert (log / f"{2:020d}.json").exists()
+        table.release()
+        assert lakeseal.Table(tmp_path / "orders").version() == 3, "nor when its log alone counts"
+
+
 def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: Path) -> None:
     with catalogs(tmp_path, publish_every_s=3600.0) as catalog:
         table = catalog.create("old", kind="coordinated")
@@ -331,10 +392,26 @@ def test_clients_of_the_preview_commit_by_id_and_place(catalogs: Any, tmp_path: 
         told = catalog.ask("GET", path, {**asked, "start_version": 0}).json()
         assert (told["latest_table_version"], [one["file_name"] for one in told["commits"]]) == (1, [name])
         assert told["commits"][0] == info
+        other = {key.replace("-", "_"): value for key, value in catalog.stage("old", 1).items()}
+        assert error(catalog.ask("POST", path, {**asked, "commit_info": other})) == CONFLICT
+        later = {key.replace("-", "_"): value for key, value in catalog.stage("old", 3).items()}
+        assert error(catalog.ask("POST", path, {**asked, "commit_info": later})) == INVALID, "2 is not there"
+        second = {key.replace("-", "_"): value for key, value in catalog.stage("old", 2).items()}
+        assert catalog.ask("POST", path, {**asked, "commit_info": second}).json() == {}
+        for start, end, versions in ((0, 1, [1]), (2, 2, [2]), (0, 9, [1, 2]), (2, 1, []), (0, 0, [])):
+            told = catalog.ask("GET", path, {**asked, "start_version": start, "end_version": end}).json()
+            assert [one["version"] for one in told["commits"]] == versions, (start, end)
+            assert told["latest_table_version"] == 2
+        heard: list[str] = []
+        catalog.service.unity.when_published = heard.append
+        assert catalog.ask("POST", path, {**asked, "latest_backfilled_version": 0}).json() == {}
+        assert heard == [], "the ledger knows it already"
+        assert catalog.ask("POST", path, {**asked, "latest_backfilled_version": 1}).json() == {}
+        assert heard == [table.uri]
         elsewhere = {**asked, "table_uri": f"file:{tmp_path}/elsewhere"}
         assert catalog.ask("GET", path, elsewhere).status_code == 404
         assert catalog.ask("GET", path, {**asked, "table_id": str(uuid.uuid4())}).status_code == 404
-        assert table.version() == 1
+        assert table.version() == 2
 
 
 def test_a_table_that_was_taken_over_by_its_place_is_found_by_what_its_log_calls_it(catalog: Any) -> None:
