@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from typing import Any, Unpack
 
 from lakeseal import table as tables
@@ -43,8 +42,6 @@ from lakeseal.table import Owner, Table, TableSays
 
 _CATALOG_MANAGED = "catalogManaged"
 _TABLE_ID = "io.unitycatalog.tableId"
-# Rooms above this one.
-_TOKENS = "lakeseal.service.tokens"
 
 
 class Catalog:
@@ -272,15 +269,8 @@ class Catalog:
         >>> catalog.grant("sales.orders", "reader", to=token_id)[-1].startswith("reader:file:///")
         True
         """
-        uri = self.opened.names.resolve(TableName.parse(name)).uri
-        names = self.opened.names
-        if hasattr(names, "grant"):
-            granted: Sequence[str] = names.grant(TableName.parse(name), role, to)
-            return list(granted)
-        ledger = getattr(self.opened.owner, "ledger", None)
-        if not isinstance(ledger, Ledger):
-            raise UnsupportedFeature("This catalog has no tokens of Lakeseal's", hint="Use its own way of granting")
-        return [str(one) for one in import_module(_TOKENS).grant(ledger, to, role, uri)]
+        keeper = self._keeper("give tokens roles", hint="Use its own way of granting")
+        return list(keeper.grant(TableName.parse(name), role, to))
 
     def unfinished(self) -> list[StagedTable]:
         """Tables whose creation was begun and has not ended, the oldest first: somebody is at it, or has died at it.
@@ -344,10 +334,10 @@ class Catalog:
             raise InvalidArgument("This catalog decides on no commits", hint="Use the kind filesystem")
         return None if kind is CommitKind.FILESYSTEM else self.opened.owner
 
-    def _keeper(self, what: str) -> KeepsNames:
+    def _keeper(self, what: str, *, hint: str | None = None) -> KeepsNames:
         if isinstance(self.opened.names, KeepsNames):
             return self.opened.names
-        raise UnsupportedFeature(f"This catalog does not {what}")
+        raise UnsupportedFeature(f"This catalog does not {what}", hint=hint)
 
 
 def delete_table(table: Table, owner: OwnerEndpoint | None) -> None:

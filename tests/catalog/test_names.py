@@ -15,9 +15,19 @@ import pytest
 from lakeseal import ledger
 from lakeseal.catalog.names import CommitKind, NameBook
 from lakeseal.catalog.table_name import SchemaName, TableName
-from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, Refused, SchemaNotFound, TableNotFound
+from lakeseal.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    LakesealError,
+    NotFound,
+    Refused,
+    SchemaNotFound,
+    TableNotFound,
+)
 from lakeseal.ledger import Tx
 from lakeseal.ledger.schema import table_names
+from lakeseal.service import tokens
+from lakeseal.service.access import Grant
 from lakeseal.service.name_client import HttpNames
 
 Book = NameBook | HttpNames
@@ -46,6 +56,23 @@ def test_a_registered_name_means_its_table_in_any_spelling(book: Book) -> None:
     for spelling in ("sales.orders", "MAIN.Sales.ORDERS", "`main`.`sales`.`orders`"):
         assert book.resolve(TableName.parse(spelling)) == made
     assert (made.name, made.uri, made.kind) == (ORDERS, "file:///t", FILES)
+
+
+def test_a_token_gets_a_role_for_the_table_that_a_name_means(
+    book: Book, url: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("started").ledger if url.startswith("http") else url
+    with ledger.open(url) as opened:
+        token = tokens.create(opened, "somebody", (Grant.from_text("reader:/mine"),), now=0)[1]
+    book.register(ORDERS, "file:///t", FILES)
+    for _ in range(2):
+        assert list(book.grant(ORDERS, "writer", token.token_id)) == ["reader:file:///mine", "writer:file:///t"]
+    with pytest.raises(InvalidArgument, match="no role"):
+        book.grant(ORDERS, "king", token.token_id)
+    with pytest.raises(NotFound, match="no token"):
+        book.grant(ORDERS, "writer", "0" * 12)
+    with pytest.raises(TableNotFound):
+        book.grant(TableName.parse("sales.nothing"), "writer", token.token_id)
 
 
 def test_a_name_keeps_the_spelling_that_it_was_given(book: Book) -> None:

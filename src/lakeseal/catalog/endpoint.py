@@ -1,13 +1,13 @@
 """The seam of catalogs: what anything that knows tables by names can be asked, wherever it is.
 
 `NameBook` says what each of these promises. `Names` is what every catalog answers, ours and those of others; a catalog
-that also renames, and tells what was left half made, is one that `KeepsNames`. Arguments and results are values that
-travel as JSON. `OpenCatalog` puts the names together with whoever decides on commits.
+that also renames, gives roles, and tells what was left half made, is one that `KeepsNames`. Arguments and results are
+values that travel as JSON. `OpenCatalog` puts the names together with whoever decides on commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -54,6 +54,9 @@ class KeepsNames(Names, Protocol):
     def staged(self, table_id: str | None = None) -> list[StagedTable]: ...
 
     def unstage(self, table_id: str) -> bool: ...
+
+    def grant(self, name: TableName, role: str, to: str) -> Sequence[str]:
+        """Gives a token, by its id, a role for a table; all that it may do then."""
 
 
 @runtime_checkable

@@ -18,8 +18,9 @@ UUID ends that. What a crash leaves between the two is told by `staged`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from importlib import import_module
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -35,6 +36,8 @@ from lakeseal.owner.endpoint import OwnerEndpoint
 T = TypeVar("T")
 
 MOST_OF_A_PAGE = 1000
+# A room above this one.
+_TOKENS = "lakeseal.service.tokens"
 
 
 class CommitKind(StrEnum):
@@ -295,6 +298,12 @@ class NameBook:
     def unstage(self, table_id: str) -> bool:
         """Whether there was such a table."""
         return self._write(lambda tx: tx.delete(staged_tables, table_uuid=table_id) > 0)
+
+    def grant(self, name: TableName, role: str, to: str) -> Sequence[str]:
+        """Gives a token, by its id, a role for a table; all that it may do then."""
+        uri = self.resolve(name).uri
+        granted = import_module(_TOKENS).grant(self._ledger, to, role, uri)
+        return [str(one) for one in granted]
 
     def is_kept_by(self, owner: OwnerEndpoint) -> bool:
         """Whether they are in the ledger that this owner decides in."""

@@ -117,7 +117,6 @@ class HttpNames:
         return self._ask(calls.UnstageTable(table_id=table_id)).yes
 
     def grant(self, name: TableName, role: str, to: str) -> Sequence[str]:
-        """Gives a token a role for a table; all that it may do then."""
         try:
             wanted = Role(role)
         except ValueError:

@@ -284,6 +284,8 @@ def test_names_are_listed_and_dropped_and_what_the_protocol_has_not_is_refused(
         theirs.tables("nothing")
     with pytest.raises(UnsupportedFeature, match="rename"):
         theirs.rename("sales.orders", "sales.new")
+    with pytest.raises(UnsupportedFeature, match="own way of granting"):
+        theirs.grant("sales.orders", "reader", "0" * 12)
     with pytest.raises(UnsupportedFeature, match="kind filesystem"):
         theirs.create("sales.more", SCHEMA)
     with pytest.raises(UnsupportedFeature, match="location"):
