@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +14,15 @@ BRINGS = {
     "polars": "polars",
     "duckdb": "duckdb",
     "pyspark": "spark",
+    "confluent_kafka": "kafka",
+    "fastavro": "kafka",
+    "httptools": "server",
+    "httpx": "server",
+    "jinja2": "server",
+    "prometheus_client": "server",
+    "psycopg": "server",
+    "starlette": "server",
+    "uvicorn": "server",
 }
 """Package → the extra that has it."""
 
@@ -21,6 +32,23 @@ def needed(package: str) -> Any:
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
-        raise Unsupported(
-            f"The package {error.name} is not installed", hint=f"pip install 'lakeseal[{BRINGS[package]}]'"
-        ) from error
+        raise Unsupported(f"The package {error.name} is not installed", hint=install(package)) from error
+
+
+def install(package: str) -> str:
+    """The command that brings it."""
+    return f"pip install 'lakeseal[{BRINGS[package]}]'"
+
+
+@contextmanager
+def brought(module: str) -> Iterator[None]:
+    """Around what a module imports at its top: the extra is named instead of a package that its user never asked for.
+    It stays the error that an import fails with."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in BRINGS:
+            raise
+        told = f"{module} needs the package {package}, which is not installed: {install(package)}"
+        raise ModuleNotFoundError(told, name=error.name) from error

@@ -19,6 +19,7 @@ from lakeseal.errors import (
     LakesealError,
     LeaseHeld,
     OutOfSpace,
+    QualityFailed,
     RunFailed,
     SourceNotFound,
     SourceUnavailable,
@@ -207,6 +208,17 @@ def test_a_rule_that_must_hold_keeps_the_whole_dataset_back(lake: Any, rule: Che
     assert lake.ids() == Counter()
     with pytest.raises(RunFailed, match="were not published"):
         pipeline.run()
+
+
+def test_a_run_that_failed_says_what_to_do_about_each_dataset(lake: Any) -> None:
+    broken = NumbersSource(upto=5, breaks={"a": 2})
+    datasets = [Dataset(name=name, source=broken, target=lake.to_table(name)) for name in ("a", "b")]
+    few = Check(rows=RowCount(min=9))
+    datasets.append(Dataset(name="c", source=NumbersSource(upto=1), target=lake.to_table("c"), quality=(few,)))
+    with pytest.raises(RunFailed, match=r"^3 of 3 datasets were not published: a: .*; b: .*; c: ") as raised:
+        lake.pipeline(*datasets).run()
+    of_broken, of_few = SourceUnavailable.default_hint, QualityFailed.default_hint
+    assert raised.value.hint == f"a, b: {of_broken}. c: {of_few}. {RunFailed.default_hint}"
 
 
 def test_a_rule_that_only_warns_lets_the_dataset_pass(lake: Any) -> None:

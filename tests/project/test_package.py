@@ -28,6 +28,11 @@ EXTRAS = {
     "psycopg": "server",
     "confluent_kafka": "kafka",
     "fastavro": "kafka",
+    "jsonschema": "kafka",
+    "google": "kafka",
+    "prometheus_client": "server",
+    "httptools": "server",
+    "opentelemetry": "otel",
     "lakefs": "lakefs",
     "lakefs_sdk": "lakefs",
 }
@@ -72,6 +77,59 @@ try:
     lakeseal.Repository.open("lakefs://host/repo")
 except lakeseal.LakesealError as error:
     assert "lakeseal[lakefs]" in str(error), error
+else:
+    raise AssertionError("lakefs")
+
+import contextlib, importlib, io, json, pathlib
+for name, extra in (
+    ("lakeseal.testing.service", "server"), ("lakeseal.testing.postgres", "server"),
+    ("lakeseal.testing.cluster", "spark"), ("pyspark_lakeseal", "spark"),
+):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        assert f"lakeseal[{extra}]" in str(error), error
+    else:
+        raise AssertionError(name)
+
+def said_of(call, extra):
+    try:
+        call()
+    except lakeseal.LakesealError as error:
+        assert f"lakeseal[{extra}]" in str(error), error
+    else:
+        raise AssertionError(extra)
+
+sources = (
+    ("{type: kafka, brokers: 'localhost:9', topic: a, schema: 'id long'}", "kafka"),
+    ("{type: files, path: ., pattern: '*.avro', format: avro, schema: 'id long'}", "kafka"),
+    ("{type: rest, url: 'http://localhost:9/', schema: 'id long'}", "server"),
+    ("{type: postgres, url: 'postgresql://localhost:9/db', slot: s, table: a}", "server"),
+    ("{type: sql, url: 'postgresql+psycopg://localhost:9/db', table: a, column: id}", "server"),
+    ("{type: sql, url: 'postgresql://localhost:9/db', table: a, column: id}", "server"),
+)
+FILE = '''{name: p, ledger: "sqlite:///l.db", datasets: [
+  {name: one, source: %s, target: {type: table, uri: one}}]}'''
+def ran(source, ledger="sqlite:///l.db"):
+    pathlib.Path("p.yaml").write_text((FILE % source).replace("sqlite:///l.db", ledger))
+    return lakeseal.Pipeline.from_yaml("p.yaml").run()
+
+FILES = "{type: files, path: ., pattern: 'rows.json', format: json, schema: 'id long'}"
+for url in ("https://lake.example.org", "postgresql://lake.example.org/ledger"):
+    said_of(lambda: lakeseal.Table("t", owner=url).enable_commits(), "server")
+    said_of(lambda: lakeseal.Catalog(url).tables(), "server")
+    said_of(lambda: ran(FILES, url), "server")
+pathlib.Path("rows.avro").write_bytes(b"Obj")
+for source, extra in sources:
+    said_of(lambda: ran(source), extra)
+pathlib.Path("rows.json").write_text('{"id": 1}')
+pathlib.Path("p.yaml").write_text(FILE % FILES)
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    assert main(["ingest", "run", "p.yaml", "--json"]) == 1
+hint = json.loads(out.getvalue())["datasets"][0]["error"]["hint"]
+assert "lakeseal[spark]" in hint and "--no-spark" in hint, hint
+with contextlib.redirect_stdout(io.StringIO()):
+    assert main(["ingest", "run", "p.yaml", "--no-spark"]) == 0
 print("fine")
 """
 

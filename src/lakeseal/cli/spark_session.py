@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakeseal.cli.java import OLDEST, find_java
 from lakeseal.errors import Unsupported
+from lakeseal.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,13 +22,13 @@ def spark_session(name: str, *, instead: str = "", master: str | None = None, lo
     """What its JVM says goes to `log`, a file of its own, not to the terminal. `instead` is what may be done without
     Spark."""
     other = f", or {instead}" if instead else ""
-    java = find_java()
-    if java is None:
-        raise Unsupported(f"Spark needs Java {OLDEST} or newer", hint=f"Install one, or set JAVA_HOME{other}")
     try:
         from lakeseal.spark.local_session import local_session  # pyspark is an extra
     except ModuleNotFoundError as error:
-        raise Unsupported("Spark is not installed", hint=f"pip install 'lakeseal[spark]'{other}") from error
+        raise Unsupported("Spark is not installed", hint=f"{install('pyspark')}{other}") from error
+    java = find_java()
+    if java is None:
+        raise Unsupported(f"Spark needs Java {OLDEST} or newer", hint=f"Install one, or set JAVA_HOME{other}")
     # Spark's own scripts look at JAVA_HOME and the path only, where there may be none, or one that is too old.
     os.environ["JAVA_HOME"] = str(java.home)
     kept = log or private_log(name)

@@ -416,8 +416,16 @@ def raise_for(result: RunResult) -> None:
     """`RunFailed` if a dataset was not published, or not all of it."""
     failed = {one.name: one.error for one in result.datasets if one.error is not None}
     if failed:
-        reasons = "; ".join(f"{name}: {(error or {}).get('message', '')}" for name, error in failed.items())
-        raise RunFailed(f"{len(failed)} of {len(result.datasets)} datasets were not published: {reasons}")
+        reasons = "; ".join(f"{name}: {error.get('message', '')}" for name, error in failed.items())
+        hints: dict[str, list[str]] = {}
+        for name, error in failed.items():
+            if error.get("hint"):
+                hints.setdefault(error["hint"], []).append(name)
+        told = [f"{', '.join(names)}: {hint}" for hint, names in hints.items()]
+        raise RunFailed(
+            f"{len(failed)} of {len(result.datasets)} datasets were not published: {reasons}",
+            hint=". ".join((*told, RunFailed.default_hint)),
+        )
 
 
 def _told(config: PipelineConfig, result: RunResult) -> RunResult:
@@ -456,9 +464,14 @@ def _result(pipeline: str, run_id: str, run: Run, started: int, error: BaseExcep
 def _jobs(spark: Spark | None) -> Callable[[], Jobs]:
     if spark is None:
         return LocalJobs
-    from lakeseal.ingest.spark_jobs import SparkJobs  # pyspark is an extra
 
-    return lambda: SparkJobs(spark() if callable(spark) else spark)
+    def jobs() -> Jobs:
+        session = spark() if callable(spark) else spark  # or who gives it says what is missing
+        from lakeseal.ingest.spark_jobs import SparkJobs  # pyspark is an extra
+
+        return SparkJobs(session)
+
+    return jobs
 
 
 def _specs(config: PipelineConfig) -> Callable[[str], StoreSpec]:

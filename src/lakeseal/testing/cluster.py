@@ -17,11 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pyspark
 from msgspec import Struct
 
 from lakeseal.backoff import Backoff
 from lakeseal.errors import StorageUnavailable
+from lakeseal.extras import brought
+
+with brought(__name__):
+    import pyspark
 
 _STARTUP_SECONDS = 120
 # Two names of this machine: Spark never runs two attempts at a task on one host.

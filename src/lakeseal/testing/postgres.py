@@ -23,11 +23,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import psycopg
-from psycopg import sql
-
 from lakeseal.backoff import Backoff
 from lakeseal.errors import NotFound, StorageUnavailable
+from lakeseal.extras import brought
+
+with brought(__name__):
+    import psycopg
+    from psycopg import sql
 
 _STARTUP_SECONDS = 60
 

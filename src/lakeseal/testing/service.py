@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-import uvicorn
+from lakeseal.extras import brought
 
-from lakeseal.service.app import create_app
-from lakeseal.service.connections import ConnectionFactory
-from lakeseal.service.service import Service
-from lakeseal.service.settings import ServiceSettings
+with brought(__name__):
+    import uvicorn
+
+    from lakeseal.service.app import create_app
+    from lakeseal.service.connections import ConnectionFactory
+    from lakeseal.service.service import Service
+    from lakeseal.service.settings import ServiceSettings
 
 
 @contextmanager

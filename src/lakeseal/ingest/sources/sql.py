@@ -24,8 +24,9 @@ from msgspec.structs import force_setattr, replace
 from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
 from lakeseal import clock
-from lakeseal.errors import InvalidArgument, SourceNotFound, SourceUnavailable
+from lakeseal.errors import InvalidArgument, SourceNotFound, SourceUnavailable, Unsupported
 from lakeseal.expr.schema_text import parse_schema
+from lakeseal.extras import BRINGS, install
 from lakeseal.ingest.sources.source import (
     Chunk,
     Plan,
@@ -188,8 +189,13 @@ class SqlSource(Source, frozen=True, kw_only=True, tag="sql", dict=True):
     def _engine(self) -> sa.Engine:
         try:
             engine = sa.create_engine(self.url)
-        except (SQLAlchemyError, ModuleNotFoundError) as error:
-            raise InvalidArgument(f"The database cannot be reached: {error}", hint="Install its driver") from None
+        except ModuleNotFoundError as error:
+            told = f"The database's driver {error.name} is not installed"
+            raise Unsupported(told, hint=_driver(error.name)) from None
+        except SQLAlchemyError as error:
+            raise InvalidArgument(
+                f"The database cannot be reached: {error}", hint="Write its URL as SQLAlchemy has it"
+            ) from None
         if engine.dialect.name == "sqlite":
             sa.event.listen(engine, "connect", _read_any_text)
         return engine
@@ -370,6 +376,15 @@ def _absolute(text: str) -> str:
     if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":memory:", "file:")):
         return text
     return url.set(database=os.path.abspath(url.database)).render_as_string(hide_password=False)
+
+
+def _driver(package: str | None) -> str:
+    """Where it comes from, of the database that a URL names."""
+    if package == "psycopg2":  # which SQLAlchemy takes where a URL of PostgreSQL names none
+        return f"Write postgresql+psycopg://…, whose driver {install('psycopg')} brings, on executors too"
+    if package in BRINGS:
+        return f"{install(package)}, on executors too"
+    return "Install it, on executors too"
 
 
 def _unavailable(error: SQLAlchemyError) -> SourceUnavailable:
