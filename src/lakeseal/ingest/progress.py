@@ -1,16 +1,18 @@
-"""How far a run is, dataset by dataset: a table that keeps changing, for people at a terminal; nothing elsewhere.
+"""How far a run is, dataset by dataset: a table that keeps changing, for people at a terminal; nothing
+elsewhere, nor where `LAKESEAL_PROGRESS=0`.
 
 `behind` is about how much of the source waits to be published; rows and bytes are what was read of it.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
+
+from lakeseal.jobs.progress import watched
 
 
 class Reached(Struct, frozen=True, kw_only=True):
@@ -55,7 +57,7 @@ _OVER = ("published", "nothing new", "failed", "set aside")
 
 @contextmanager
 def run_progress(pipeline: str, datasets: Sequence[str]) -> Iterator[RunProgress]:
-    if not sys.stderr.isatty():
+    if watched() != "terminal":
         yield RunProgress()
         return
     from rich.console import Console  # costs a tenth of a second that only a terminal is worth
