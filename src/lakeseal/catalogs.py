@@ -10,6 +10,7 @@ made stands in the catalog from before its first byte on: `unfinished` tells of 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from lakeseal.catalog.making import NOT_MADE, making, unstage
 from lakeseal.catalog.names import CommitKind, NamedTable, StagedTable
 from lakeseal.catalog.place import Place
 from lakeseal.catalog.table_name import DEFAULT_CATALOG, SchemaName, TableName, may_be_name
-from lakeseal.display import Card, Grid, card
+from lakeseal.display import Card, Grid, card, clean
 from lakeseal.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -40,6 +41,7 @@ from lakeseal.protocol.paths import LOG_DIR
 from lakeseal.storage import HasDirectories, Store, identity, open_store
 from lakeseal.table import Owner, Table, TableSays
 
+_log = logging.getLogger(__name__)
 _CATALOG_MANAGED = "catalogManaged"
 _TABLE_ID = "io.unitycatalog.tableId"
 
@@ -129,6 +131,7 @@ class Catalog:
                     delete_table(made, owner)
                     unstage(self.opened, staged)
             raise
+        self._tell("%s is the name of a new table at %s", named.name, named.uri)
         return self._named(named, storage_options)
 
     @contextmanager
@@ -149,6 +152,7 @@ class Catalog:
         uri = None if location is None else _place(location, storage_options)
         with making(self.opened, parsed, uri) as place:
             yield place
+        self._tell("%s is the name of a new table at %s", parsed, place)
 
     def register(
         self, name: str, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
@@ -164,7 +168,9 @@ class Catalog:
         snapshot = Table(place, owner=self.opened.owner, storage_options=storage_options).snapshot()
         kind = _kind_of(snapshot.protocol, snapshot.metadata)
         table_id = _table_id_of(snapshot.protocol, snapshot.metadata) or self._begun_at(parsed, place)
-        return self._named(self.opened.names.register(parsed, place, kind, table_id=table_id), storage_options)
+        named = self.opened.names.register(parsed, place, kind, table_id=table_id)
+        self._tell("%s is the name of the table at %s", named.name, named.uri)
+        return self._named(named, storage_options)
 
     def table(self, name: str, storage_options: Mapping[str, str] | None = None) -> Table:
         """The table with this name; `TableNotFound` if there is none.
@@ -222,7 +228,9 @@ class Catalog:
         >>> catalog.schemas()
         ['raw', 'sales']
         """
-        self.opened.names.create_schema(SchemaName.parse(name))
+        parsed = SchemaName.parse(name)
+        self.opened.names.create_schema(parsed)
+        self._tell("%s is a new schema", parsed)
 
     def drop_schema(self, name: str) -> None:
         """Only if there are no tables in it.
@@ -232,7 +240,9 @@ class Catalog:
         >>> catalog.schemas()
         ['sales']
         """
-        self._keeper("drop schemas").drop_schema(SchemaName.parse(name))
+        parsed = SchemaName.parse(name)
+        self._keeper("drop schemas").drop_schema(parsed)
+        self._tell("the schema %s was dropped", parsed)
 
     def rename(self, name: str, new_name: str) -> Table:
         """Files stay where they are, and the table its UUID.
@@ -243,6 +253,7 @@ class Catalog:
         parsed = TableName.parse(name)
         found = self.opened.names.resolve(parsed)
         renamed = self._keeper("rename tables").rename(parsed, TableName.parse(new_name), table_id=found.table_id)
+        self._tell("%s was renamed to %s", found.name, renamed.name)
         return self._named(renamed)
 
     def drop(
@@ -260,6 +271,7 @@ class Catalog:
             owner = None if found.kind is CommitKind.FILESYSTEM else self.opened.owner
             delete_table(self._named(found, storage_options), owner)
         self.opened.names.drop(parsed, table_id=found.table_id)
+        self._tell("%s was dropped, %s its files at %s", found.name, "with" if delete_files else "not", found.uri)
         return found
 
     def grant(self, name: str, role: str, to: str) -> list[str]:
@@ -270,7 +282,9 @@ class Catalog:
         True
         """
         keeper = self._keeper("give tokens roles", hint="Use its own way of granting")
-        return list(keeper.grant(TableName.parse(name), role, to))
+        granted = list(keeper.grant(TableName.parse(name), role, to))
+        self._tell("the token %s was made %s of %s", to, role, name)
+        return granted
 
     def unfinished(self) -> list[StagedTable]:
         """Tables whose creation was begun and has not ended, the oldest first: somebody is at it, or has died at it.
@@ -295,7 +309,14 @@ class Catalog:
             owner = self._owner_for(staged[0].kind)
             table = Table(staged[0].uri, owner=owner, storage_options=storage_options)
             delete_table(table, owner)
-        return keeper.unstage(table_id)
+        was_there = keeper.unstage(table_id)
+        if was_there:
+            self._tell("the table %s, which was begun, was forgotten", table_id)
+        return was_there
+
+    def _tell(self, did: str, *about: object) -> None:
+        """What was done, for a log that people read."""
+        _log.info(f"%s: {did}", self._shown, *(clean(one, 500) for one in about))
 
     def _named(self, table: NamedTable, storage_options: Mapping[str, str] | None = None) -> Table:
         """That very table, whatever its name means by now."""

@@ -11,6 +11,7 @@ are looked up once per call, so what a call reads is one commit.
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -39,7 +40,7 @@ from lakeseal.branches.store import (
 from lakeseal.commands import branch_write
 from lakeseal.commands.branch_job import Mode
 from lakeseal.commands.branch_write import BranchWriteCommand, metadata_of
-from lakeseal.display import Bar, Card, Grid, card
+from lakeseal.display import Bar, Card, Grid, card, clean
 from lakeseal.engines import engine_for, is_spark, overwrites_dynamically
 from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.files.file_format import FileFormat
@@ -55,6 +56,7 @@ from lakeseal.trust import Trust
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_log = logging.getLogger(__name__)
 _LAKEFS = "lakefs://"
 _HOUR_MS = 60 * 60 * 1000
 _COMMITS_SHOWN = 20
@@ -83,8 +85,11 @@ class Repository:
         """
         where = os.fspath(uri)
         if where.startswith(_LAKEFS):
-            return cls(_lakefs().create(where, storage_options=storage_options, trust=trust))
-        return cls(embedded.create(where, ledger=ledger, storage_options=storage_options, trust=trust))
+            made = cls(_lakefs().create(where, storage_options=storage_options, trust=trust))
+        else:
+            made = cls(embedded.create(where, ledger=ledger, storage_options=storage_options, trust=trust))
+        _log.info("%s is a new repository", made.uri)
+        return made
 
     @classmethod
     def open(
@@ -204,7 +209,13 @@ class Repository:
             target_file_size=target_file_size,
             mixed_types=mixed_types,
         )
-        return branch_write.run(self.store, command, data, engine=engine_for(data), checks=checks)
+        done = branch_write.run(self.store, command, data, engine=engine_for(data), checks=checks)
+        if done.skipped:
+            self._tell("a write to %s changed nothing of %s: %s", path, branch, done.skipped)
+        else:
+            counted = f"{done.files} files, {done.rows} rows, {done.removed} files removed"
+            self._tell("a write to %s is commit %s of %s: %s", path, done.commit[:12], branch, counted)
+        return done
 
     def to_arrow(
         self,
@@ -296,7 +307,7 @@ class Repository:
         >>> repo.put("main", "notes/b.txt", b"hello", "a note").message
         'a note'
         """
-        return self.store.put(branch, path, data, message=message)
+        return self._committed(branch, f"{path} put there", self.store.put(branch, path, data, message=message))
 
     def export(
         self, ref: str, path: str, directory: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
@@ -308,7 +319,10 @@ class Repository:
         1
         """
         target = StoreSpec(uri=os.fspath(directory), storage_options=storage_options or {})
-        return export(self.store, ref, path, target.open())
+        report = export(self.store, ref, path, target.open())
+        counted = f"{report.copied} files copied, {report.kept} kept, {report.deleted} deleted"
+        self._tell("%s of %s was exported to %s: %s", path or "all", ref, target.uri, counted)
+        return report
 
     # Refs
 
@@ -326,7 +340,9 @@ class Repository:
         >>> repo.create_branch("audit", "main").name
         'audit'
         """
-        return self.store.create_branch(name, source)
+        made = self.store.create_branch(name, source)
+        self._tell("%s is a new branch at commit %s", name, made.commit[:12])
+        return made
 
     def delete_branch(self, name: str) -> None:
         """Its commits stay as long as `gc` keeps them.
@@ -334,6 +350,7 @@ class Repository:
         >>> repo.delete_branch("try")
         """
         self.store.delete_branch(name)
+        self._tell("the branch %s was deleted", name)
 
     def protect(self, branch: str, protected: bool = True, rules: Sequence[Any] = ()) -> Ref:
         """A protected branch changes by merges only, and every merge must pass its rules (`lakeseal.branches.checks`).
@@ -342,7 +359,9 @@ class Repository:
         >>> repo.protect("main").protection.protected
         True
         """
-        return self.store.protect(branch, Protection(protected=protected, rules=_stored(rules)))
+        changed = self.store.protect(branch, Protection(protected=protected, rules=_stored(rules)))
+        self._tell("%s is %s, with %s rules", branch, "protected" if protected else "not protected", len(rules))
+        return changed
 
     def tags(self) -> builtins.list[Ref]:
         """All tags, with their commits.
@@ -358,7 +377,9 @@ class Repository:
         >>> repo.tag("march", "main").kind
         'tag'
         """
-        return self.store.create_tag(name, ref)
+        made = self.store.create_tag(name, ref)
+        self._tell("%s is a new tag of commit %s", name, made.commit[:12])
+        return made
 
     def delete_tag(self, name: str) -> None:
         """The commit stays as long as `gc` keeps it.
@@ -366,6 +387,7 @@ class Repository:
         >>> repo.delete_tag("v1")
         """
         self.store.delete_tag(name)
+        self._tell("the tag %s was deleted", name)
 
     # History
 
@@ -407,7 +429,7 @@ class Repository:
             raise InvalidArgument(
                 f"There is no merge strategy {strategy!r}", hint=f"Choose {' or '.join(_STRATEGIES)}, or none"
             )
-        return self.store.merge(
+        done = self.store.merge(
             source,
             dest,
             strategy=strategy,
@@ -416,6 +438,12 @@ class Repository:
             metadata=metadata_of(metadata),
             checks=checks,
         )
+        if done.nothing_to_do:
+            self._tell("%s has nothing that %s has not", source, dest)
+        else:
+            counted = f"{done.added} files added, {done.changed} changed, {done.removed} removed"
+            self._tell("%s was merged as commit %s of %s: %s", source, done.commit[:12], dest, counted)
+        return done
 
     def revert(self, branch: str, commit: str, parent: int = 1) -> Commit:
         """Undoes one commit of the branch, by a new commit; `parent` says against which of a merge.
@@ -424,7 +452,7 @@ class Repository:
         >>> repo.list("main", "notes")
         []
         """
-        return self.store.revert(branch, commit, parent=parent)
+        return self._committed(branch, f"{commit} undone", self.store.revert(branch, commit, parent=parent))
 
     def cherry_pick(self, branch: str, commit: str, parent: int = 1) -> Commit:
         """Does one commit again on the branch, as a new commit.
@@ -433,7 +461,7 @@ class Repository:
         >>> repo.read("main", "notes/c.txt")
         b'new'
         """
-        return self.store.cherry_pick(branch, commit, parent=parent)
+        return self._committed(branch, f"{commit} done again", self.store.cherry_pick(branch, commit, parent=parent))
 
     def reset(self, branch: str, ref: str, if_head: str | None = None) -> Ref:
         """Points a branch elsewhere; `if_head`: only if it is still there.
@@ -441,7 +469,9 @@ class Repository:
         >>> repo.reset("try", "main").commit == repo.log("main", 1)[0].id
         True
         """
-        return self.store.reset(branch, ref, if_head=if_head)
+        moved = self.store.reset(branch, ref, if_head=if_head)
+        self._tell("%s was set to commit %s", branch, moved.commit[:12])
+        return moved
 
     # Jobs and upkeep
 
@@ -460,11 +490,22 @@ class Repository:
         """
         if job_grace_hours < 0 or (history_days is not None and history_days < 0):
             raise InvalidArgument("A time to keep things for cannot be negative")
-        return self.store.gc(
+        report = self.store.gc(
             job_grace_ms=int(job_grace_hours * _HOUR_MS),
             history_ms=None if history_days is None else int(history_days * DAY_MS),
             dry_run=dry_run,
         )
+        did = "would remove" if dry_run else "removed"
+        self._tell("gc %s %s objects, %s bytes, %s commits", did, report.objects, report.object_bytes, report.commits)
+        return report
+
+    def _committed(self, branch: str, what: str, commit: Commit) -> Commit:
+        self._tell("%s is commit %s of %s", what, commit.id[:12], branch)
+        return commit
+
+    def _tell(self, did: str, *about: object) -> None:
+        """What was done, for a log that people read; names and messages are others'."""
+        _log.info(f"%s: {did}", self.uri, *(clean(one, 500) for one in about))
 
     def _scan(self, ref: str, path: str, schema: Any, format: str | None, header: bool) -> TreeScan:
         return scan(self.store, ref, path, schema=_columns(schema), format=format, header=header)

@@ -849,7 +849,10 @@ class Table:
         """
         if mode != "symlink_format_manifest":
             raise InvalidArgument(f"There is no mode {mode!r}", hint="Use 'symlink_format_manifest'")
-        return write_manifests(self.snapshot(), self._store)
+        snapshot = self.snapshot()
+        keys = write_manifests(snapshot, self._store)
+        _logger.info("GENERATE wrote %d manifests of version %d of %s", len(keys), snapshot.version, self.uri)
+        return keys
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, which is returned.
@@ -859,6 +862,7 @@ class Table:
         """
         version = self.version()
         write_checkpoint(self._log, version, now_ms=now_ms())
+        _logger.info("%s has a checkpoint of version %d", self.uri, version)
         return version
 
     def compact_log(self, start: int, end: int) -> str | None:
@@ -867,7 +871,10 @@ class Table:
         >>> orders.compact_log(0, 1)
         '_delta_log/00000000000000000000.00000000000000000001.compacted.json'
         """
-        return compact(self._log, start, end)
+        key = compact(self._log, start, end)
+        did = "were left as they are" if key is None else f"are one file, {key}"
+        _logger.info("the commits %d to %d of %s %s", start, end, self.uri, did)
+        return key
 
     def cleanup(self, dry_run: bool = False) -> CleanupReport:
         """Delete what the log holds only for versions older than `delta.logRetentionDuration`.
@@ -875,7 +882,10 @@ class Table:
         >>> orders.cleanup(dry_run=True).deleted
         ()
         """
-        return clean_up_expired_logs(self._log, now_ms=now_ms(), dry_run=dry_run)
+        report = clean_up_expired_logs(self._log, now_ms=now_ms(), dry_run=dry_run)
+        did = "would delete" if dry_run else "deleted"
+        _logger.info("a cleanup of the log of %s %s %d files", self.uri, did, len(report.deleted))
+        return report
 
     def take_over(self, owner: Owner, kind: str = Kind.MANAGED) -> int:
         """Hand the table's commits to an owner; the version that did it. `kind` is `managed`, `catalog` (so that other
@@ -889,6 +899,7 @@ class Table:
         version = handover.take_over_as(endpoint, self._store, parse_kind(kind), table_id=self._place.table_id)
         self._router = Router(self._store, Owners(endpoint), creator=endpoint, trust=self.trust)
         self._place.note_kind("managed" if parse_kind(kind) is Kind.MANAGED else "catalog")
+        _logger.info("TAKE OVER is version %d of %s: %s", version, self.uri, kind)
         return version
 
     def release(self) -> int:
@@ -905,6 +916,7 @@ class Table:
         version = handover.release(self._router.owner(name), self._store)
         self._router.reopen()
         self._place.note_kind("filesystem")
+        _logger.info("RELEASE is version %d of %s", version, self.uri)
         return version
 
     def _scan(

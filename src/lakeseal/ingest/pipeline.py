@@ -10,6 +10,7 @@ when a dataset was not published, after all others were; with `check=False` the 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 
 from lakeseal import expr, traces
 from lakeseal.clock import now_ms
-from lakeseal.display import Bar, Card, Grid, card
+from lakeseal.display import Bar, Card, Grid, card, clean
 from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError, RunFailed, UnsupportedExpression
 from lakeseal.ingest import graph, idle_options
 from lakeseal.ingest.backfill import BackfillRange, unfinished
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from lakeseal.catalog.connect import CatalogLike
 
     Spark = SparkSession | Callable[[], SparkSession]
+
+_log = logging.getLogger(__name__)
 
 
 class Pipeline:
@@ -264,6 +267,7 @@ class Pipeline:
                 error = raised
             result = _told(config, replace(_result(config.name, run_id, run, started, error), notes=notes))
             books.runs.end(result.record(held.epoch))
+        _tell(result)
         if error is not None:
             raise error
         if check:
@@ -371,6 +375,7 @@ class Pipeline:
                     f"{dataset!r} has steps that are not finished", hint="Run the pipeline first, or abort the steps"
                 )
             books.watermarks.reset(self.name, dataset, watermarks or {}, epoch=held.epoch)
+        _log.info("%s: the watermarks of %s were set, %d of them", self.name, dataset, len(watermarks or {}))
 
     @property
     def _records(self) -> PipelineBooks:
@@ -426,6 +431,22 @@ def raise_for(result: RunResult) -> None:
             f"{len(failed)} of {len(result.datasets)} datasets were not published: {reasons}",
             hint=". ".join((*told, RunFailed.default_hint)),
         )
+
+
+def _tell(result: RunResult) -> None:
+    """What a run did, for a log that people read."""
+    published = sum(one.state == "published" for one in result.datasets)
+    failed = sum(one.error is not None for one in result.datasets)
+    _log.info(
+        "the run %s of %s is over, %s: %d rows, %d of %d datasets published, %d failed",
+        result.run_id,
+        clean(result.pipeline, 500),
+        result.state.replace("_", " "),
+        result.rows,
+        published,
+        len(result.datasets),
+        failed,
+    )
 
 
 def _told(config: PipelineConfig, result: RunResult) -> RunResult:
