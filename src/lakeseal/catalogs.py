@@ -396,7 +396,12 @@ def create(
     row; `identity` names a column that the table numbers, or several with what is asked of them. `constraints` are
     conditions by name, `comments` texts by column, `comment` is the table's; `cluster_by` are columns to keep rows
     together by. Expressions that only Spark knows need a session, `spark`. `kind` says in which form the table is its
-    owner's; see `Table` and `Catalog.create`."""
+    owner's; see `Table` and `Catalog.create`.
+
+    >>> made = lakeseal.create("prices", pa.schema([("id", pa.int64())]), constraints={"positive": "id > 0"})
+    >>> made.write(pa.table({"id": [1, 2]})).version
+    1
+    """
     text = os.fspath(uri)
     if not isinstance(uri, str) or not may_be_name(text):
         if catalog is not None:

@@ -1060,7 +1060,13 @@ def convert(
 ) -> Table:
     """Make a table of a directory of Parquet files, where they are. `partition_by` names the columns that only the
     directories have, with their types (pyarrow's, Spark's or SQL text) if they are not strings. `owner` is to decide on
-    its commits; a name instead of the directory, of a table whose log is gone, is looked up in the `catalog`."""
+    its commits; a name instead of the directory, of a table whose log is gone, is looked up in the `catalog`.
+
+    >>> import pyarrow.parquet as pq
+    >>> pq.write_to_dataset(pa.table({"id": [1, 2], "day": ["mon", "tue"]}), "plain", partition_cols=["day"])
+    >>> lakeseal.convert("plain", partition_by="day").to_arrow(where="day = 'tue'").to_pylist()
+    [{'id': 2, 'day': 'tue'}]
+    """
     if isinstance(partition_by, Mapping):
         partition_by = {name: _column_of(kind).type for name, kind in partition_by.items()}
     table = Table(uri, owner=owner, storage_options=storage_options, catalog=catalog)
@@ -1069,7 +1075,11 @@ def convert(
 
 
 def is_delta_table(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether there is a table, of any client of Delta."""
+    """Whether there is a table, of any client of Delta.
+
+    >>> lakeseal.is_delta_table("orders"), lakeseal.is_delta_table("nowhere")
+    (True, False)
+    """
     return Table(uri, storage_options=storage_options).exists()
 
 

@@ -65,18 +65,33 @@ Location = str | os.PathLike[str] | Table
 
 
 class TablePart:
-    """One table in a transaction over several, as it was at the transaction's moment."""
+    """One table in a transaction over several, as it was at the transaction's moment; what `TablesTransaction.table`
+    gives.
+
+    >>> part.write(pa.table({"id": [4], "shop": ["west"], "price": [1.0]})).version
+    2
+    >>> part.to_arrow().num_rows, orders.to_arrow().num_rows
+    (4, 3)
+    """
 
     def __init__(self, txn: JoinedTransaction, spec: StoreSpec) -> None:
         self._txn, self._spec = txn, spec
 
     def snapshot(self) -> Snapshot:
-        """All of the table, and so it counts as read."""
+        """All of the table, and so it counts as read.
+
+        >>> part.snapshot().version
+        1
+        """
         self._txn.read_whole_table()
         return self._seen()
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows; that they were read is part of the transaction, so it fails if they change meanwhile."""
+        """The rows; that they were read is part of the transaction, so it fails if they change meanwhile.
+
+        >>> part.to_arrow(columns=["id"], where="price > 5").to_pylist()
+        [{'id': 3}]
+        """
         files = self._txn.filter_files(where)
         store = self._spec.open()
         return Scan(
@@ -87,7 +102,11 @@ class TablePart:
         self, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
     ) -> DataFrame:
         """The rows; all of the table counts as read, whatever Spark makes of the condition. A frame is of the table as
-        it is now, and not of what the block does to it later."""
+        it is now, and not of what the block does to it later.
+
+        >>> part.to_spark(spark, where="price > 5").count()
+        1
+        """
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
         return to_spark(spark, self.snapshot(), self._spec, where=read_by(spark, where), columns=columns)
@@ -104,7 +123,11 @@ class TablePart:
         txn: tuple[str, int] | None = None,
         user_metadata: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """As `Table.write`; what it returns is what will be, once the transaction has committed."""
+        """As `Table.write`; what it returns is what will be, once the transaction has committed.
+
+        >>> part.write(pa.table({"id": [4], "shop": ["west"], "price": [1.0]})).version
+        2
+        """
         command = WriteCommand(
             mode=mode,
             replace_where=replace_where,
@@ -119,7 +142,11 @@ class TablePart:
     def delete(
         self, where: str | None = None, *, spark: SparkSession | None = None, user_metadata: str | None = None
     ) -> CommitResult | NothingToDo:
-        """As `Table.delete`."""
+        """As `Table.delete`.
+
+        >>> part.delete("id = 1").metrics["numDeletedRows"]
+        1
+        """
         command = DeleteCommand(where=read_by(spark, where), user_metadata=user_metadata)
         return self._run(command, engine_of(spark))
 
@@ -131,7 +158,11 @@ class TablePart:
         spark: SparkSession | None = None,
         user_metadata: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """As `Table.update`."""
+        """As `Table.update`.
+
+        >>> part.update({"price": "price * 2"}, "id = 1").metrics["numUpdatedRows"]
+        1
+        """
         values, where = read_by(spark, values), read_by(spark, where)
         command = UpdateCommand(values=values, where=where, user_metadata=user_metadata)
         return self._run(command, engine_of(spark))
@@ -146,7 +177,13 @@ class TablePart:
         target_alias: str | None = None,
         user_metadata: str | None = None,
     ) -> MergeBuilder:
-        """As `Table.merge`."""
+        """As `Table.merge`.
+
+        >>> news = pa.table({"id": [4], "shop": ["west"], "price": [1.0]})
+        >>> done = part.merge(news, "t.id = s.id").when_not_matched_insert("*").execute()
+        >>> part.to_arrow().num_rows
+        4
+        """
 
         def execute(command: MergeCommand) -> CommitResult | NothingToDo:
             return self._run(merge_with(source, merge_in_session(command, source)), engine_for(source))
@@ -156,9 +193,14 @@ class TablePart:
 
     @property
     def uri(self) -> str:
+        """Where it is, as `TransactionResult.tables` names it.
+
+        >>> part.uri == orders.uri
+        True
+        """
         return self._txn.table
 
-    def state(self, operation: Operation, **properties: str) -> None:
+    def _state(self, operation: Operation, **properties: str) -> None:
         """A version that says something of the table, and changes no row."""
         with self._txn.statement():
             if properties:
@@ -167,10 +209,10 @@ class TablePart:
             self._txn.commit([], operation)
 
     @property
-    def is_stated(self) -> bool:
+    def _is_stated(self) -> bool:
         return self._txn.stated is not None
 
-    def compact_behind(self, result: CommitResult) -> None:
+    def _compact_behind(self, result: CommitResult) -> None:
         """What the table wants done once the transaction has committed."""
         compact_behind(result.snapshot, self._txn, engine=InProcessEngine(), store=self._spec)
 
@@ -184,6 +226,16 @@ class TablePart:
 
 
 class TablesTransaction:
+    """One commit over several tables: all of them have their new version, or none has. Made by `transaction`.
+
+    >>> with lakeseal.transaction("sqlite:///ledger.db") as txn:
+    ...     moved = txn.table(orders).to_arrow(where="id = 1")
+    ...     done = txn.table(orders).delete("id = 1")
+    ...     done = txn.table(archive).write(moved)
+    >>> sorted(one.version for one in txn.result.tables.values())
+    [1, 2]
+    """
+
     def __init__(
         self,
         owner: Owner | None = None,
@@ -206,7 +258,13 @@ class TablesTransaction:
 
     def table(self, table: Location, storage_options: Mapping[str, str] | None = None) -> TablePart:
         """One of the tables, which joins if it has not. What an open `Table` knows of its log is not read again, so who
-        has many transactions over the same tables gives those."""
+        has many transactions over the same tables gives those.
+
+        >>> with lakeseal.transaction("sqlite:///ledger.db") as txn:
+        ...     done = txn.table(orders).delete("id = 1")
+        >>> orders.to_arrow().num_rows
+        2
+        """
         known = log_told_by(self._endpoint, table) if isinstance(table, Table) else None
         return self._join(self._place(table, storage_options), known)
 
@@ -219,16 +277,30 @@ class TablesTransaction:
         storage_options: Mapping[str, str] | None = None,
         **says: Unpack[TableSays],
     ) -> TablePart:
-        """A new table, which gets its name in the catalog with the commit; as `Catalog.create`."""
+        """A new table, which gets its name in the catalog with the commit; as `Catalog.create`.
+
+        >>> with lakeseal.transaction("sqlite:///ledger.db") as txn:
+        ...     done = txn.create("sales.daily", pa.schema([("id", pa.int64())])).write(pa.table({"id": [1]}))
+        >>> lakeseal.Catalog("sqlite:///ledger.db").table("sales.daily").to_arrow().num_rows
+        1
+        """
         says_all = {"partition_by": partition_by, "properties": properties, **says}
         return self._join(self._names.create(name, schema, storage_options, says_all))
 
     def drop(self, name: str, delete_files: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
-        """Takes a table's name away with the commit, and with `delete_files` the table itself behind it."""
+        """Takes a table's name away with the commit, and with `delete_files` the table itself behind it.
+
+        >>> with lakeseal.transaction("sqlite:///ledger.db") as txn:
+        ...     done = txn.create("sales.daily", pa.schema([("id", pa.int64())]))
+        >>> with lakeseal.transaction("sqlite:///ledger.db") as txn:
+        ...     txn.drop("sales.daily", delete_files=True)
+        >>> lakeseal.Catalog("sqlite:///ledger.db").tables()
+        []
+        """
         spec = self._names.drop(name, delete_files, storage_options)
         if spec is not None:
             part = self._join(spec)
-            part.state(Operation(name="DROP TABLE", parameters={"name": name}), **{DROPPED: name})
+            part._state(Operation(name="DROP TABLE", parameters={"name": name}), **{DROPPED: name})
 
     def _place(self, table: Location, storage_options: Mapping[str, str] | None) -> StoreSpec:
         name = TableName.parse(table) if isinstance(table, str) and may_be_name(table) else None
@@ -247,14 +319,29 @@ class TablesTransaction:
         return part
 
     def record(self, record: LedgerRecord) -> None:
-        """A row of the owner's ledger, such as a watermark, that becomes true with the commits."""
+        """A row of the owner's ledger, such as a watermark, that becomes true with the commits.
+
+        >>> from lakeseal.owner.messages import LedgerRecord
+        >>> mark = {"pipeline": "mine", "dataset": "orders", "partition": ""}
+        >>> values = {"value": 3, "epoch": 1, "updated": 1}
+        >>> with lakeseal.transaction("sqlite:///ledger.db") as txn:
+        ...     txn.record(LedgerRecord(table="watermarks", key=mark, values=values))
+        ...     done = txn.table(orders).delete("id = 1")
+        """
         self._records.append(record)
 
     def commit(self) -> TransactionResult:
+        """What the end of the block does, for those who have none. It is done once.
+
+        >>> txn = lakeseal.transaction("sqlite:///ledger.db", tables=[orders])
+        >>> done = txn.table(orders).delete("id = 1")
+        >>> [one.version for one in txn.commit().tables.values()]
+        [2]
+        """
         created = {self._join(spec).uri for spec in self._names.created}
         for uri in created:
-            if not self._parts[uri].is_stated:
-                self._parts[uri].state(Operation(name="CREATE TABLE"))
+            if not self._parts[uri]._is_stated:
+                self._parts[uri]._state(Operation(name="CREATE TABLE"))
         try:
             self.result = self._transaction.commit(records=[*self._records, *self._names.records()])
         except CommitOutcomeUnknown:
@@ -264,7 +351,7 @@ class TablesTransaction:
             raise
         self._names.committed()
         for uri, result in self.result.tables.items():
-            self._parts[uri].compact_behind(result)
+            self._parts[uri]._compact_behind(result)
         return self.result
 
     def __enter__(self) -> TablesTransaction:
@@ -286,7 +373,14 @@ def transaction(
 ) -> TablesTransaction:
     """One commit over several tables of `owner`, made at the end of the `with` block. `tables` join at its beginning;
     others, and those that need storage options, when they are first asked for. Tables that have names are looked up in
-    the `catalog`, or in the one that is configured; without an `owner`, that catalog's decides."""
+    the `catalog`, or in the one that is configured; without an `owner`, that catalog's decides.
+
+    >>> with lakeseal.transaction("sqlite:///ledger.db") as txn:
+    ...     done = txn.table(archive).write(txn.table(orders).to_arrow(where="id = 1"))
+    ...     done = txn.table(orders).delete("id = 1")
+    >>> archive.to_arrow().num_rows, orders.to_arrow().num_rows
+    (1, 2)
+    """
     return TablesTransaction(owner, isolation_level, tables, catalog=catalog)
 
 
@@ -297,7 +391,11 @@ def snapshots(
     *,
     catalog: CatalogLike | None = None,
 ) -> tuple[Snapshot, ...]:
-    """The tables as they were at one moment: no transaction over them is in only some of the snapshots."""
+    """The tables as they were at one moment: no transaction over them is in only some of the snapshots.
+
+    >>> [one.version for one in lakeseal.snapshots("sqlite:///ledger.db", ["orders", "archive"])]
+    [1, 0]
+    """
     if not tables:
         raise InvalidArgument("No tables were named")
     specs = [_spec(table, storage_options, catalog) for table in tables]

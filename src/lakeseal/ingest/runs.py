@@ -64,6 +64,13 @@ class DatasetResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
+    """What came of a run, as a whole and of each dataset.
+
+    >>> done = pipeline.run()
+    >>> done.state, [(one.name, one.rows) for one in done.datasets]
+    ('published', [('clicks', 2)])
+    """
+
     run_id: str
     pipeline: str
     state: RunState
@@ -77,22 +84,45 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int:
+        """How many were published, of all datasets.
+
+        >>> pipeline.run().rows
+        2
+        """
         return sum(dataset.rows for dataset in self.datasets)
 
     @property
     def has_more(self) -> bool:
-        """Whether a source had more than a run takes, and what it took was published."""
+        """Whether a source had more than a run takes, and what it took was published.
+
+        >>> pipeline.run().has_more
+        False
+        """
         return any(one.has_more and one.state == "published" for one in self.datasets)
 
     def dataset(self, name: str) -> DatasetResult:
+        """What the run did with one of them.
+
+        >>> pipeline.run().dataset("clicks").rows
+        2
+        """
         return next(dataset for dataset in self.datasets if dataset.name == name)
 
     def to_json(self) -> dict[str, Any]:
+        """All of it, as `lakeseal ingest run --json` prints it.
+
+        >>> pipeline.run().to_json()["datasets"][0]["rows"]
+        2
+        """
         told: dict[str, Any] = to_builtins(self)
         return told
 
     def record(self, epoch: int) -> RunRecord:
-        """As it is kept in the ledger."""
+        """As it is kept in the ledger.
+
+        >>> pipeline.run().record(epoch=1).detail["epoch"]
+        1
+        """
         told = self.to_json()
         return RunRecord(
             run_id=self.run_id,
@@ -110,6 +140,12 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_record(cls, record: RunRecord) -> RunResult:
+        """The result that was kept so.
+
+        >>> done = pipeline.run()
+        >>> type(done).from_record(done.record(epoch=1)) == done
+        True
+        """
         told = {
             "run_id": record.run_id,
             "pipeline": record.pipeline,

@@ -131,7 +131,12 @@ def _check_table(options: Mapping[str, str], what: str) -> None:
 def register(spark: SparkSession) -> None:
     """Makes `format("lakeseal")` known to a session, and leaves all its settings alone. Spark finds the format by
     itself where its Python has Lakeseal (`pyspark_lakeseal`); then this is for what stream writers are told, and for
-    `saveAsTable`."""
+    `saveAsTable`.
+
+    >>> lakeseal.register(spark)
+    >>> spark.read.format("lakeseal").load(lakeseal.Table("orders").uri).count()
+    3
+    """
     use_this_python(spark)
     spark.dataSource.register(LakesealDataSource)
     wrap_writers(NAME, spark)

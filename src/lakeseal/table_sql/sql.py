@@ -71,7 +71,13 @@ def sql(
     with ANSI mode on, in UTC. A statement that is about no table of ours goes to `spark.sql` untouched.
 
     Names are looked up in `catalog`, or in the one that LAKESEAL_CATALOG names; without a session also in the embedded
-    one. `owner` and `storage_options` are for tables by their paths, the latter for all of them."""
+    one. `owner` and `storage_options` are for tables by their paths, the latter for all of them.
+
+    >>> lakeseal.sql("SELECT id FROM delta.`orders` WHERE price > 5").to_pylist()
+    [{'id': 3}]
+    >>> lakeseal.sql("UPDATE delta.`orders` SET price = 1 WHERE id = 3")["version"].to_pylist()
+    [2]
+    """
     if not isinstance(text, str):
         raise InvalidArgument(
             f"The text of the statement comes first, not a {type(text).__name__}",
