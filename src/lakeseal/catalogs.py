@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from lakeseal import table as tables
@@ -65,13 +66,18 @@ class Catalog:
         return f"Catalog({self._shown!r})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: its tables."""
+        """For notebooks: its tables. None of them is opened."""
 
         def made() -> Card:
             found = self.tables()
-            rows = [(str(one.name), str(one.kind), one.uri) for one in found]
-            tables = Grid(headings=("table", "kind", "place"), rows=rows)
-            return Card(kind="Catalog", title=self._shown, facts=[("tables", f"{len(found):,}")], grids=[tables])
+            rows = [(str(one.name), str(one.kind), one.uri, _day(one.created_ms)) for one in found]
+            schemas = {str(one.name).rpartition(".")[0] for one in found}
+            return Card(
+                kind="Catalog",
+                title=self._shown,
+                facts=[("tables", f"{len(found):,}"), ("schemas with tables", f"{len(schemas):,}")],
+                grids=[Grid(headings=("table", "kind", "place", "since"), rows=rows)],
+            )
 
         return card("Catalog", self._shown, made)
 
@@ -441,6 +447,10 @@ def delete_all(store: Store) -> None:
             hint="Move the table below away first, or drop the name only",
         )
     store.delete(sorted(keys, key=lambda key: not key.startswith(LOG_DIR)))
+
+
+def _day(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}"
 
 
 def _place(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> str:

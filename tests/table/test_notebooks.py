@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -32,6 +33,17 @@ def table(tmp_path: Path) -> lakeseal.Table:
     return made
 
 
+def clicks(place: Path) -> lakeseal.Pipeline:
+    (place / "in").mkdir()
+    (place / "in" / "1.json").write_text('{"id": 1}\n{"id": 2}\n')
+    source = f"{{type: files, path: '{place}/in', format: json, schema: 'id long'}}"
+    (place / "p.yaml").write_text(
+        f"{{name: clicks, ledger: 'sqlite:///{place}/ledger.db', datasets: [{{name: of_shops, source: {source}, "
+        f"target: {{type: table, uri: '{place}/clicks'}}}}]}}"
+    )
+    return lakeseal.Pipeline.from_yaml(place / "p.yaml")
+
+
 def test_reprs_are_one_line_and_say_what_it_is(table: lakeseal.Table, tmp_path: Path) -> None:
     assert repr(table) == f"Table({table.uri!r})"
     assert repr(table.snapshot()) == f"Snapshot({table.uri!r}, version=2, files=3)"
@@ -42,7 +54,12 @@ def test_reprs_are_one_line_and_say_what_it_is(table: lakeseal.Table, tmp_path: 
     assert repr(catalog) == f"Catalog('sqlite:///{tmp_path}/names.db')"
     catalog.register("sales.orders", table.uri)
     assert repr(catalog.table("sales.orders")) == "Table('main.sales.orders')"
-    for one in (table, table.snapshot(), done, catalog):
+    repo = lakeseal.Repository.create(tmp_path / "repo")
+    assert repr(repo) == f"Repository({repo.uri!r})"
+    assert repo.uri.endswith("/repo")
+    pipeline = clicks(tmp_path)
+    assert repr(pipeline) == "Pipeline('clicks', datasets=1)"
+    for one in (table, table.snapshot(), done, catalog, repo, pipeline):
         assert "\n" not in repr(one)
 
 
@@ -52,6 +69,41 @@ def test_a_table_in_a_notebook_shows_columns_size_and_the_last_commits(table: la
         assert text in html, text
     assert html.count("<rect") == 3
     assert "1 row added, 1 row updated" in html
+
+
+def test_a_snapshot_in_a_notebook_shows_columns_size_and_the_commit_that_made_it(table: lakeseal.Table) -> None:
+    html = table.snapshot()._repr_html_()
+    texts = ("<b>Snapshot</b>", ">shop<", ">string<", ">partition<", "version <b>2</b>", "files <b>3</b>", "size <b>")
+    for text in (*texts, "last commit <b>MERGE, 20", table.uri):
+        assert text in html, text
+    before = table.snapshot(0)._repr_html_()
+    for text in ("version <b>0</b>", "files <b>2</b>", "last commit <b>WRITE, 20"):
+        assert text in before, text
+
+
+@pytest.mark.parametrize("said", [{}, {"operation": 7, "timestamp": "never"}, {"operation": "", "timestamp": 10**17}])
+def test_a_snapshot_is_shown_whatever_its_commit_says_of_itself(
+    table: lakeseal.Table, tmp_path: Path, said: dict[str, object]
+) -> None:
+    (tmp_path / "orders" / "_delta_log" / f"{3:020}.json").write_text(json.dumps({"commitInfo": said}) + "\n")
+    html = lakeseal.Table(tmp_path / "orders").snapshot()._repr_html_()
+    assert "version <b>3</b>" in html
+    assert "last commit <b>unknown</b>" in html
+
+
+def test_a_pipeline_in_a_notebook_shows_its_datasets_and_its_last_runs(tmp_path: Path) -> None:
+    pipeline = clicks(tmp_path)
+    html = pipeline._repr_html_()
+    where = f"{tmp_path}/clicks<"
+    for text in ("<b>Pipeline</b> clicks", ">of_shops<", ">FilesSource<", where, "last run <b>never</b>"):
+        assert text in html, text
+    assert "<rect" not in html
+    pipeline.run()
+    pipeline.run()
+    html = pipeline._repr_html_()
+    assert html.count("<rect") == 2
+    assert "UTC, nothing_new</b>" in html, "the last one"
+    assert "published: 2 rows" in html
 
 
 def test_names_and_comments_of_a_table_are_text_in_a_notebook(tmp_path: Path) -> None:
@@ -91,6 +143,9 @@ def test_a_catalog_and_a_commit_have_cards(table: lakeseal.Table, tmp_path: Path
     html = catalog._repr_html_()
     assert "main.sales.orders" in html
     assert "tables <b>1</b>" in html
+    assert "schemas with tables <b>1</b>" in html
+    for text in (">filesystem<", f">{table.uri}<", f">{datetime.now(UTC):%Y-}"):
+        assert text in html, text
     done = table.write(ROWS)
     assert isinstance(done, CommitResult)
     assert "numOutputRows <b>3</b>" in done._repr_html_()
@@ -99,11 +154,16 @@ def test_a_catalog_and_a_commit_have_cards(table: lakeseal.Table, tmp_path: Path
 def test_a_repository_has_a_card(tmp_path: Path) -> None:
     repo = lakeseal.Repository.create(tmp_path / "repo")
     repo.write(ROWS, "main", "orders", message=EVIL)
+    repo.create_branch("dev")
+    repo.tag("v1", "main")
+    repo.protect("main")
     html = repo._repr_html_()
     assert "<script" not in html
     assert "&lt;script&gt;" in html
-    assert "branches <b>1</b>" in html
-    assert "<rect" in html
+    for text in ("<b>Repository</b>", repo.uri, "branches <b>2</b>", "tags <b>1</b>", ">dev<", ">protected<", ">v1<"):
+        assert text in html, text
+    assert "2 added, 0 changed, 0 removed" in html
+    assert html.count("<rect") == len(repo.log()) == 3, "a bar for each commit"
 
 
 def test_frames_of_other_libraries_have_the_rows(table: lakeseal.Table) -> None:

@@ -54,7 +54,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         return f"Snapshot({self.table!r}, version={self.version}, files={self.files.num_rows})"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """For notebooks: columns, size, and the commit that made it where that is known."""
         return card("Snapshot", self.table, lambda: snapshot_card(self))
 
     @property
