@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import types
 import zipfile
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,11 +175,39 @@ def _image_context(folder: Path) -> Path:
     return context
 
 
+def test_what_an_index_shows_leads_to_files_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hatch is where packages are built, and not here: it brings nothing but the class."""
+    interface = types.ModuleType("hatchling.metadata.plugin.interface")
+    interface.MetadataHookInterface = object  # type: ignore[attr-defined]
+    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    hook = runpy.run_path(str(ROOT / "scripts" / "long_description.py"))["get_metadata_hook"]()()
+    hook.root = str(ROOT)
+    monkeypatch.setenv("LAKESEAL_ADDRESS", "https://example.org/lakeseal/")
+    told: dict[str, Any] = {}
+    hook.update(told)
+    assert {"Homepage", "Documentation", "Source", "Changelog"} <= set(told["urls"])
+    links = re.findall(r"https://example\.org/lakeseal/([^)#\s]*)", told["readme"]["text"])
+    assert "docs/tutorial.md" in links
+    for address in told["urls"].values():
+        links.append(address.removeprefix("https://example.org/lakeseal/"))
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    monkeypatch.delenv("LAKESEAL_ADDRESS")
+    hook.update(told)
+    assert told["urls"] == {}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(told) == set(project["dynamic"])
+
+
 INSTALLED = """
 import importlib.metadata as metadata, sys
 asked = sys.argv[1]
 told = metadata.metadata("lakeseal")
 assert "](docs/" not in told["Description"] and "](https://example.org/lakeseal/docs/" in told["Description"]
+there = dict(one.split(", ") for one in told.get_all("Project-URL"))
+assert there["Documentation"] == "https://example.org/lakeseal/docs/index.md", there
+assert {"Homepage", "Source", "Changelog"} <= set(there), there
 assert "Typing :: Typed" in told.get_all("Classifier")
 import lakeseal, pyarrow as pa
 assert lakeseal.__version__ == told["Version"]
