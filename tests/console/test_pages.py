@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import escape, unescape
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,16 @@ import pytest
 
 import lakeseal
 from lakeseal.clock import now_ms
+from lakeseal.console.app import routes
+from lakeseal.display import counted, size
 from lakeseal.service import tokens
 from lakeseal.service.access import Grant
 from lakeseal.service.client import HttpOwner
 from lakeseal.steps.books import LedgerBooks
 from lakeseal.steps.fs_rename import FsRenameCommitStep
 from lakeseal.steps.sequence import CommitSequence
-from lakeseal.steps.store import SequenceState
+from lakeseal.steps.store import CommitStepStore, SequenceState
+from lakeseal.table import reading
 from lakeseal.testing.service import service_inside
 from support.shown_lake import EVIL, Shown, fill_late, mark
 
@@ -30,6 +33,20 @@ PAGES = ("/", "/catalog", "/branches", "/pipelines", "/audit")
 
 def uri(shown: Shown, name: str) -> str:
     return f"file://{shown.root}/{name}"
+
+
+def steps_that_wait(shown: Shown, dataset: str) -> CommitStepStore:
+    """With steps of this dataset of clicks that were set aside."""
+    steps = LedgerBooks(shown.service.ledger).sequences
+    if steps.status("clicks", dataset) is None:
+        move = FsRenameCommitStep.of(f"file://{shown.root}/from", f"file://{shown.root}/to", [])
+        steps.put(CommitSequence.builder("clicks", dataset).add(move).build())
+        status = steps.status("clicks", dataset)
+        assert status is not None
+        known = {"checksum": status.checksum, "epoch": status.epoch}
+        why = f"the disk {EVIL} is full"
+        steps.note("clicks", dataset, state=SequenceState.SET_ASIDE, tries=3, reason=why, **known)
+    return steps
 
 
 def at(page: str, **query: str) -> str:
@@ -137,6 +154,17 @@ def test_a_table_has_schema_history_partitions_rows_and_all_of_it_is_text(admin:
     assert page.text.count("<tr>") >= expected.to_arrow().num_rows
 
 
+def test_a_table_has_the_bytes_and_the_files_of_each_partition(admin: httpx.Client, shown: Shown) -> None:
+    page = unescape(admin.get(at("table", uri=uri(shown, "orders"))).text)
+    table = lakeseal.Table(shown.root / "orders")
+    expected: dict[str, list[int]] = {}
+    for one in table.files().select(["partitionValues", "size"]).to_pylist():
+        expected.setdefault(f"shop = {dict(one['partitionValues'])['shop']}", []).append(one["size"])
+    told = re.findall(r'<span class="label">(.*?)</span>.*?<span class="told">(.*?)</span>', page, re.DOTALL)
+    assert len(expected) == 2
+    assert dict(told) == {shop: f"{size(sum(of))}, {counted(len(of), 'file')}" for shop, of in expected.items()}
+
+
 def test_headers_let_a_page_load_nothing_from_elsewhere(admin: httpx.Client) -> None:
     page = admin.get("/")
     policy = page.headers["content-security-policy"]
@@ -216,13 +244,46 @@ def test_branches_show_a_graph_a_diff_and_are_merged_and_reverted(admin: httpx.C
     assert "ada" in told
 
 
+def form_of(route: str, shown: Shown) -> dict[str, str]:
+    """What the page of a route would send."""
+    place, head = uri(shown, "repo"), shown.repository.log("main", 1)[0].id
+    return {
+        "/branch/merge": {"uri": place, "source": "try", "dest": "main"},
+        "/branch/revert": {"uri": place, "branch": "main", "commit": head},
+        "/pipeline/retry": {"name": "clicks", "dataset": "waiting"},
+        "/sign-in": {"token": shown.token("eve", "admin")},
+        "/sign-out": {},
+    }[route]
+
+
+POSTED = [
+    route.path
+    for route in routes(lambda request: None, lambda request, token: None)  # type: ignore[arg-type,return-value]
+    if "POST" in (route.methods or ())
+]
+
+
+@pytest.fixture
+def unchanged(shown: Shown) -> Iterator[None]:
+    """Nothing that a form could change is another afterwards."""
+
+    def now() -> tuple[object, ...]:
+        status = steps_that_wait(shown, "waiting").status("clicks", "waiting")
+        assert status is not None
+        return shown.repository.log("main", 1)[0].id, status.state, status.tries
+
+    before = now()
+    yield
+    assert now() == before == (before[0], SequenceState.SET_ASIDE, 3)
+
+
 @pytest.mark.parametrize("how", ["no mark", "another's mark", "another site", "another origin", "no cookie"])
-def test_nothing_is_changed_by_a_request_from_elsewhere(how: str, shown: Shown) -> None:
-    repo = shown.repository
-    before = repo.log("main", 1)[0].id
+@pytest.mark.parametrize("route", POSTED)
+@pytest.mark.usefixtures("unchanged")
+def test_nothing_is_changed_by_a_request_from_elsewhere(route: str, how: str, shown: Shown) -> None:
     with shown.browser(shown.token("ada", "admin")) as browser, shown.browser() as other:
-        form = {"uri": uri(shown, "repo"), "source": "try", "dest": "main"}
-        right = mark(browser.get("/").text)
+        form = form_of(route, shown)
+        right, signed_in = mark(browser.get("/").text), browser.cookies["lakeseal_token"]
         headers = {}
         match how:
             case "another's mark":
@@ -234,21 +295,28 @@ def test_nothing_is_changed_by_a_request_from_elsewhere(how: str, shown: Shown) 
             case "no cookie":
                 form["form"] = right
                 browser.cookies.delete("lakeseal_form")
-        refused = browser.post("/branch/merge", data=form, headers=headers)
+        refused = browser.post(route, data=form, headers=headers)
         assert refused.status_code == 403
-    assert repo.log("main", 1)[0].id == before
+        assert browser.cookies["lakeseal_token"] == signed_in
+        assert browser.get("/catalog").url.path == "/catalog"
 
 
-def test_who_may_only_read_changes_nothing(shown: Shown, reader: Callable[..., Any]) -> None:
-    repo = shown.repository
-    before = repo.log("main", 1)[0].id
-    with reader("repo") as browser:
+@pytest.mark.parametrize("route", [route for route in POSTED if not route.startswith("/sign-")])
+@pytest.mark.usefixtures("unchanged")
+def test_who_may_only_read_changes_nothing(route: str, shown: Shown) -> None:
+    with shown.browser(shown.token("rita", "reader")) as browser:
         page = browser.get(at("repository", uri=uri(shown, "repo")))
         assert page.status_code == 200
         assert "/branch/revert" not in page.text
-        form = {"form": mark(browser.get("/").text), "uri": uri(shown, "repo"), "source": "try", "dest": "main"}
-        assert browser.post("/branch/merge", data=form).status_code == 403
-    assert repo.log("main", 1)[0].id == before
+        form = {**form_of(route, shown), "form": mark(browser.get("/").text)}
+        assert browser.post(route, data=form).status_code == 403
+
+
+def test_who_may_only_read_signs_out(reader: Callable[..., Any]) -> None:
+    with reader("repo") as browser:
+        out = browser.post("/sign-out", data={"form": mark(browser.get("/").text)})
+        assert (out.status_code, out.url.path) == (200, "/sign-in")
+        assert "lakeseal_token" not in browser.cookies
 
 
 def test_pipelines_show_runs_rows_and_broken_rules(admin: httpx.Client) -> None:
@@ -259,6 +327,45 @@ def test_pipelines_show_runs_rows_and_broken_rules(admin: httpx.Client) -> None:
     assert "2.json" in page
     assert "with all there was at" in page
     assert "Behind the sources: " in page
+
+
+def test_pipelines_show_rows_a_minute(admin: httpx.Client, shown: Shown) -> None:
+    page = admin.get(at("pipeline", name="clicks")).text
+    told = re.findall(r'data-label="Rows a minute" class="number">([\d,]*)<', page)
+    runs = lakeseal.Pipeline.from_yaml(shown.root / "clicks.yaml").history()
+    assert len(runs) == 2
+    assert told == [f"{round(60_000 * one.rows / (one.ended_ms - one.started_ms)):,}" for one in runs]  # type: ignore[operator]
+    assert all(int(one.replace(",", "")) > 0 for one in told)
+
+
+def test_a_dataset_that_is_made_of_others_shows_what_it_is_made_of(tmp_path: Path) -> None:
+    root, ledger = tmp_path.resolve(), f"sqlite:///{tmp_path}/ledger.db"
+    (root / "in").mkdir()
+    (root / "in" / "1.json").write_text('{"id": 1, "shop": "north"}\n{"id": 2, "shop": "north"}\n')
+    (root / "p.yaml").write_text(
+        f"""name: shops
+ledger: {ledger}
+datasets:
+  - name: sold
+    source: {{type: files, path: {root}/in, format: json, schema: "id long, shop string"}}
+    target: {{type: table, uri: {root}/sold}}
+  - name: by_shop
+    source: {{type: datasets, inputs: [sold]}}
+    transform: "SELECT shop, count(*) AS n FROM sold GROUP BY shop"
+    target: {{type: table, uri: {root}/by_shop, mode: replace}}
+"""
+    )
+    assert lakeseal.Pipeline.from_yaml(root / "p.yaml").run().dataset("by_shop").rows == 1
+    with service_inside(ledger=ledger, rate=0, roots=(str(root),)) as (url, service):
+        lake = Shown(url, service, root, ledger)
+        with lake.browser(lake.token("ada", "admin")) as browser:
+            page = browser.get(at("pipeline", name="shops"))
+            table = browser.get(at("table", uri=uri(lake, "by_shop")))
+    flow = re.search(r"<li>(?:(?!</li>).)*<b>by_shop</b>.*?</li>", page.text, re.DOTALL)
+    assert flow is not None
+    for told in ("the datasets sold<", ">published<", f"{root}/by_shop<", "with all there was at"):
+        assert told in flow[0], told
+    assert "<td>north</td><td>2</td>" in table.text
 
 
 def test_rows_that_were_set_aside_are_shown_with_their_reasons(admin: httpx.Client, shown: Shown) -> None:
@@ -288,13 +395,7 @@ def test_a_pipeline_that_nobody_knows_is_not_found(admin: httpx.Client) -> None:
 
 
 def test_steps_that_were_set_aside_say_why_and_are_opened_again(admin: httpx.Client, shown: Shown) -> None:
-    steps = LedgerBooks(shown.service.ledger).sequences
-    move = FsRenameCommitStep.of(f"file://{shown.root}/from", f"file://{shown.root}/to", [])
-    steps.put(CommitSequence.builder("clicks", "late").add(move).build())
-    status = steps.status("clicks", "late")
-    assert status is not None
-    known = {"checksum": status.checksum, "epoch": status.epoch}
-    steps.note("clicks", "late", state=SequenceState.SET_ASIDE, tries=3, reason=f"the disk {EVIL} is full", **known)
+    steps = steps_that_wait(shown, "late")
     page = admin.get(at("pipeline", name="clicks"))
     assert "the disk" in page.text
     assert "<script>alert" not in page.text
@@ -304,6 +405,24 @@ def test_steps_that_were_set_aside_say_why_and_are_opened_again(admin: httpx.Cli
     assert again is not None
     assert (again.state, again.tries) == (SequenceState.OPEN, 0)
     assert "opened the steps of late again" in admin.get("/audit").text
+
+
+def test_a_commit_that_came_too_late_is_counted(shown: Shown, admin: httpx.Client) -> None:
+    def late() -> int:
+        page = admin.get(at("table", uri=uri(shown, "managed"))).text
+        found = re.search(r"came too late for their version</dt><dd>(\d+)</dd>", page)
+        return int(found[1]) if found is not None else 0
+
+    owner = HttpOwner(shown.url, token=shown.token("carla", "writer"))
+    one, other = (lakeseal.Table(shown.root / "managed", owner=owner) for _ in range(2))
+    rows = pa.table({"id": [6], "shop": ["east"], EVIL: ["x"]})
+    assert one.version() == other.version()
+    before = late()
+    stale = reading(other, other.version())
+    one.write(rows)
+    stale.write(rows)
+    assert late() == before + 1
+    assert re.search(r">carla</td>\s*<td[^>]*>came too late for a version \(", admin.get("/audit").text)
 
 
 def test_pages_tell_who_committed_what_was_refused_and_how_far_logs_are_behind(
