@@ -1,8 +1,14 @@
-"""Docs are run: every code block of the README and of docs/ is executed, in the order of its page."""
+"""Docs are run: every code block of the README and of docs/ is executed, in the order of its page.
+
+Blocks of `text` are what cannot be run here, for it needs a server or is one: whether Lakeseal would take their lines
+and their YAML is looked at.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -13,11 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import lakeseal
 from lakeseal.cli import main
+from support.command_lines import check
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 STARTING_SPARK = (["ingest", "run"], ["ingest", "backfill"])
 FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -81,6 +95,66 @@ def _run(command: str, where: str) -> None:
         assert words[1] in targets, f"{where}: {command}"
     else:
         assert words[0] in ("pip", "git", "cd") or (ROOT / words[0]).exists(), f"{where}: {command}"
+
+
+@pytest.mark.parametrize(
+    ("path", "block"),
+    [
+        pytest.param(page, block, id=f"{page.relative_to(ROOT)}:{block.line}")
+        for page in PAGES
+        for block in blocks(page)
+        if block.language == "text"
+    ],
+)
+def test_what_a_block_of_text_says_would_be_taken(
+    path: Path, block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if OF_YAML.match(block.code):
+        for name in re.findall(r"\$\{(\w+)", block.code):
+            monkeypatch.setenv(name, "postgresql://somebody@host/database")
+        (tmp_path / "pipeline.yaml").write_text(json.dumps(_whole(yaml.safe_load(block.code))), encoding="utf-8")
+        lakeseal.Pipeline.from_yaml(tmp_path / "pipeline.yaml")
+    elif OF_PYTHON.match(block.code):
+        ast.parse(block.code)
+    else:
+        for line in block.code.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[0] == "export":
+                for word in words[1:]:
+                    monkeypatch.setenv(*word.split("=", 1))
+            else:
+                _taken(words, path)
+
+
+OF_YAML = re.compile(r"(source|target|ledger):")
+OF_PYTHON = re.compile(r"(lakeseal|spark|df)\.")
+
+
+def _whole(part: dict[str, Any]) -> dict[str, Any]:
+    """A pipeline with this part."""
+    dataset = {
+        "name": "one",
+        "source": {"type": "files", "path": "in", "format": "json", "schema": "id long"},
+        "target": {"type": "table", "uri": "out"},
+    }
+    dataset |= {name: part.pop(name) for name in ("source", "target") if name in part}
+    return {"name": "pipeline", "ledger": "sqlite:///ledger.db", "datasets": [dataset], **part}
+
+
+def _taken(words: list[str], page: Path) -> None:
+    while re.match(r"[A-Z_]+=", words[0]):
+        words = words[1:]
+    match words:
+        case ["lakeseal", *rest]:
+            check(rest)
+        case ["python", "-m", *_] | ["sqlite3" | "pg_dump", *_]:
+            pass
+        case ["python", script, *_]:
+            assert (page.parent / script).exists() or (ROOT / script).exists(), script
+        case ["make", *_]:
+            _run(shlex.join(words), page.name)
+        case _:
+            raise AssertionError(f"{page.name}: who would take {shlex.join(words)}?")
 
 
 def test_every_relative_link_leads_somewhere() -> None:
