@@ -159,3 +159,18 @@ def test_a_terminal_shows_what_a_merge_on_spark_is_at(spark: Any, tables: Any, m
     for stage in (b"merge: searching", b"merge: rewriting", b"merge: committing"):
         assert stage in shown[0]
     assert tables.ids(table) == [*range(10), 12]
+
+
+@needs_terminals
+@pytest.mark.spark
+def test_a_merge_on_spark_shows_nothing_to_whoever_wants_no_bars(
+    spark: Any, tables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tables(range(5), range(5, 10))
+    source = spark.createDataFrame(tables.people(3, 7, 12))
+    monkeypatch.setenv("LAKESEAL_PROGRESS", "0")
+    ours, theirs = os.openpty()
+    with monkeypatch.context() as patched, os.fdopen(theirs, "w") as terminal:
+        patched.setattr(sys, "stderr", terminal)
+        table.merge(source, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    assert shown_on(ours) == b""
