@@ -62,6 +62,15 @@ def read_by(spark: SparkSession | None, text: Any) -> Any:
     return substituted(spark, text)
 
 
+def moment_by(spark: SparkSession, moment: Any) -> Any:
+    """A moment as this session means it: what is a text or a date without a zone is in the session's."""
+    if moment is None:
+        return None
+    from lakeseal.spark.moments import moment_in  # pyspark is an extra
+
+    return moment_in(spark, moment)
+
+
 def engine_of(spark: SparkSession | None) -> Engine:
     if spark is None:
         return InProcessEngine()

@@ -53,7 +53,7 @@ from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.post_commit import Maintenance, PostCommit
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.display import Card, card
-from lakeseal.engines import engine_for, engine_of, in_session, is_spark, judge_of, merge_in_session, read_by
+from lakeseal.engines import engine_for, engine_of, in_session, is_spark, judge_of, merge_in_session, moment_by, read_by
 from lakeseal.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
@@ -350,7 +350,8 @@ class Table:
         *,
         row_ids: bool = False,
     ) -> DataFrame:
-        """The rows as a DataFrame of one version, which it stays of. Needs `lakeseal[spark]`.
+        """The rows as a DataFrame of one version, which it stays of. Needs `lakeseal[spark]`. A `timestamp` that is a
+        text or a date without a zone is in the session's.
 
         >>> orders.to_spark(spark, where="id > 1").count()
         2
@@ -358,7 +359,7 @@ class Table:
         needed("pyspark")
         from lakeseal.spark.scan import to_spark  # pyspark is an extra
 
-        snapshot = self.snapshot(version, timestamp)
+        snapshot = self.snapshot(version, moment_by(spark, timestamp))
         where = read_by(spark, where)
         return to_spark(spark, snapshot, self.spec, where=where, columns=columns, row_ids=row_ids)
 
@@ -376,13 +377,14 @@ class Table:
     def changes_spark(
         self, spark: SparkSession, start: int | Timestamp, end: int | Timestamp | None = None
     ) -> DataFrame:
-        """The same as a DataFrame.
+        """The same as a DataFrame. Moments that are texts or dates without a zone are in the session's.
 
         >>> orders.changes_spark(spark, 1).count()
         3
         """
         from lakeseal.spark.scan import changes_spark  # pyspark is an extra
 
+        start, end = moment_by(spark, start), moment_by(spark, end)
         return changes_spark(spark, self._log, self.spec, start, end)
 
     def write(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import pytest
 
 import lakeseal
 from lakeseal import errors
+from lakeseal.engines import moment_by
+from lakeseal.log.timestamps import to_ms
+from lakeseal.table_sql.context import SqlContext
 from oracles.sessions import with_settings
 
 pytestmark = pytest.mark.spark
@@ -91,10 +96,66 @@ def test_versions_moments_and_changes(spark: Any, two: Any, tmp_path: Path) -> N
             assert lakeseal.sql(f"{count} '{text}'", spark).first().n == 3
             earlier = f"{count} to_timestamp('{text}') - INTERVAL 1 MICROSECOND"
             assert lakeseal.sql(earlier, spark).first().n == 4
+            ours = lakeseal.Table(tmp_path / "people")
+            assert ours.to_spark(spark, timestamp=text).count() == 3
+            before = spark.sql(f"SELECT CAST(CAST('{text}' AS TIMESTAMP) - INTERVAL 1 SECOND AS STRING) AS t").first().t
+            assert ours.to_spark(spark, timestamp=before).count() == 4
+            assert ours.changes_spark(spark, text).count() == 1
+            assert ours.changes_spark(spark, 1, text).count() == 1
+            with pytest.raises(errors.InvalidArgument):
+                ours.changes_spark(spark, 1, before)
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
     feed = lakeseal.sql(f"SELECT id, _change_type FROM table_changes('{people}', 1, 1) AS c WHERE c.id > 0", spark)
     assert rows(feed) == [(1, "delete")]
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "UTC"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-03-10 02:30:00",  # was skipped in New York
+        "2024-11-03 01:30:00",  # was there twice
+        "2024-11-03 01:30:00-05:00",
+        "2024-11-03T01:30:00Z",
+        "2024-11-03",
+        "2024-3-1 4:5:6",
+        " 2024-11 ",
+        "2024-11-03 01:30:00 Europe/Berlin",
+        "no moment",
+    ],
+)
+def test_a_moment_in_a_call_is_the_one_that_a_statement_means(spark: Any, tmp_path: Path, zone: str, text: str) -> None:
+    with with_settings(spark, {"spark.sql.session.timeZone": zone}):
+        found = SqlContext(spark, None, None, None)
+        try:
+            stated = found.timestamp(f"'{text}'")
+        except errors.LakesealError:
+            with pytest.raises(errors.InvalidArgument, match="is not a timestamp"):
+                moment_by(spark, text)
+        else:
+            assert to_ms(moment_by(spark, text)) == to_ms(stated)
+        day = date(2024, 3, 10)
+        assert to_ms(moment_by(spark, day)) == to_ms(found.timestamp("DATE'2024-03-10'"))
+        for fixed in (datetime(2024, 3, 10, 2, 30), 7, None):
+            assert moment_by(spark, fixed) == fixed
+
+
+def test_a_day_without_a_zone_is_the_sessions_where_one_is_given(spark: Any, tmp_path: Path) -> None:
+    table = lakeseal.create(tmp_path / "t", PEOPLE.schema, properties=FEED)
+    table.write(PEOPLE)
+    for version, moment in enumerate(("2024-01-01T20:00:00+00:00", "2024-01-02T03:00:00+00:00")):
+        seconds = datetime.fromisoformat(moment).timestamp()
+        os.utime(tmp_path / "t" / "_delta_log" / f"{version:020}.json", (seconds, seconds))
+    for zone, rows_by_then in {"America/New_York": 4, "UTC": 0}.items():
+        with with_settings(spark, {"spark.sql.session.timeZone": zone}):
+            for day in (date(2024, 1, 2), "2024-01-02"):
+                assert table.to_spark(spark, timestamp=day).count() == rows_by_then
+                stated = f"SELECT count(*) AS n FROM delta.`{table.uri}` TIMESTAMP AS OF '2024-01-02'"
+                assert lakeseal.sql(stated, spark).first().n == rows_by_then
+                assert table.changes_spark(spark, "2024-01-01", day).count() == rows_by_then
+            plain = datetime(2024, 1, 2, 4)
+            assert table.to_spark(spark, timestamp=plain).count() == 4
 
 
 def test_subqueries_of_changes_read_tables_of_ours(spark: Any, two: Any) -> None:

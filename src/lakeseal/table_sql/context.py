@@ -191,11 +191,9 @@ class SqlContext:
             except InvalidExpression:
                 return _evaluated(sql)
             return text
-        from lakeseal.spark.failures import analysed, recovered  # pyspark is an extra
+        from lakeseal.spark.moments import micros_of  # pyspark is an extra
 
-        with recovered(), analysed("tell which moment is meant"):
-            query = f"SELECT unix_micros(CAST(({sql}\n) AS TIMESTAMP_LTZ)) AS it"
-            return _moment(sql, self.spark.sql(query).collect()[0].it)
+        return _moment(sql, micros_of(self.spark, sql))
 
     def read(self, name: StatedName) -> FoundTable | None:
         """A table that is to be read, of which there must be one. A statement reads one version of it, however often
