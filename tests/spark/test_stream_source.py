@@ -999,6 +999,33 @@ def test_a_stream_is_partitioned_as_its_writer_was_told(session: Any, tmp_path: 
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("way", ["clusterBy", "list", "option"])
+def test_a_stream_creates_a_table_that_is_clustered_as_its_writer_was_told(
+    session: Any, tmp_path: Path, way: str
+) -> None:
+    source, target = Table(tmp_path / "source"), Table(tmp_path / "target")
+    source.write(pa.table({"id": [1, 2], "p": ["a", "b"], "q": ["c", "d"]}))
+    writer = session.readStream.format("lakeseal").load(source.uri).writeStream.format("lakeseal")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    if way == "clusterBy":
+        writer = writer.clusterBy("q", "id")
+    elif way == "list":
+        writer = writer.clusterBy(["q", "id"])
+    else:
+        writer = writer.option("clusterBy", "q,id")
+    assert writer.start(target.uri).awaitTermination(120)
+    assert target.detail()["clusteringColumns"] == ["q", "id"]
+    assert target.snapshot().partition_columns == ()
+    source.write(pa.table({"id": [3], "p": ["a"], "q": ["c"]}))
+    assert writer.start(target.uri).awaitTermination(120)
+    assert sorted(target.to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    other = writer.option("clusterBy", "p") if way == "option" else writer.clusterBy("p")
+    source.write(pa.table({"id": [4], "p": ["a"], "q": ["c"]}))
+    with pytest.raises(InvalidArgument, match="clustered"), recovered():
+        other.start(target.uri).awaitTermination(120)
+
+
+@pytest.mark.spark
 def test_a_partitioned_stream_of_another_format_is_left_alone(session: Any, tmp_path: Path) -> None:
     source = Table(tmp_path / "source")
     source.write(pa.table({"id": [1], "p": ["a"]}))
