@@ -110,6 +110,7 @@ class SparkEngine:
             columns=columns,
             max_decoded_bytes=search.max_decoded_bytes,
             places=search.places,
+            pads_chars=self.settings.pads_chars,
         )
         with recovered(), analysed("judge this condition"):
             rows = placed_rows(self.spark, search.store, spec, list(enumerate(files)))

@@ -170,6 +170,7 @@ class _SparkMerge:
             max_decoded_bytes=self._snapshot.trust.max_decoded_bytes,
             places=self._snapshot.places,
             row_ids=self._row_ids if columns is None else None,
+            pads_chars=self._settings.pads_chars,
         )
         rows = placed_rows(self._spark, self._store, spec, files)
         read = names if columns is not None else self._columns.row_names

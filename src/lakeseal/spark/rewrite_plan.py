@@ -51,6 +51,7 @@ class _Plan:
             max_decoded_bytes=rewrite.max_decoded_bytes,
             places=rewrite.places,
             row_ids=rewrite.row_ids,
+            pads_chars=settings.pads_chars,
         )
         files = [file for split in rewrite.splits for file in split]
         rows = placed_rows(session, rewrite.store, spec, list(enumerate(files)), chosen=True)
