@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import lakeseal
 from lakeseal import Table, errors
+from lakeseal.spark.failures import recovered
 
 ON = {"delta.enableChangeDataFeed": "true"}
 NAMES = ["_change_type", "_commit_version", "_commit_timestamp", "_Change_Type"]
@@ -67,6 +69,63 @@ def test_a_table_cannot_have_the_column_and_the_feed(tmp_path: Path, name: str) 
             wrong()
     assert (off.version(), on.version()) == (0, 0)
     assert [path.name for path in (tmp_path / "on").glob("*.parquet")] == [on.files()["path"][0].as_py()]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("merge_schema", [False, True])
+def test_a_table_with_the_feed_refuses_the_column_from_spark(spark: Any, tmp_path: Path, merge_schema: bool) -> None:
+    lakeseal.register(spark)
+    on = Table(tmp_path / "on")
+    on.write(KINDS.select(["id"]), properties=ON)
+    place = f"delta.`{on.uri}`"
+    frame = spark.createDataFrame(KINDS)
+    writer = frame.write.format("lakeseal").option("mergeSchema", merge_schema)
+    merge = on.merge(frame, "t.id = s.id", merge_schema=merge_schema)
+    wrong: list[Callable[[], object]] = [
+        lambda: on.write(frame, merge_schema=merge_schema),
+        lambda: on.write(frame, mode="overwrite", overwrite_schema=True),
+        lambda: writer.mode("append").save(on.uri),
+        lambda: writer.mode("overwrite").option("overwriteSchema", True).save(on.uri),
+        lambda: lakeseal.sql(f"ALTER TABLE {place} ADD COLUMN (_change_type STRING)", spark),
+        lambda: stream_into(on, frame, tmp_path, mergeSchema=merge_schema),
+    ]
+    if merge_schema:
+        wrong += [
+            lambda: merge.when_matched_update("*").execute(),
+            lambda: merge.when_not_matched_insert("*").execute(),
+            lambda: merge.when_matched_update({"_change_type": "s._change_type"}).execute(),
+        ]
+    for number, does in enumerate(wrong):
+        with pytest.raises(errors.SchemaMismatch) as caught, recovered():
+            does()
+        assert "_change_type" in f"{caught.value} {caught.value.column}", number
+    assert on.version() == 0
+    off = Table(tmp_path / "off")
+    off.write(KINDS)
+    with pytest.raises(errors.SchemaMismatch):
+        lakeseal.sql(f"ALTER TABLE delta.`{off.uri}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", spark)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["batch", "stream"])
+def test_a_plain_table_keeps_the_column_by_format(spark: Any, tmp_path: Path, way: str) -> None:
+    lakeseal.register(spark)
+    table, frame = Table(tmp_path / "plain"), spark.createDataFrame(KINDS)
+    for _ in range(2):  # creates the table, then appends to it
+        if way == "batch":
+            frame.write.format("lakeseal").mode("append").save(table.uri)
+        else:
+            stream_into(table, frame, tmp_path)
+    rows = sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert rows == [row for row in KINDS.to_pylist() for _ in range(2)]
+
+
+def stream_into(table: Table, frame: Any, place: Path, **options: Any) -> None:
+    """The rows once more, by a stream."""
+    frame.write.mode("append").parquet(str(place / "rows"))
+    stream = frame.sparkSession.readStream.schema(frame.schema).parquet(str(place / "rows"))
+    writer = stream.writeStream.format("lakeseal").option("checkpointLocation", str(place / "checkpoint"))
+    assert writer.options(**options).trigger(availableNow=True).start(table.uri).awaitTermination(120)
 
 
 def test_in_a_struct_the_name_is_free(tmp_path: Path) -> None:

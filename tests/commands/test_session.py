@@ -410,6 +410,57 @@ def test_what_spark_says_of_values_is_a_typed_error(
     assert changed.version() == 1
 
 
+_OVERFLOWS = "int(id) + 2147483647 + length(repeat('x', 3)) AS n"
+
+
+def _too_much(s: str, n: str) -> str:
+    return f"IF(exp(length({s})) >= 0, {n} + 2147483647, 0)"  # no expression of ours
+
+
+_OF_TARGET = _too_much("t.s", "t.n")
+_OF_ROW = f"{_too_much('s', 'n')} > 0"
+_OVERFLOWING: dict[str, Callable[[Table, Any], object]] = {
+    "an insert's value": lambda t, rows: (
+        t.merge(rows, "t.id = s.id")
+        .when_not_matched_insert({"id": "s.id", "n": _too_much("s.s", "int(s.id)")})
+        .execute()
+    ),
+    "a merge's condition": lambda t, rows: (
+        t.merge(rows, f"t.id = s.id AND {_OF_TARGET} > 0").when_matched_delete().execute()
+    ),
+    "a value by source": lambda t, rows: (
+        t.merge(rows, "t.id = s.id - 100").when_not_matched_by_source_update({"n": _OF_TARGET}).execute()
+    ),
+    "a condition by source": lambda t, rows: (
+        t.merge(rows, "t.id = s.id - 100").when_not_matched_by_source_delete(f"{_OF_TARGET} > 0").execute()
+    ),
+    "a clause's condition": lambda t, rows: (
+        t.merge(rows, "t.id = s.id").when_matched_delete(f"{_OF_TARGET} > 0").execute()
+    ),
+    "a merge's source": lambda t, rows: (
+        t.merge(rows.selectExpr("id", _OVERFLOWS), "t.id = s.id").when_matched_update({"n": "s.n"}).execute()
+    ),
+    "write": lambda t, rows: t.write(rows.selectExpr("id", _OVERFLOWS)),
+    "rows that replace": lambda t, rows: t.write(
+        rows.selectExpr("id", _OVERFLOWS), mode="overwrite", replace_where="id >= 0"
+    ),
+    "replace_where": lambda t, rows: t.write(rows.where("id < 0"), mode="overwrite", replace_where=_OF_ROW),
+    "add_constraint": lambda t, rows: t.add_constraint("c", _OF_ROW, spark=rows.sparkSession),
+}
+
+
+@pytest.mark.parametrize("where", _OVERFLOWING)
+def test_an_overflow_anywhere_is_a_typed_error_and_changes_nothing(
+    spark: Any, table: Callable[..., Table], where: str
+) -> None:
+    changed = table()
+    with with_settings(spark, ANSI_ON):
+        rows = spark.range(1, 20).selectExpr("id", "'a' AS s")
+        with pytest.raises(EvaluationError, match="OVERFLOW"):
+            _OVERFLOWING[where](changed, rows)
+    assert changed.version() == 1
+
+
 def test_names_with_dots_and_backticks_are_written_changed_and_merged(spark: Any, tmp_path: Path) -> None:
     changed = Table(tmp_path / "t")
     frame = spark.sql("SELECT 1L AS `a.b`, 'x' AS `c``d`, named_struct('e.f', 1, 'g`h', 2) AS `s.t`")
@@ -449,6 +500,49 @@ class TestFormat:
         with pytest.raises(UnsupportedExpression, match="zone"), recovered():
             spark.sql("SELECT 1L id, DATE'2024-01-01' ts").write.format("lakeseal").mode("append").save(target.uri)
         assert target.to_arrow()["day"].to_pylist() == [dt.date(2024, 1, 1)]
+
+    @pytest.mark.parametrize("way", ["batch", "stream"])
+    @pytest.mark.parametrize(
+        ("value", "kind"),
+        [
+            ("TIMESTAMP'2024-01-01 03:00:00Z'", pa.string()),
+            ("TIMESTAMP'2024-01-01 03:00:00Z'", pa.date32()),
+            ("TIMESTAMP'2024-01-01 03:00:00Z'", pa.timestamp("us")),
+            ("DATE'2024-01-01'", pa.timestamp("us", "UTC")),
+            ("TIMESTAMP_NTZ'2024-01-01 03:00:00'", pa.timestamp("us", "UTC")),
+        ],
+        ids=[
+            "moment as text",
+            "moment as day",
+            "moment as a clock's time",
+            "day as moment",
+            "a clock's time as moment",
+        ],
+    )
+    def test_a_cast_in_the_sessions_zone_is_refused_by_name_or_right(
+        self, spark: Any, tmp_path: Path, way: str, value: str, kind: pa.DataType
+    ) -> None:
+        lakeseal.register(spark)
+        target = lakeseal.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("x", kind)]))
+        by_session = lakeseal.create(tmp_path / "by_session", pa.schema([("id", pa.int64()), ("x", kind)]))
+        with with_settings(spark, NEW_YORK):
+            frame = spark.sql(f"SELECT 1L AS id, {value} AS x")
+            by_session.write(frame)
+            try:
+                with recovered():
+                    if way == "batch":
+                        frame.write.format("lakeseal").mode("append").save(target.uri)
+                    else:
+                        frame.write.parquet(str(tmp_path / "rows"))
+                        stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "rows"))
+                        writer = stream.writeStream.format("lakeseal").trigger(availableNow=True)
+                        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+                        assert writer.start(target.uri).awaitTermination(120)
+            except UnsupportedExpression as refused:
+                assert "zone" in str(refused) or "New_York" in str(refused)
+                assert target.version() == 0
+            else:
+                assert target.to_arrow() == by_session.to_arrow()
 
     def test_a_condition_that_sessions_read_differently_is_refused(
         self, spark: Any, table: Callable[..., Table]
