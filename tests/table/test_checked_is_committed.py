@@ -23,6 +23,7 @@ import pytest
 import lakeseal
 from lakeseal import Table
 from lakeseal.commands import vacuum
+from lakeseal.commit.clustering import clustered_by
 from lakeseal.commit.proposal import Operation
 from lakeseal.commit.transaction import OptimisticTransaction
 from lakeseal.errors import (
@@ -34,11 +35,25 @@ from lakeseal.errors import (
     DataFileMissing,
     InvalidArgument,
     ProtocolChangedException,
+    Refused,
+    SchemaMismatch,
+    UnsupportedFeature,
 )
+from lakeseal.protocol.features import required_features, supports
 from lakeseal.protocol.schema import LONG, StructField, StructType
 from lakeseal.storage.local.store import LocalStore
 
 Act = Callable[[Table], object]
+# By which a command, or a writer, may say that it cannot be done beside the other.
+_REFUSALS = (
+    ConcurrentModification,
+    ConstraintViolation,
+    InvalidArgument,
+    AppendOnlyTable,
+    Refused,
+    SchemaMismatch,
+    UnsupportedFeature,
+)
 
 
 def later() -> None:
@@ -48,15 +63,22 @@ def later() -> None:
 
 @contextmanager
 def between(
-    act: Callable[[], object], monkeypatch: pytest.MonkeyPatch, times: int = 1, *, certainly: bool = True
+    act: Callable[[], object],
+    monkeypatch: pytest.MonkeyPatch,
+    times: int = 1,
+    *,
+    certainly: bool = True,
+    after: int = 0,
 ) -> Iterator[None]:
-    """`act` runs right before each of the next commits is tried."""
+    """`act` runs right before each of the next commits is tried; the first ones, `after`, are left alone."""
     commit = OptimisticTransaction.commit
-    left = times
+    left, alone = times, after
 
     def interrupted(self: OptimisticTransaction, *given: Any) -> Any:
-        nonlocal left
-        if left:
+        nonlocal left, alone
+        if alone:
+            alone -= 1
+        elif left:
             left -= 1
             with monkeypatch.context() as patched:
                 patched.setattr(OptimisticTransaction, "commit", commit)
@@ -167,6 +189,12 @@ ALTERS: dict[str, tuple[dict[str, str], Act]] = {
     "add column": ({}, lambda t: t.add_columns(pa.schema({"z": pa.int64()}))),
     "rename column": ({"columnMapping.mode": "name"}, lambda t: t.rename_column("y", "why")),
     "drop column": ({"columnMapping.mode": "name"}, lambda t: t.drop_column("y")),
+    "not null": ({}, lambda t: t.set_not_null("y")),
+    "wider type": ({"enableTypeWidening": "true"}, lambda t: t.change_type("y", "decimal(20,0)")),
+    "cluster by": ({}, lambda t: t.cluster_by(["x"])),
+    "drop appendOnly": ({"feature.appendOnly": "supported"}, lambda t: t.drop_feature("appendOnly")),
+    "drop checkConstraints": ({"feature.checkConstraints": "supported"}, lambda t: t.drop_feature("checkConstraints")),
+    "drop invariants": ({"feature.invariants": "supported"}, lambda t: t.drop_feature("invariants")),
     "restore": ({}, lambda t: t.restore(version=1)),
     "optimize": ({}, lambda t: t.optimize()),
     "checkpoint": ({}, lambda t: (t.checkpoint(), t.set_properties({"delta.checkpointInterval": "7"}))),
@@ -182,6 +210,11 @@ WRITERS: dict[str, Act] = {
     "append with a new column": lambda t: t.write(
         rows(7).append_column("w", pa.array([1], pa.int64())), merge_schema=True
     ),
+    "append a null": lambda t: t.write(pa.table({"x": pa.array([7], pa.int64()), "y": pa.array([None], pa.int64())})),
+    "set to null": lambda t: t.update({"y": "NULL"}, "x = 1"),
+    "constraint": lambda t: t.add_constraint("small", "x < 100"),
+    "append only": lambda t: t.set_properties({"delta.appendOnly": "true"}),
+    "not null": lambda t: t.set_not_null("x"),
     "delete": lambda t: t.delete("x = 1"),
     "delete a file": lambda t: t.delete("x = 2"),
     "update": lambda t: t.update({"x": "x + 1"}, "x = 1"),
@@ -205,11 +238,93 @@ def test_what_a_table_promises_is_true_after_a_command_beside_a_writer(
             table.write(pa.concat_tables([rows(1), rows(3)]))
             table.write(rows(2))
         with (
-            suppress(ConcurrentModification, ConstraintViolation, InvalidArgument, AppendOnlyTable),
+            suppress(*_REFUSALS),
             between(lambda: inner(other(table)), monkeypatch, certainly=False),  # noqa: B023
         ):
             outer(table)
         check_promises(table)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("owner", [None])
+@pytest.mark.parametrize("command", ["constraint", "not null"])
+def test_what_spark_has_looked_at_is_true_after_a_command_beside_a_writer(
+    spark: Any, make: Callable[..., Table], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def add(table: Table) -> object:
+        if command == "constraint":
+            return table.add_constraint("positive", "x > 0", spark=spark)
+        return table.set_not_null("y", spark=spark)
+
+    for name in ("append", "append what breaks", "append a null", "set to null", "overwrite", "delete"):
+        for inner, outer in ((WRITERS[name], add), (add, WRITERS[name])):
+            table = make(1, 2)
+            with suppress(*_REFUSALS), between(lambda: inner(other(table)), monkeypatch, certainly=False):  # noqa: B023
+                outer(table)
+            check_promises(table)
+
+
+@pytest.mark.parametrize("owner", [None])
+@pytest.mark.parametrize("after", range(4))
+def test_vectors_that_land_while_their_feature_goes_keep_it(
+    make: Callable[..., Table], monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Each of the commits that dropping it takes is tried beside a delete that hides rows."""
+    table = make(
+        **{
+            "enableDeletionVectors": "true",
+            "dropFeatureTruncateHistory.retentionDuration": "interval 0 hours",
+        }
+    )
+    table.write(rows(1, 2, 3, 4))
+    table.delete("x = 1")
+    doomed = iter((2, 3))
+
+    def hide() -> None:
+        elsewhere = other(table)
+        elsewhere.set_properties({"delta.enableDeletionVectors": "true"})
+        elsewhere.delete(f"x = {next(doomed)}")
+
+    with between(hide, monkeypatch, certainly=False, after=after):
+        for truncate in (False, True):
+            with suppress(*_REFUSALS):
+                table.drop_feature("deletionVectors", truncate_history=truncate)
+    check_promises(table)
+    assert set(table.to_arrow()["x"].to_pylist()) == {2, 3, 4} - ({2} if next(doomed) == 3 else set())
+
+
+@pytest.mark.parametrize("writer", ["append", "overwrite", "merge", "delete", "sync"])
+@pytest.mark.parametrize("order", ["writer first", "sync first"])
+def test_an_identity_that_is_synced_beside_a_writer_gives_no_number_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str, order: str
+) -> None:
+    numbered = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    table = lakeseal.create(tmp_path / "t", numbered, identity={"id": lakeseal.Identity(always=False)})
+
+    def some(*ids: int) -> pa.Table:
+        return pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array(ids, pa.int64())})
+
+    table.write(some(41))
+    acts: dict[str, Act] = {
+        "append": lambda t: t.write(some(43)),
+        "overwrite": lambda t: t.write(some(44), mode="overwrite"),
+        "merge": lambda t: t.merge(some(41, 45), "t.id = s.id").when_not_matched_insert("*").execute(),
+        "delete": lambda t: t.delete("id = 41"),
+        "sync": lambda t: t.sync_identity("id"),
+    }
+    does, sync = acts[writer], acts["sync"]
+    inner, outer = (does, sync) if order == "writer first" else (sync, does)
+    done = []
+    with suppress(*_REFUSALS), between(lambda: inner(other(table)), monkeypatch, certainly=False):
+        outer(table)
+        done.append(order)
+    if order == "sync first" or not done:
+        table.sync_identity("id")  # what was brought behind it it does not know
+    for _ in range(3):
+        table.write(pa.table({"x": pa.array([0, 0], pa.int64())}))
+    ids = table.to_arrow()["id"].to_pylist()
+    assert None not in ids
+    assert len(set(ids)) == len(ids)
 
 
 def check_promises(table: Table) -> None:
@@ -220,6 +335,13 @@ def check_promises(table: Table) -> None:
     assert found.schema.names == list(snapshot.schema.names)
     for condition in properties.constraints.values():
         assert table.to_arrow(where=f"NOT coalesce(({condition}), false)").num_rows == 0, condition
+    for field in snapshot.schema.fields:
+        assert field.nullable or found[field.name].null_count == 0, f"nulls in {field.name}"
+    lacking = [name for name in required_features(snapshot.metadata) if not supports(snapshot.protocol, name)]
+    assert not lacking
+    assert not clustered_by(snapshot) or supports(snapshot.protocol, "clustering")
+    vectors = snapshot.files["deletionVector"]
+    assert vectors.null_count == len(vectors) or supports(snapshot.protocol, "deletionVectors")
     if properties.row_tracking:
         assert snapshot.files["baseRowId"].null_count == 0, "files without row ids"
     for entry in table.history():
