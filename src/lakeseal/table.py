@@ -522,7 +522,8 @@ class Table:
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
         """Put small files together, drop hidden rows, and order rows by columns. `where` chooses files. A clustered
-        table is clustered where it is not yet, or, in `full`, anew.
+        table is clustered where it is not yet, or, in `full`, anew. It depends on the files that it takes alone, so
+        that no `isolation_level` makes it conflict with what is added meanwhile.
 
         >>> done = orders.write(pa.table({"id": [4]}))
         >>> orders.optimize(zorder_by=["id"]).metrics["numRemovedFiles"]

@@ -499,3 +499,20 @@ def test_an_optimize_has_the_level_that_is_asked_for(make: Callable[..., Table])
     assert table.history(1)[0]["isolationLevel"] == "SnapshotIsolation"
     with pytest.raises(InvalidArgument, match="isolation level"):
         table.optimize(isolation_level="Loose")
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_an_optimize_depends_at_every_level_on_the_files_that_it_takes_and_on_no_others(
+    make: Callable[..., Table], monkeypatch: pytest.MonkeyPatch, level: str, clustered: bool
+) -> None:
+    """What lands beside it is as if it had come behind it, so no level makes a conflict of that."""
+    table = make(1, 2)
+    if clustered:
+        table.cluster_by(["x"])
+    with between(lambda: other(table).write(rows(5)), monkeypatch):
+        table.optimize(isolation_level=level)
+    assert table.history(1)[0]["isolationLevel"] == level
+    with between(lambda: other(table).delete("x = 1"), monkeypatch), pytest.raises(ConcurrentDeleteReadException):
+        table.optimize(isolation_level=level, full=clustered)
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [2, 5]
