@@ -413,7 +413,8 @@ class Table:
         Creates the table if there is none, with `partition_by` or `cluster_by`, `properties` and `comment`; with
         `replace_table`, which is for mode `overwrite`, one that is there is made anew by them. `txn` is (application
         id, version): a write that the table has seen does nothing. `data_change=False` says of an overwrite that the
-        rows are those that it replaces, laid out otherwise: streams and the change feed pass over it.
+        rows are those that it replaces, laid out otherwise: streams and the change feed pass over it. `replace_where`
+        is judged by the session of a DataFrame, and of other data in UTC with ANSI mode on.
 
         >>> orders.write(pa.table({"id": [4], "shop": ["west"]}), txn=("nightly", 7)).version
         2
@@ -450,7 +451,8 @@ class Table:
         user_metadata: str | None = None,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """Delete the rows for which a SQL condition is true; all rows without one.
+        """Delete the rows for which a SQL condition is true; all rows without one. Without `spark` the condition
+        means what it does in UTC with ANSI mode on.
 
         >>> orders.delete("shop = 'north'").metrics['numDeletedRows']
         2
@@ -467,7 +469,8 @@ class Table:
         user_metadata: str | None = None,
         isolation_level: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """Set columns of the rows that match. `values` are SQL texts over the row as it was, or constants.
+        """Set columns of the rows that match. `values` are SQL texts over the row as it was, or constants. Without
+        `spark` they mean what they do in UTC with ANSI mode on.
 
         >>> orders.update({'price': 'price * 1.1', 'shop': "'east'"}, 'id = 2').metrics['numUpdatedRows']
         1

@@ -123,7 +123,8 @@ class TablePart:
         txn: tuple[str, int] | None = None,
         user_metadata: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """As `Table.write`; what it returns is what will be, once the transaction has committed.
+        """As `Table.write`; what it returns is what will be, once the transaction has committed. `replace_where` is
+        judged by the session of a DataFrame, and of other data in UTC with ANSI mode on.
 
         >>> part.write(pa.table({"id": [4], "shop": ["west"], "price": [1.0]})).version
         2
@@ -142,7 +143,7 @@ class TablePart:
     def delete(
         self, where: str | None = None, *, spark: SparkSession | None = None, user_metadata: str | None = None
     ) -> CommitResult | NothingToDo:
-        """As `Table.delete`.
+        """As `Table.delete`: without `spark` in UTC with ANSI mode on.
 
         >>> part.delete("id = 1").metrics["numDeletedRows"]
         1
@@ -158,7 +159,7 @@ class TablePart:
         spark: SparkSession | None = None,
         user_metadata: str | None = None,
     ) -> CommitResult | NothingToDo:
-        """As `Table.update`.
+        """As `Table.update`: without `spark` in UTC with ANSI mode on.
 
         >>> part.update({"price": "price * 2"}, "id = 1").metrics["numUpdatedRows"]
         1
