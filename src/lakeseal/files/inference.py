@@ -6,16 +6,20 @@ are all fields of all objects: numbers long, decimal(38,0) or double, texts stri
 field that is of several kinds is a string, as is one that is always null. Spark passes over a field whose name is
 empty; here it is one as well.
 
-Files in which a record cannot be read are refused: what it holds would be missing from the answer.
+Files in which a record cannot be read are refused: what it holds would be missing from the answer. So is a CSV column
+of texts that Spark's inference takes for numbers or moments and our reader does not (`5d`, ` 7`, `1e400`, `2024-01`,
+`10:00`): as texts they would be other values than Spark's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeseal.errors import LakesealError, SchemaMismatch
 from lakeseal.files import cells
@@ -37,12 +41,24 @@ from lakeseal.protocol.schema import (
     StructType,
     duplicate_name,
 )
+from lakeseal.protocol.text_values import parse_day
 from lakeseal.trust import Trust
 
 Open = Callable[[], Any]
 
 WIDE = DecimalType(38, 0)
 _CANDIDATES: tuple[DataType, ...] = (LONG, WIDE, DOUBLE, BOOLEAN, DATE, TIMESTAMP)
+_DECIMAL_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?"
+_HEX_NUMBER = r"0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+[fFdD]?"
+_NAMES = "|".join(map(re.escape, cells.CSV_NAMES))
+_JAVA_NUMBER = (
+    rf"^(?:[\x00-\x20]*(?:[+-]?(?:{_DECIMAL_NUMBER}|{_HEX_NUMBER}|NaN|Infinity))[\x00-\x20]*|[+-]?\p{{Nd}}+|{_NAMES})$"
+)
+_BEGINS_AS_MOMENT = r"^\s*(?:[+-]?\d{4}|T?\d{1,2}:)"
+_CLOCK = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?(?!\d).*"
+_MOMENT = re.compile(
+    rf"(?:([+-]?\d{{4,6}}(?:-\d{{1,2}}(?:-\d{{1,2}})?)?)(?:[ T]|$)|T?(?=\d+:))(?:{_CLOCK})?", re.ASCII | re.DOTALL
+)
 
 
 def csv_columns(files: Iterable[tuple[str, Open]], *, header: bool) -> StructType:
@@ -72,6 +88,13 @@ def csv_columns(files: Iterable[tuple[str, Open]], *, header: bool) -> StructTyp
         except LakesealError as error:
             error.file = file
             raise
+    for name, texts in found.items():
+        if texts.is_doubtful:
+            raise SchemaMismatch(
+                f"Texts of column {name} look like numbers or moments that only Spark reads as such, {texts.example!r}",
+                column=name,
+                hint="Say which columns to read with schema=",
+            )
     return StructType(tuple(StructField(name, texts.type) for name, texts in found.items()))
 
 
@@ -80,18 +103,60 @@ class ColumnTexts:
 
     def __init__(self) -> None:
         self._possible: Sequence[DataType] = _CANDIDATES
+        self._looks: Sequence[Callable[[pa.Array], bool]] = (_looks_like_numbers, _looks_like_moments)
         self.is_empty = True
+        self.example = ""
 
     def look_at(self, texts: pa.Array) -> None:
         present = texts.drop_null().unique()
         if not len(present):
             return
         self.is_empty = False
-        self._possible = [kind for kind in self._possible if not cells.parse(present, kind).null_count]
+        self._possible = [kind for kind in self._possible if _holds(kind, present)]
+        self._looks = [looks for looks in self._looks if looks(present)]
+        self.example = self.example or present[0].as_py()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether Spark would say a narrower type than `type`."""
+        return not self.is_empty and not self._possible and bool(self._looks)
 
     @property
     def type(self) -> DataType:
         return STRING if self.is_empty or not self._possible else self._possible[0]
+
+
+def _holds(kind: DataType, texts: pa.Array) -> bool:
+    """Whether Spark would take all texts for that type; it is more particular than where the type is given."""
+    if kind == DATE and not _all_match(texts, r"^(?:\d{4}|-\d{4,}|\+\d{5,})-\d{2}-\d{2}$"):
+        return False
+    if kind == WIDE and not _all_match(texts, r"^[+-]?\d+\.?$"):
+        return False
+    return not cells.parse(texts, kind).null_count
+
+
+def _looks_like_numbers(texts: pa.Array) -> bool:
+    """To Java, which Spark asks: with blanks around, suffixes, hexadecimal fractions, digits of any script."""
+    return _all_match(texts, _JAVA_NUMBER)
+
+
+def _looks_like_moments(texts: pa.Array) -> bool:
+    """To Spark's cast. What stands behind the time is not looked at."""
+    return _all_match(texts, _BEGINS_AS_MOMENT) and all(map(_looks_like_moment, texts.to_pylist()))
+
+
+def _looks_like_moment(text: str) -> bool:
+    found = _MOMENT.fullmatch(text.strip())
+    if found is None:
+        return False
+    day, *times = found.groups()
+    if day is not None and "-" in day.lstrip("+-") and parse_day(day) is None:
+        return False
+    return all(time is None or int(time) < limit for time, limit in zip(times, (24, 60, 60), strict=True))
+
+
+def _all_match(texts: pa.Array, pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not False
 
 
 def json_columns(files: Iterable[tuple[str, Open]]) -> StructType:
