@@ -22,7 +22,7 @@ import lakeseal
 from lakeseal import ledger
 from lakeseal.cli import main
 from lakeseal.clock import now_ms
-from lakeseal.errors import LakesealError, WrongLedger
+from lakeseal.errors import LakesealError, OwnedElsewhere, WrongLedger
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner import rebuild
 from lakeseal.owner.ledger_owner import LedgerOwner
@@ -148,8 +148,13 @@ def test_the_drill_without_a_backup(shared_url: str, tables: Tables) -> None:
         identity = opened.identity()
     lose(shared_url)
     uris = [store.uri for store in tables.stores]
-    for use in (lambda table: table.to_arrow(), lambda table: table.write(ROWS)):
-        with pytest.raises(WrongLedger, match="rebuild"):
+    for use in (
+        lambda table: table.to_arrow(),
+        lambda table: table.write(ROWS),
+        lambda table: table.release(),
+        lambda table: table.take_over(shared_url),
+    ):
+        with pytest.raises((WrongLedger, OwnedElsewhere), match="rebuild"):
             use(lakeseal.Table(uris[0], owner=shared_url))
     looked = rebuilt(shared_url, *uris)
     assert [(one["does"], one["inLedger"], one["inLog"], one["latest"]) for one in looked] == [("adds", -1, 1, 2)] * 2
@@ -164,6 +169,9 @@ def test_the_drill_without_a_backup(shared_url: str, tables: Tables) -> None:
     table = lakeseal.Table(uris[0], owner=shared_url)
     assert table.version() == 3
     assert table.release() == 4
+    assert table.take_over(shared_url) == 5
+    tables.write(shared_url, backfill=True)
+    tables.check(shared_url)
 
 
 def test_small_commits_that_were_not_published_are_lost_with_the_ledger_and_it_is_said(
