@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +30,8 @@ from hypothesis import strategies as st
 
 import lakeseal
 from lakeseal import errors, ledger
-from lakeseal.cli.spark_session import private_log
+from lakeseal.cli import main
+from lakeseal.cli.java import Java
 from lakeseal.commit import attempts
 from lakeseal.errors import InvalidArgument, LakesealError, NotAuthenticated, StorageUnavailable
 from lakeseal.ledger.schema import tables
@@ -481,15 +483,47 @@ def test_steps_for_tables_that_are_not_there_add_no_rows(inside, tmp_path: Path)
 def test_the_log_of_a_pipelines_spark_is_a_new_file_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    """Of the file that `lakeseal ingest run` has opened when Spark's JVM starts, which inherits it."""
+    opened: list[os.stat_result] = []
+
+    class Builder:
+        def __getattr__(self, name: str) -> Callable[..., Builder]:
+            return lambda *_: self
+
+        def getOrCreate(self) -> None:  # noqa: N802  Spark's own name
+            opened.append(os.fstat(2))
+            raise errors.Unsupported("so far")
+
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr("lakeseal.cli.spark_session.find_java", lambda: Java(tmp_path, 17))
+    monkeypatch.setattr("lakeseal.spark.local_session.SparkSession", SimpleNamespace(builder=Builder()))
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
     target = tmp_path / "somebody's file"
     target.write_text("theirs")
-    (tmp_path / f"lakeseal-ingest-{os.getpid()}.log").symlink_to(target)
-    first, second = private_log("lakeseal ingest x"), private_log("lakeseal ingest x")
-    assert first != second
-    for log in (first, second):
-        assert log.parent == tmp_path
-        assert not log.is_symlink()
-        assert str(os.getpid()) != log.stem.rpartition("-")[2]
-        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    guessed = [folder / f"lakeseal-ingest{end}.log" for end in ("", "-x", f"-{os.getpid()}", "-0", "-1", "-2")]
+    for link in guessed:
+        link.symlink_to(target)
+    pipeline = tmp_path / "x.yaml"
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.json").write_text('{"id": 1}\n')
+    pipeline.write_text(
+        f"name: x\nledger: sqlite:///{tmp_path}/ledger.db\ndatasets:\n  - name: d\n"
+        f"    source: {{type: files, path: {tmp_path}/landing, format: json, schema: id long}}\n"
+        f"    target: {{type: table, uri: {tmp_path}/d}}\n"
+    )
+    for count in (1, 2):
+        assert main(["ingest", "run", str(pipeline)]) == 1
+        assert len(opened) == count
+    logs = sorted(set(folder.iterdir()) - set(guessed))
+    assert {log.lstat().st_ino for log in logs} == {one.st_ino for one in opened}
+    assert len(logs) == 2, "a new one each time"
+    for log in logs:
+        found = log.lstat()
+        assert stat.S_ISREG(found.st_mode)
+        assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_nlink) == (0o600, os.getuid(), 1)
+        assert not log.stem.rpartition("-")[2].isdecimal()
+    assert all(link.is_symlink() for link in guessed)
     assert target.read_text() == "theirs"
