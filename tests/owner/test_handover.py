@@ -458,6 +458,32 @@ def test_an_owner_need_not_give_up_a_table(open_owner, memory: Store) -> None:
     assert state(owner, other) is State.NONE
 
 
+@pytest.mark.parametrize("trusting", [True, False])
+def test_who_may_not_commit_creates_takes_over_and_releases_nothing_and_leaves_nothing(
+    open_owner, memory: Store, trusting: bool
+) -> None:
+    policies = [AllowedPrincipals(principals=frozenset({"admin"}))]
+    guest = open_owner(policies=policies, principal="guest", trusting=trusting)
+    admin = LedgerOwner(guest.ledger, policies=policies, principal="admin", trusting=trusting)
+    plain, owned, new = (open_store(f"{memory.uri}-{name}") for name in ("plain", "owned", "new"))
+    create(plain)
+    create(owned, admin)
+    states = (State.NONE, State.ACTIVE, State.NONE)
+
+    def seen() -> list[object]:
+        stores = (plain, owned, new)
+        return [([one.key for one in store.list("", recursive=True)], state(admin, store)) for store in stores]
+
+    before = seen()
+    assert tuple(one[1] for one in before) == states  # type: ignore[index]
+    for doing in (lambda: create(new, guest), lambda: take_over(guest, plain), lambda: release(guest, owned)):
+        with pytest.raises(PolicyRefused, match=r"allowed-principals refuses .*guest may not"):
+            doing()
+        assert seen() == before
+    create(new, admin)
+    assert state(admin, new) is State.ACTIVE
+
+
 def test_a_commit_whose_reply_was_lost_before_a_release_is_still_answered(owner: LedgerOwner, memory: Store) -> None:
     create(memory, owner)
     batch = _next(owner, memory)
