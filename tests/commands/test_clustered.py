@@ -54,6 +54,22 @@ def test_files_that_another_client_clustered_stay(tmp_path: Path) -> None:
             table.optimize()
 
 
+@pytest.mark.parametrize("columns", [["a"], []])
+def test_behind_a_write_they_stay_too_and_it_is_told_once(
+    columns: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = set(clustered(tmp_path, columns, "otherwise").files()["path"].to_pylist())
+    table = Table(tmp_path)
+    table.write(pa.concat_tables([ROWS] * 20), max_records_per_file=1)  # enough small ones to put together
+    table.set_properties({"delta.autoOptimize.autoCompact": "true"})
+    for writes in range(1, 4):
+        table.write(ROWS)
+        assert table.history(1)[0]["operation"] == "WRITE"
+        assert theirs < set(table.files()["path"].to_pylist())
+        assert table.files().num_rows == 62 + writes
+    assert [record.message.count("clustered by otherwise") for record in caplog.records] == [1]
+
+
 def test_a_clustered_table_says_itself_how_it_is_laid_out(tmp_path: Path) -> None:
     table = clustered(tmp_path, ["a"], "liquid")
     before = table.version()

@@ -26,6 +26,9 @@ from lakeseal.protocol.actions import AddCDCFile, AddFile
 from lakeseal.storage import StoreSpec
 
 _log = logging.getLogger(__name__)
+# What was told of which table: what is so behind one write is mostly so behind the next.
+_told: set[tuple[str, str]] = set()
+_MOST_TOLD = 10_000
 
 
 def run(
@@ -80,14 +83,21 @@ def compact_behind(
     store: StoreSpec,
     added: list[AddFile] | None = None,
 ) -> None:
-    """Puts small files together where the table asks for it: in the partitions of `added`, or in all. Never raises."""
+    """Puts small files together where the table asks for it: in the partitions of `added`, or in all. Never raises;
+    why it could not is logged, once for each table and reason in a process."""
     if snapshot.properties.auto_compact == "false":
         return
     partitions = None if added is None else frozenset(tuple(sorted(add.partition_values.items())) for add in added)
     try:
         run(OptimizeCommand(auto=AutoCompaction(partitions=partitions)), txn.following(), engine=engine, store=store)
     except Exception as error:
-        _log.warning("Small files of %s were not put together; what was written stands: %s", txn.table, error)
+        told = (txn.table, str(error))
+        if told in _told:
+            return
+        if len(_told) >= _MOST_TOLD:
+            _told.clear()
+        _told.add(told)
+        _log.warning("Small files of %s were not put together; what was written stands: %s", *told)
 
 
 def _changes_metadata(txn: OptimisticTransaction) -> bool:
