@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,41 @@ def _hides_rows(made: Made) -> bool:
     return any("deletionVector" in add for add in made.actions("add"))
 
 
-def _log_after_cleanup(made: Made) -> int:
+def _expired(made: Made, **properties: str) -> int:
+    """Files of the log that clean-up deletes, once the table is five days old and has these properties too."""
+    if properties:
+        made.table.set_properties({f"delta.{name}": value for name, value in properties.items()})
     made.table.checkpoint()
-    return len(made.table.cleanup(dry_run=True).deleted)
+    days_ago = time.time() - 5 * 86400
+    for file in (made.folder / "_delta_log").iterdir():
+        os.utime(file, (days_ago, days_ago))
+    return len(Table(made.folder).cleanup(dry_run=True).deleted)
+
+
+def _conflicts(made: Made, meanwhile: Callable[[Table], Any]) -> bool:
+    """Whether an overwrite meets what another client commits while it writes."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        meanwhile(Table(made.folder))
+        yield from ROWS.to_batches()
+
+    try:
+        made.table.write(pa.RecordBatchReader.from_batches(ROWS.schema, rows()), mode="overwrite")
+    except errors.ConcurrentAppendException:
+        return True
+    return False
+
+
+def _says_what_conflicts(made: Made) -> bool:
+    append = lambda table: table.write(ROWS)  # noqa: E731
+    look_and_add = lambda table: table.write(  # noqa: E731
+        pa.table({"n": [9], "s": ["new"]}), mode="overwrite", replace_where="n = 9"
+    )
+    found = [_conflicts(made, append)]
+    for level in ("WriteSerializable", "SnapshotIsolation"):
+        made.table.set_properties({"delta.isolationLevel": level})
+        found += [_conflicts(made, append), _conflicts(made, look_and_add)]
+    return found == [True, False, True, False, False]
 
 
 def _comes_to_be(look: Callable[[], bool]) -> bool:
@@ -170,8 +203,8 @@ CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
     "enablechangedatafeed": ({"delta.enableChangeDataFeed": "true"}, _changed),
     "enabledeletionvectors": ({"delta.enableDeletionVectors": "true"}, _hides_rows),
     "enableexpiredlogcleanup": (
-        {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 0 hours"},
-        lambda made: _log_after_cleanup(made) == 0,
+        {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 2 days"},
+        lambda made: _expired(made) == 0 and _expired(made, enableExpiredLogCleanup="true") > 0,
     ),
     "enableincommittimestamps": (
         {"delta.enableInCommitTimestamps": "true"},
@@ -182,12 +215,12 @@ CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
         lambda made: [add["baseRowId"] for add in made.actions("add")] == [0, 3],
     ),
     "isolationlevel": (
-        {"delta.isolationLevel": "SnapshotIsolation"},
-        lambda made: made.actions("commitInfo")[-1]["isolationLevel"] == "SnapshotIsolation",
+        {"delta.isolationLevel": "Serializable"},
+        _says_what_conflicts,
     ),
     "logretentionduration": (
-        {"delta.logRetentionDuration": "interval 0 hours"},
-        lambda made: made.table.snapshot().properties.log_retention_ms == 0,
+        {"delta.logRetentionDuration": "interval 2 days"},
+        lambda made: _expired(made) > 0 and _expired(made, logRetentionDuration="interval 9 days") == 0,
     ),
     "minreaderversion": (
         {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"},
@@ -236,6 +269,13 @@ ASKING = {
 }
 
 
+REFUSED = [name for name in PROPERTIES if name not in CARRIED_OUT]
+
+
+def asked_for(name: str) -> dict[str, str]:
+    return {f"delta.{name}": "1" if name in KEPT_BY_LAKESEAL else ASKING.get(name, "true")}
+
+
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_every_property_that_delta_spark_knows_is_carried_out_or_refused_by_name(name: str, tmp_path: Path) -> None:
     if name in CARRIED_OUT:
@@ -244,13 +284,53 @@ def test_every_property_that_delta_spark_knows_is_carried_out_or_refused_by_name
         assert does(Made(tmp_path, properties))
         return
     table = lakeseal.create(tmp_path, ROWS.schema)
-    value = "1" if name in KEPT_BY_LAKESEAL else ASKING.get(name, "true")
     with pytest.raises(LakesealError) as caught:
-        table.set_properties({f"delta.{name}": value})
+        table.set_properties(asked_for(name))
     assert name in str(caught.value).lower()
     assert caught.value.hint or name in KEPT_BY_LAKESEAL
     assert "Did you mean" not in caught.value.hint
     assert table.version() == 0
+
+
+def _said(properties: dict[str, str]) -> str:
+    return "TBLPROPERTIES (" + ", ".join(f"'{key}' = '{value}'" for key, value in properties.items()) + ")"
+
+
+# What would make or change the table at a place by these properties, and whether that place has one before.
+WAYS: dict[str, tuple[bool, Callable[[Path, dict[str, str]], Any]]] = {
+    "create": (False, lambda at, given: lakeseal.create(at, ROWS.schema, properties=given)),
+    "create anew": (True, lambda at, given: lakeseal.create(at, ROWS.schema, properties=given, replace=True)),
+    "write": (False, lambda at, given: Table(at).write(ROWS, properties=given)),
+    "convert": (False, lambda at, given: lakeseal.convert(at, properties=given)),
+    "clone": (False, lambda at, given: Table(at.parent / "source").clone(at, properties=given)),
+    "deep clone": (False, lambda at, given: Table(at.parent / "source").clone(at, deep=True, properties=given)),
+    "CREATE TABLE": (False, lambda at, given: lakeseal.sql(f"CREATE TABLE delta.`{at}` (n BIGINT) {_said(given)}")),
+    "CREATE TABLE AS": (False, lambda at, given: lakeseal.sql(f"CREATE TABLE delta.`{at}` {_said(given)} AS SELECT 1")),
+    "ALTER TABLE": (True, lambda at, given: lakeseal.sql(f"ALTER TABLE delta.`{at}` SET {_said(given)}")),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_refused_is_refused_wherever_properties_are_given(way: str, tmp_path: Path) -> None:
+    is_there, give = WAYS[way]
+    at = tmp_path / "t"
+    at.mkdir()
+    lakeseal.create(tmp_path / "source", ROWS.schema)
+    if is_there:
+        lakeseal.create(at, ROWS.schema)
+    if way == "convert":
+        pq.write_table(ROWS, at / "a.parquet")
+    unknown = {"delta.nobodyKnowsThis": "true"}, {"delta.feature.nobodyKnowsThis": "supported"}
+    for given in (*map(asked_for, REFUSED), *unknown):
+        (name,) = given
+        with pytest.raises((errors.InvalidArgument, errors.Unsupported)) as caught:
+            give(at, given)
+        assert name.removeprefix("delta.").removeprefix("feature.").lower() in str(caught.value).lower(), given
+        assert lakeseal.is_delta_table(at) == is_there, given
+    if is_there:
+        assert Table(at).version() == 0
+    give(at, {"delta.appendOnly": "true"})
+    assert Table(at).snapshot().properties.append_only
 
 
 @pytest.mark.parametrize("name", FEATURES)
