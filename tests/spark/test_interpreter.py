@@ -64,7 +64,10 @@ def test_with_a_local_master_workers_are_the_drivers_python_by_themselves(tmp_pa
 def test_executors_whose_python_lacks_lakeseal_are_an_error_that_says_what_to_set(tmp_path: Path) -> None:
     said = drive(tmp_path, PYSPARK_PYTHON=str(tmp_path / "bin" / "python3"))
     assert "missing-on-executors" in said
-    assert "spark.pyspark.python" in said
+    for word in ("spark.pyspark.python", "PYSPARK_PYTHON"):
+        assert word in said, "what to set"
+    for word in ("pip install 'lakeseal[spark]'", "spark.archives", "addArtifacts"):
+        assert word in said, "how to ship the package"
 
 
 def test_only_a_package_that_tasks_need_is_said_to_be_missing() -> None:
