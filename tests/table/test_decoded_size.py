@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import secrets
 import struct
 import subprocess
@@ -247,12 +248,13 @@ def test_batches_of_a_remote_file_are_as_large_as_those_of_a_local_one(tmp_path:
 
 
 MEASURED = """
-import resource, sys
+import sys
 import pyarrow as pa
 import lakeseal, lakeseal.table, lakeseal.ingest.sources.files as formats
 from lakeseal.files.compression import inflated
 from lakeseal.protocol.schema import STRING, StructField, StructType
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from support.peak_memory import peak_megabytes
+before = peak_megabytes()
 try:
     if sys.argv[1] == "table":
         lakeseal.Table(sys.argv[2]).to_arrow()
@@ -262,15 +264,25 @@ try:
     print("read")
 except lakeseal.LakesealError as error:
     print(error.kind)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(peak_megabytes() - before)
 """
 
 
+def printed(script: str, *arguments: str) -> str:
+    """By the script in a process of its own, which finds the tests' own modules."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
+    ).stdout
+
+
 def peak_megabytes(what: str, place: Path, expected: str) -> int:
-    ran = subprocess.run(
-        [sys.executable, "-c", MEASURED, what, str(place)], capture_output=True, text=True, check=True, timeout=300
-    )
-    said, grown = ran.stdout.split()
+    said, grown = printed(MEASURED, what, str(place)).split()
     assert said == expected
     return int(grown)
 
@@ -286,3 +298,85 @@ def test_what_unfolds_to_gigabytes_takes_bounded_memory(tmp_path: Path) -> None:
     assert peak_megabytes("table", tmp_path / "checkpoint", "broken-checkpoint") < 500
     line = long_line(tmp_path / "a.json.gz", 700 * MEGABYTE)
     assert peak_megabytes("line", line, "decoded-too-large") < 500
+
+
+# Each way to the same bytes: what it ended with, and by how much the process has grown since it began, in megabytes.
+WAYS_MEASURED = """
+import json, sys
+import pyarrow as pa
+import lakeseal, lakeseal.table
+from support.peak_memory import peak_megabytes
+folder = sys.argv[1]
+def table(): return lakeseal.Table(folder + "/t")
+def repository(): return lakeseal.Repository.open(folder + "/repo", ledger=f"sqlite:///{folder}/ledger.db")
+ones = pa.table({"x": pa.array(["1"])})
+ways = {
+    "read": lambda: table().to_arrow(),
+    "read some": lambda: table().to_arrow(where="x = '1'"),
+    "read on": lambda: [batch.num_rows for batch in table().to_batches()],
+    "SQL": lambda: lakeseal.sql(f"SELECT count(x) FROM delta.`{folder}/t`"),
+    "delete": lambda: table().delete("x = '1'"),
+    "update": lambda: table().update({"x": "NULL"}, "x = '1'"),
+    "merge": lambda: table().merge(ones, "t.x = s.x").when_matched_delete().execute(),
+    "optimize": lambda: table().optimize(zorder_by="x"),
+    "convert": lambda: lakeseal.convert(folder + "/plain").to_arrow(),
+    "repository": lambda: repository().to_arrow("main", "out"),
+    "json.gz": lambda: repository().to_arrow("main", "json"),
+    "csv.gz": lambda: repository().to_arrow("main", "csv"),
+}
+before = peak_megabytes()
+for name in sys.argv[2:]:
+    try:
+        ways[name]()
+        print(json.dumps([name, "done", peak_megabytes() - before]))
+    except lakeseal.LakesealError as error:
+        print(json.dumps([name, error.kind, peak_megabytes() - before]))
+"""
+OF_TABLES = ("read", "read some", "read on", "SQL", "delete", "update", "merge", "optimize")
+
+
+def ended(folder: Path, *ways: str) -> tuple[dict[str, str], int]:
+    """Kinds of errors by way, and how far one process that went all of them grew."""
+    told = [json.loads(line) for line in printed(WAYS_MEASURED, str(folder), *ways).splitlines()]
+    print(told)
+    return {name: kind for name, kind, _ in told}, max(grown for *_, grown in told)
+
+
+def test_a_parquet_file_of_under_400_bytes_that_asks_for_800_mb_gets_none_of_it(tmp_path: Path) -> None:
+    rows = 100_000_000
+    (tmp_path / "plain").mkdir()
+    file = tmp_path / "plain" / "a.parquet"
+    one_page = {"data_page_size": 2**30, "max_rows_per_page": 2**31 - 1, "row_group_size": rows}
+    nulls = pa.table({"x": pa.nulls(rows, pa.int64())})
+    pq.write_table(nulls, file, use_dictionary=False, write_statistics=False, store_schema=False, **one_page)
+    assert file.stat().st_size < 400
+    table_of(tmp_path / "t", pa.array([1]), "long").write_bytes(file.read_bytes())
+    repo = lakeseal.Repository.create(tmp_path / "repo", ledger=f"sqlite:///{tmp_path}/ledger.db")
+    repo.put("main", "out/a.parquet", file.read_bytes())
+    ways = (*OF_TABLES, "convert", "repository")
+    kinds, grown = ended(tmp_path, *ways)
+    assert kinds == dict.fromkeys(ways, "decoded-too-large")
+    assert grown < 500
+
+
+def test_a_checkpoint_of_a_few_kilobytes_that_asks_for_gigabytes_gets_none_of_them(tmp_path: Path) -> None:
+    file = checkpoint_of_long_paths(tmp_path / "t", 65_536)
+    assert file.stat().st_size < 12_000
+    (tmp_path / "t" / "_delta_log" / f"{0:020d}.json").unlink()
+    kinds, grown = ended(tmp_path, *OF_TABLES)
+    assert kinds == dict.fromkeys(OF_TABLES, "broken-checkpoint")
+    assert grown < 900, "of 2,600"
+
+
+def test_a_compressed_line_of_more_than_a_gigabyte_in_a_repository_is_refused_while_it_is_unfolded(
+    tmp_path: Path,
+) -> None:
+    repo = lakeseal.Repository.create(tmp_path / "repo", ledger=f"sqlite:///{tmp_path}/ledger.db")
+    piece = gzip.compress(b"a" * 64 * MEGABYTE)  # one stream after the other is one text
+    for kind, (head, tail) in {"json": (b'{"x": "', b'"}\n'), "csv": (b"x\n", b"\n")}.items():
+        packed = gzip.compress(head) + 22 * piece + gzip.compress(tail)
+        assert len(packed) < 1_500_000
+        repo.put("main", f"{kind}/a.{kind}.gz", packed)
+    kinds, grown = ended(tmp_path, "json.gz", "csv.gz")
+    assert kinds == {"json.gz": "decoded-too-large", "csv.gz": "decoded-too-large"}
+    assert grown < 500
