@@ -10,29 +10,36 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPConnection
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import msgspec
 import pytest
+from starlette.routing import Route
 
+from lakeseal import Repository
 from lakeseal.errors import InvalidArgument, OwnerBusy
 from lakeseal.ledger import open as open_ledger
 from lakeseal.owner import ownership
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import MOST_NAME_BYTES, file_name, from_json
+from lakeseal.service.app import create_app
 from lakeseal.service.bodies import MOST_VALUES, decoded
 from lakeseal.service.book_calls import PutSequence, ResetWatermarks
 from lakeseal.service.logs import masked
 from lakeseal.service.owner_calls import GetCommitsOf, Ratify
 from lakeseal.service.service import CALLS
+from lakeseal.service.settings import ServiceSettings
 from lakeseal.service.unity_call import UnityCall
 from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.stepwise_json import MOST_AT_ONCE
 from service.conftest import Watched
+from service.crowd import place_of
 from service.test_books import ASKED as BOOKS_ASKED
 from service.test_names import ASKED as NAMES_ASKED
+from support.shown_lake import mark
 
 TABLE = "file:///nowhere/t"
 COMMIT = {
@@ -251,6 +258,124 @@ def test_hostile_messages_are_refused_and_the_event_loop_goes_on(watched) -> Non
 @pytest.mark.stress
 def test_every_hostile_message_to_every_call(watched) -> None:
     hunt(watched, every=1)
+    watched.check(busy=0.05, held=0.05)
+
+
+# What addresses, headers and forms may hold, each of less than a head's 64 kB.
+TEXTS = {
+    "a long text": b"a" * 60_000,
+    "a long scheme": b"a+" * 25_000 + b"://",
+    "many dots": b"file:///" + b"../" * 15_000,
+    "many commas": b"a," * 30_000,
+    "many pairs": b"a=b;" * 15_000,
+    "many quotes": b'"' + b"\\" * 59_000,
+    "many percents": b"%" * 60_000,
+    "many of a query": b"?&=" * 20_000,
+    "many letters of others": "é".encode() * 9_000,
+    "half a character": b"\xed\xa0\x80",
+    "no text": b"\xff\xfe" * 1_000,
+    "zeros": b"\0" * 1_000,
+    "depth": b"[" * 20_000,
+    "a long number": b"9" * 5_009,
+    "a number with zeros": b"0000000019999999",
+    "a token": b"Bearer lks_" + b"a" * 50_000,
+    "a password": b"Basic " + b"QTpC" * 14_000,
+    "a template": b"{{ 7 * 7 }}{% raw %}",
+    "another site": b"//evil.example/\\@" * 3_000,
+    "nothing": b"",
+}
+PARAMETERS = ["uri", "branch", "source", "dest", "name", "search", "start", "next", "limit", "prefix", "after"]
+PARAMETERS += ["max_results", "page_token", "token", "nobody asks for"]
+HEADERS = ["Authorization", "Cookie", "Accept", "Origin", "Sec-Fetch-Site", "X-Forwarded-For", "X-Forwarded-Proto"]
+HEADERS += ["traceparent", "X-Request-ID", "If-None-Match", "Content-Type", "Content-Encoding", "Range"]
+HEADERS += ["Accept-Encoding", "Idempotency-Key", "nobody-asks-for"]
+
+
+def in_an_address(text: bytes) -> str:
+    return quote(text[:20_000] if len(quote(text)) > 60_000 else text, safe="")
+
+
+def addresses(repository: str) -> Iterator[tuple[str, str]]:
+    """Every address that answers GET, with each text in each of its places, elsewhere the repository's."""
+    routes = create_app(ServiceSettings(ledger="sqlite://")).routes
+    paths = [one.path for one in routes if isinstance(one, Route) and "GET" in (one.methods or ())]
+    for path in paths:
+        parts = re.findall(r"\{(\w+)[^}]*\}", path)
+        for name, text in TEXTS.items():
+            hostile = in_an_address(text)
+            for part in parts:
+                filled = re.sub(r"\{(\w+)[^}]*\}", lambda m: hostile if m[1] == part else "x", path)  # noqa: B023
+                yield filled, f"{path} {part}: {name}"
+            for parameter in PARAMETERS:
+                filled = re.sub(r"\{[^}]*\}", "x", path)
+                there = "" if parameter == "uri" else f"uri={quote(repository)}&"
+                yield f"{filled}?{there}{quote(parameter)}={hostile}", f"{path} ?{parameter}: {name}"
+
+
+def hunt_around(watched: Watched, every: int) -> int:
+    """Every text in every place of an address, of a header and of the form by which one signs in, or each `every`th."""
+    asked = number = 0
+
+    def ask(method: str, address: str, where: str, body: bytes | None = None, **headers: bytes | str) -> None:
+        nonlocal asked
+        connection = HTTPConnection(*place_of(watched.service.url), timeout=60)
+        sent = {"Accept": "text/html"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(method, address, body, sent)
+            answer = connection.getresponse()
+            said = answer.read()
+        finally:
+            connection.close()
+        assert answer.status in (200, 302, 303, 307, *range(400, 500)), (where, answer.status, said[:500])
+        assert len(said) < 200_000, where
+        assert b"Traceback" not in said, where
+        watched.look(where)
+        asked += 1
+
+    place = f"{watched.service.folder.resolve()}/repository"
+    repository = Repository.create(place, ledger=watched.service.ledger)
+    shown = watched.service.get("/repository", params={"uri": repository.uri})
+    assert shown.status_code in (200, 401), "open, or closed"
+    for address, where in addresses(repository.uri):
+        number += 1
+        if number % every == 0:
+            ask("GET", address, where)
+    for header in HEADERS:
+        for name, text in TEXTS.items():
+            value = bytes(byte for byte in text if byte >= 32)
+            for path in ("/", "/sign-in", "/health", "/v1/tables", "/delta/v1/config"):
+                number += 1
+                if number % every == 0:
+                    ask("GET", path, f"{path} {header}: {name}", **{header: value})
+    page = httpx.get(watched.service.url + "/sign-in", trust_env=False)
+    right = {"form": mark(page.text), "token": "lks_x"}
+    cookie = page.headers["set-cookie"].partition(";")[0]
+    for name, text in TEXTS.items():
+        some = text[:6_000]
+        for field in (*right, "next"):
+            body = urlencode({**right, field: some}).encode()
+            ask("POST", f"/sign-in?next={in_an_address(text)}", f"sign-in {field}: {name}", body, Cookie=cookie)
+        ask("POST", "/sign-in", f"sign-in as a body: {name}", text, Cookie=cookie)
+        ask("POST", "/sign-in", f"sign-in with a cookie: {name}", b"token=x", Cookie="lakeseal_form=" + some.hex())
+    assert watched.service.get("/health").status_code == 200
+    print(f"{asked} requests: {watched}")
+    return asked
+
+
+@pytest.mark.parametrize("options", [("--insecure",), ()], ids=["open", "closed"])
+def test_hostile_addresses_headers_and_sign_ins_are_refused_and_the_event_loop_goes_on(
+    start, options: tuple[str, ...]
+) -> None:
+    watched = Watched(start(*options, "--rate", "0", "--log-level", "warning", is_watched=True))
+    assert hunt_around(watched, every=11) > 1000, "every parameter of every address with one of the texts at least"
+    watched.check(busy=0.25)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("options", [("--insecure",), ()], ids=["open", "closed"])
+def test_every_hostile_address_and_header(start, options: tuple[str, ...]) -> None:
+    watched = Watched(start(*options, "--rate", "0", "--log-level", "warning", is_watched=True))
+    hunt_around(watched, every=1)
     watched.check(busy=0.05, held=0.05)
 
 
