@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import random
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -173,3 +174,142 @@ def test_ordered_files_may_be_inferred(lake: Any) -> None:
         assert pipeline.run().rows == 1
     assert _found(lake)[2] == {"id": 2, "_rescued": None, "c0": None, "c1": None, "c2": 2}
     assert {mark.partition for mark in pipeline.watermarks()} == {"", "_schema"}
+
+
+def _avro_file(lake: Any, name: str, fields: list[tuple[str, Any]], rows: list[dict[str, Any]]) -> None:
+    out = io.BytesIO()
+    schema = {"type": "record", "name": "row", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+    fastavro.writer(out, fastavro.parse_schema(schema), rows)
+    lake.store("landing").put(name, out.getvalue())
+
+
+def _read(source: Any) -> tuple[list[dict[str, Any]], list[Any]]:
+    chunks = [chunk for unit in source.plan({}).units for chunk in source.read(unit)]
+    return [row for chunk in chunks for row in chunk.rows.to_pylist()], [bad for chunk in chunks for bad in chunk.bad]
+
+
+def _logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+_DATE, _DECIMAL = _logical("int", "date"), _logical("bytes", "decimal", precision=9, scale=3)
+_MICROS, _NANOS = _logical("long", "timestamp-micros"), _logical("long", "timestamp-nanos")
+_NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+OF_ANOTHER_KIND = [
+    ("double", 9.99, "long"),
+    ("double", 9.0, "int"),
+    ("double", 1e300, "float"),
+    ("double", 0.1, "float"),
+    ("double", 1.0, "date"),
+    ("double", 1.5, "decimal(5,2)"),
+    ("long", 2**53 + 1, "double"),
+    ("long", 2**24 + 1, "float"),
+    ("long", 2**40, "int"),
+    ("int", 7, "date"),
+    ("int", 7, "timestamp"),
+    ("int", 1, "boolean"),
+    ("long", 7, "timestamp_ntz"),
+    ("boolean", True, "double"),
+    ("boolean", True, "long"),
+    ("boolean", True, "string"),
+    ("string", "7", "long"),
+    ("string", "2026-01-01", "date"),
+    ("bytes", b"x", "array<long>"),
+    ("bytes", b"\xff", "string"),
+    (_DECIMAL, Decimal("1.234"), "int"),
+    (_DECIMAL, Decimal("1.234"), "decimal(5,2)"),
+    (_DECIMAL, Decimal("1.500"), "double"),
+    (_DATE, dt.date(2026, 1, 1), "timestamp"),
+    (_MICROS, _NOON, "date"),
+    (_MICROS, _NOON, "long"),
+    (_logical("string", "uuid"), uuid.UUID(int=5), "long"),
+    (_logical("int", "time-millis"), dt.time(1), "timestamp"),
+    ({"type": "array", "items": "double"}, [1.0, 9.99], "array<long>"),
+    ({"type": "map", "values": "double"}, {"a": 9.99}, "map<string, long>"),
+    (["null", "int", "string"], "7", "long"),
+]
+
+
+@pytest.mark.parametrize(("stored", "value", "kind"), OF_ANOTHER_KIND)
+def test_a_value_of_avro_that_is_another_one_in_its_column_is_set_aside(
+    lake: Any, stored: Any, value: Any, kind: str
+) -> None:
+    """Arrow makes Python's objects fit: 9.99 was 9."""
+    fields = [("id", "long"), ("v", stored if isinstance(stored, list) else ["null", stored])]
+    _avro_file(lake, "1.avro", fields, [{"id": 1, "v": value}, {"id": 2, "v": None}])
+    rows, bad = _read(lake.files(format="avro", schema=f"id long, v {kind}"))
+    assert (rows, [one.position for one in bad]) == ([{"id": 2, "v": None}], ["row 1"])
+
+
+THE_SAME = [
+    ("int", 7, "long", 7),
+    ("long", 7, "byte", 7),
+    ("int", 7, "double", 7.0),
+    ("long", 2**53, "double", 2.0**53),
+    ("long", 7, "decimal(20,3)", Decimal("7.000")),
+    ("float", 1.5, "double", 1.5),
+    ("string", "é", "binary", "é".encode()),
+    ("bytes", "é".encode(), "string", "é"),
+    (_DECIMAL, Decimal("-1.230"), "decimal(5,2)", Decimal("-1.23")),
+    (_DATE, dt.date(2026, 1, 1), "timestamp_ntz", dt.datetime(2026, 1, 1)),
+    (_logical("long", "timestamp-millis"), _NOON, "timestamp", _NOON),
+    (_logical("long", "local-timestamp-micros"), dt.datetime(1900, 1, 1), "timestamp_ntz", dt.datetime(1900, 1, 1)),
+    (_NANOS, 1_001, "timestamp", dt.datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC)),
+    (_NANOS, -1, "timestamp_ntz", dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+    (_NANOS, 1_001, "long", 1_001),
+    (_logical("string", "uuid"), uuid.UUID(int=5), "string", str(uuid.UUID(int=5))),
+    ({"type": "fixed", "name": "f", "size": 2}, b"ab", "binary", b"ab"),
+    ({"type": "enum", "name": "e", "symbols": ["A"]}, "A", "string", "A"),
+    ({"type": "array", "items": ["null", "int"]}, [1, None], "array<long>", [1, None]),
+    ({"type": "map", "values": "int"}, {"a": 1, "b": 2}, "map<string, long>", [("a", 1), ("b", 2)]),
+    (["null", "int", "string"], 7, "long", 7),
+    (["null", "int", "long"], 2**40, "long", 2**40),
+]
+
+
+@pytest.mark.parametrize(("stored", "value", "kind", "found"), THE_SAME)
+def test_a_value_of_avro_is_the_same_one_in_a_wider_column(
+    lake: Any, stored: Any, value: Any, kind: str, found: Any
+) -> None:
+    fields = [("id", "long"), ("v", stored if isinstance(stored, list) else ["null", stored])]
+    _avro_file(lake, "1.avro", fields, [{"id": 1, "v": value}, {"id": 2, "v": None}])
+    rows, bad = _read(lake.files(format="avro", schema=f"id long, v {kind}"))
+    assert (rows, bad) == ([{"id": 1, "v": found}, {"id": 2, "v": None}], [])
+
+
+def test_columns_that_the_first_avro_file_taught_take_no_other_values_from_the_next(lake: Any) -> None:
+    pipeline = lake.pipeline(
+        Dataset(
+            name="t",
+            source=lake.files(format="avro", schema=None),
+            target=lake.to_table(),
+            on_bad_record="error_table",
+        )
+    )
+    _avro_file(lake, "1.avro", [("id", "long"), ("price", "long")], [{"id": 1, "price": 9}])
+    _avro_file(lake, "2.avro", [("id", "long"), ("price", _DECIMAL)], [{"id": 2, "price": Decimal("9.990")}])
+    pipeline.run()
+    assert _found(lake) == [{"id": 1, "price": 9}]
+    (error,) = lake.table("t_errors").to_arrow().to_pylist()
+    assert (error["partition"], error["position"]) == ("2.avro", "row 1")
+    assert "9.990" in error["record"]
+
+
+def test_moments_of_avro_that_python_does_not_have_are_read(lake: Any) -> None:
+    lake.store("landing").put("1.avro", _avro_of_numbers("timestamp-micros", [2**58, -(2**58)]))
+    source = lake.files(format="avro", schema="at timestamp")
+    chunks = [chunk for unit in source.plan({}).units for chunk in source.read(unit)]
+    assert chunks[0].rows["at"].cast(pa.int64()).to_pylist() == [2**58, -(2**58)]
+
+
+def _avro_of_numbers(meaning: str, numbers: list[int]) -> bytes:
+    """Fastavro writes the numbers, and takes the meaning from the header."""
+    out = io.BytesIO()
+    kind = {"type": "long", "logicalType": meaning}
+    fastavro.writer(
+        out,
+        {"type": "record", "name": "r", "fields": [{"name": "at", "type": kind}]},
+        [{"at": number} for number in numbers],
+    )
+    return out.getvalue()

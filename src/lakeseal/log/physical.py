@@ -156,7 +156,7 @@ def _plan(source: pa.DataType, target: DataType, mapping: Mapping, path: Path) -
         case PrimitiveType(name="void"):
             return _nulls(target)
         case _:
-            return _plan_simple(source, target, path)
+            return convert_simple(source, target, path)
 
 
 def _plan_struct(source: pa.DataType, target: StructType, mapping: Mapping, path: Path) -> Convert:
@@ -235,7 +235,8 @@ def _plan_variant(source: pa.DataType, path: Path) -> Convert:
     return convert
 
 
-def _plan_simple(source: pa.DataType, target: DataType, path: Path) -> Convert:
+def convert_simple(source: pa.DataType, target: DataType, path: Path) -> Convert:
+    """Of a type without parts; `BrokenDataFile` if its values may not become the other's."""
     arrow = to_arrow_type(target)
     if source == arrow:
         return lambda array: array

@@ -65,7 +65,8 @@ def narrow(array: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def recast(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """`array.cast(arrow)`, which of decimals gives the same numbers; `ArrowInvalid` where one does not fit."""
-    if pa.types.is_decimal(array.type) and pa.types.is_decimal(arrow):
+    """`array.cast(arrow)`, which of decimals gives the same numbers; `ArrowInvalid` where one does not fit. Arrow would
+    not take a 7 out of a column of integers whose largest does not fit."""
+    if (pa.types.is_decimal(array.type) or pa.types.is_integer(array.type)) and pa.types.is_decimal(arrow):
         return array.cast(pa.decimal256(_TWICE, arrow.scale)).cast(arrow)
     return array.cast(arrow)

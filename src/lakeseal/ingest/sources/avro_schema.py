@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -79,16 +79,16 @@ def _unsupported_avro(schema: Any) -> InvalidArgument:
     return InvalidArgument(f"No column can hold the Avro type {text}", hint="Read the value as bytes and decode it")
 
 
-def as_stored(schema: Any) -> Any:
+def as_stored(schema: Any, kept: Container[str] = (*_AVRO_LOGICAL, "decimal")) -> Any:
     """Without the meanings that no column has (uuid, time, duration): the values are then what is stored."""
     if isinstance(schema, list):
-        return [as_stored(one) for one in schema]
+        return [as_stored(one, kept) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
-    is_known = schema.get("logicalType") in (*_AVRO_LOGICAL, "decimal")
+    is_known = schema.get("logicalType") in kept
     nested = ("type", "items", "values", "fields")
     return {
-        name: as_stored(value) if name in nested else value
+        name: as_stored(value, kept) if name in nested else value
         for name, value in schema.items()
         if is_known or name != "logicalType"
     }

@@ -341,7 +341,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             case "orc":
                 return orc_rows(self._store.open_read(key), schema)
             case "avro":
-                return avro_rows(partial(self._store.open_read, key), schema)
+                return avro_rows(self._store.open_read(key), schema)
             case "xml":
                 return xml_rows(self._opened(key), schema, self.row_tag or "")
             case "text":

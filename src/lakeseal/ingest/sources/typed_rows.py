@@ -6,15 +6,17 @@ In ORC, a column that is of another kind makes the file a bad one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from lakeseal.errors import BadRecord, BrokenDataFile, InvalidArgument, InvalidInput, Unsupported
+from lakeseal.errors import BadRecord, BrokenDataFile, InvalidArgument, InvalidInput, SchemaMismatch, Unsupported
 from lakeseal.files import orc_stripes
 from lakeseal.files.records import check_texts, judged
+from lakeseal.ingest.sources.avro_columns import rows_builder
 from lakeseal.ingest.sources.avro_schema import as_stored, avro_schema_of
 from lakeseal.ingest.sources.file_rows import shown_values
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
@@ -28,7 +30,7 @@ _BATCH = 10_000
 def columns_of(form: str, file: Any) -> StructType:
     """What a file says of itself."""
     if form == "avro":
-        found: StructType = avro_schema_of(as_stored(_reader(file).writer_schema))
+        found: StructType = avro_schema_of(as_stored(_blocks(file).writer_schema))
         return found
     try:
         return from_arrow(orc_stripes.file_schema(file))
@@ -62,39 +64,61 @@ def orc_rows(file: Any, schema: StructType) -> Iterator[Chunk]:
         raise BadRecord(f"The file is not whole ORC: {error}", hint="Mend or remove it") from error
 
 
-def avro_rows(opened: Callable[[], Any], schema: StructType) -> Iterator[Chunk]:
-    wanted = to_arrow(schema)
-    every = _records(_reader(opened(), as_stored(_reader(opened()).writer_schema)))
+def avro_rows(file: Any, schema: StructType) -> Iterator[Chunk]:
+    blocks = _blocks(file)
+    build = rows_builder(blocks.writer_schema, schema)
+    every, shown = _records(blocks), _shown_by(blocks.writer_schema)
     row = 1
     while records := tuple(islice(every, _BATCH)):
 
         def part(start: int, end: int, of: tuple[Any, ...] = records) -> pa.RecordBatch:
-            return pa.RecordBatch.from_pylist(list(of[start:end]), schema=wanted)
+            return build(of[start:end])
 
-        unfit = (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError)
-        parsed = judged(len(records), part, unfit)
+        parsed = judged(len(records), part, (InvalidInput,))
         bad = tuple(
-            RejectedRecord.of(one.reason, str(records[one.at]), f"row {row + one.at}") for one in parsed.misfits
+            RejectedRecord.of(one.reason, shown(records[one.at]), f"row {row + one.at}") for one in parsed.misfits
         )
         yield Chunk(rows=parsed.rows, bad=bad, bytes=parsed.rows.nbytes)
         row += len(records)
 
 
-def _records(reader: Any) -> Iterator[Any]:
+def _records(blocks: Any) -> Iterator[Any]:
+    """As they are stored: what fastavro makes of moments and decimals has fewer values, and rounds."""
+    import fastavro  # an extra
+
     try:
-        yield from reader
+        stored = fastavro.parse_schema(as_stored(blocks.writer_schema, ()))
+        for block in blocks:
+            for _ in range(block.num_records):
+                yield fastavro.schemaless_reader(block.bytes_, stored, None)
     except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
         raise BadRecord(
             f"The file is not whole Avro: {error or type(error).__name__}", hint="Mend or remove it"
         ) from error
 
 
-def _reader(stream: Any, schema: Any = None) -> Any:
+def _shown_by(schema: Any) -> Callable[[Any], str]:
+    """Shows records with the meanings of their values, if columns have them."""
+
+    @cache
+    def build() -> Callable[[Sequence[Any]], pa.RecordBatch]:
+        return rows_builder(schema, avro_schema_of(schema))
+
+    def shown(record: Any) -> str:
+        try:
+            return str(shown_values(build()([record]), 0))
+        except (InvalidArgument, InvalidInput, SchemaMismatch):
+            return str(record)
+
+    return shown
+
+
+def _blocks(stream: Any) -> Any:
     try:
         import fastavro  # an extra
     except ModuleNotFoundError as error:
         raise Unsupported("fastavro is not installed", hint="pip install 'lakeseal[kafka]'") from error
     try:
-        return fastavro.reader(stream, reader_schema=schema)
+        return fastavro.block_reader(stream)
     except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
         raise BadRecord(f"The file is not Avro: {error or type(error).__name__}", hint="Mend or remove it") from error
