@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from lakeseal.errors import RunFailed
+from lakeseal.errors import RunFailed, SchemaMismatch
 from lakeseal.ingest import Dataset
 
 AVRO = {
@@ -313,3 +313,18 @@ def _avro_of_numbers(meaning: str, numbers: list[int]) -> bytes:
         [{"at": number} for number in numbers],
     )
     return out.getvalue()
+
+
+def test_fields_of_avro_are_found_in_any_case_and_first_as_they_are_spelt(lake: Any) -> None:
+    inner = {"type": "record", "name": "s", "fields": [{"name": "Aa", "type": "long"}, {"name": "b", "type": "string"}]}
+    _avro_file(lake, "1.avro", [("Id", "long"), ("S", inner)], [{"Id": 1, "S": {"Aa": 5, "b": "x"}}])
+    source = lake.files(format="avro", schema="id long, s struct<aa: long, B: string>")
+    assert _read(source) == ([{"id": 1, "s": {"aa": 5, "B": "x"}}], [])
+    _avro_file(lake, "1.avro", [("ID", "long"), ("id", "long")], [{"ID": 1, "id": 2}])
+    assert _read(lake.files(format="avro", schema="id long")) == ([{"id": 2}], [])
+    with pytest.raises(SchemaMismatch, match="differ in case"):
+        _read(lake.files(format="avro", schema="Id long"))
+    inner = {"type": "record", "name": "s", "fields": [{"name": "Aa", "type": "long"}, {"name": "aA", "type": "long"}]}
+    _avro_file(lake, "1.avro", [("s", inner)], [{"s": {"Aa": 5, "aA": 6}}])
+    with pytest.raises(SchemaMismatch, match="differ in case"):
+        _read(lake.files(format="avro", schema="s struct<aa: long>"))

@@ -2,8 +2,9 @@
 for columns of Parquet.
 
 Values come without the meaning of their type: a moment is the number that is stored, a decimal its bytes. Besides what
-Parquet may have, whole numbers are floating-point ones where these are the same numbers. A value of
-another kind than its column makes its record a bad one, a null does not.
+Parquet may have, whole numbers are floating-point ones where these are the same numbers. Fields are found in any case;
+one that is spelt as the column goes first. A value of another kind than its column makes its record a bad one, a null
+does not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeseal.errors import BrokenDataFile, InvalidArgument, InvalidInput
+from lakeseal.errors import BrokenDataFile, InvalidArgument, InvalidInput, SchemaMismatch
 from lakeseal.log.physical import convert_simple, plain_field
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import (
@@ -117,7 +118,16 @@ def _part(record: Mapping[str, Any], column: StructField, named: Named, path: Pa
 
 
 def _field(fields: Sequence[Any], path: Path) -> Any:
-    return next((one for one in fields if one["name"] == path[-1]), None)
+    column = path[-1]
+    same = [one for one in fields if one["name"].lower() == column.lower()]
+    exact = [one for one in same if one["name"] == column]
+    if len(same) > 1 and not exact:
+        raise SchemaMismatch(
+            f"An Avro file has several fields {column!r}, which differ in case",
+            column=dotted(path),
+            hint="Spell the column as the field that is meant",
+        )
+    return next(iter(exact or same), None)
 
 
 def _plan(schema: Any, target: DataType, named: Named, path: Path) -> Build:
