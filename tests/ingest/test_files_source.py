@@ -428,9 +428,20 @@ def test_a_directory_that_is_a_symbolic_link_is_noted(lake: Any) -> None:
 
 
 def test_what_is_hidden_to_spark_is_not_read_and_nothing_else(lake: Any) -> None:
-    for folder in ("", "/_day=1", "/_tmp", "/.x=1", "/a/_b=2"):
-        for name in ("1.json", "_2.json", ".3.json", "_n=4.json"):
+    names = ("1.json", "_2.json", ".3.json", "_n=4.json", "5.json._COPYING_", "6._COPYING_.json", "_metadata")
+    for folder in ("", "/_day=1", "/_tmp", "/.x=1", "/a/_b=2", "/c._COPYING_"):
+        for name in names:
             lake.land(name, [{"id": 1}], folder=f"landing{folder}")
     read_by_us = {unit.partition for unit in lake.files().plan({}).units}
-    shown = {"1.json", "_n=4.json"}
+    shown = {"1.json", "_n=4.json", "6._COPYING_.json"}
     assert read_by_us == shown | {f"{folder}/{name}" for folder in ("_day=1", "a/_b=2") for name in shown}
+
+
+def test_a_file_that_hdfs_is_putting_is_read_once_it_is_there(lake: Any) -> None:
+    """Its rows came twice: by the name that it had meanwhile, and by its own."""
+    pipeline = lake.pipeline(Dataset(name="t", source=lake.files(), target=lake.to_table()))
+    coming = lake.land("1.json._COPYING_", [{"id": 1}])
+    assert pipeline.run().state == "nothing_new"
+    coming.rename(coming.with_name("1.json"))
+    assert pipeline.run().rows == 1
+    assert dict(lake.ids()) == {1: 1}

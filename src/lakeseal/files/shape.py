@@ -20,6 +20,8 @@ from lakeseal.files.file_format import FileFormat
 from lakeseal.protocol.schema import VOID, StructField, StructType
 
 DIRECTORY = "_lakeseal"
+_IN_FLIGHT = "._COPYING_"
+"""Ends the names of files that `hdfs dfs -put` has not finished."""
 
 
 class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", dict=True):
@@ -69,7 +71,10 @@ def shape_path(shape_id: str) -> str:
 
 def is_hidden(path: str) -> bool:
     """Whether Spark would pass over a file of this name below the directory that it is asked to read."""
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) or part.endswith(_IN_FLIGHT)
+        for part in path.split("/")
+    )
 
 
 def united(shapes: Iterable[Shape]) -> StructType:

@@ -74,7 +74,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     """Of the rows, as Spark writes it; Parquet, ORC and Avro files may go without."""
     pattern: str = "*"
     """Names of files, such as `*.json` or `[ab]?.{csv,txt}`. Those that begin with `.`, or with `_`
-    and have no `=`, are never read; nor is what is below such a directory."""
+    and have no `=`, or end with `._COPYING_`, are never read; nor is what is below such a directory."""
     recursive: bool = True
     """Whether directories below it are looked at, too."""
     ordered: bool = False
