@@ -445,3 +445,12 @@ def test_a_file_that_hdfs_is_putting_is_read_once_it_is_there(lake: Any) -> None
     coming.rename(coming.with_name("1.json"))
     assert pipeline.run().rows == 1
     assert dict(lake.ids()) == {1: 1}
+
+
+def test_a_column_that_files_have_and_directories_name_is_not_noted_as_unread(tmp_path: Path) -> None:
+    (tmp_path / "id=5" / "day=1").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2], "v": ["a", "b"]}), tmp_path / "id=5" / "day=1" / "1.parquet")
+    source = FilesSource(path=str(tmp_path), format="parquet")
+    assert read(source)[0] == [{"id": 5, "v": "a"}, {"id": 5, "v": "b"}]
+    (note,) = source.plan({}).notes
+    assert note.startswith("directories name day, which")

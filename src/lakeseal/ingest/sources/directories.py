@@ -61,10 +61,9 @@ class Stated(Struct, frozen=True, kw_only=True):
             yield msgspec.structs.replace(chunk, rows=pa.RecordBatch.from_arrays(arrays, schema=arrow))
 
 
-def unread_columns(keys: Iterable[str], schema: StructType | None) -> list[str]:
-    """Names that directories of these files have, and the schema has not."""
-    named = {name for key in keys for name in _directories(key)}
-    return sorted(name for name in named if schema is None or schema.field(name) is None)
+def named_columns(keys: Iterable[str]) -> set[str]:
+    """What directories of these files state."""
+    return {name for key in keys for name in _directories(key)}
 
 
 def _directories(key: str) -> dict[str, str | None]:

@@ -34,7 +34,7 @@ from lakeseal.files.compression import inflated
 from lakeseal.files.shape import is_hidden
 from lakeseal.files.xml_records import XmlRows
 from lakeseal.ingest.idle_options import refuse_idle
-from lakeseal.ingest.sources.directories import Stated, unread_columns
+from lakeseal.ingest.sources.directories import Stated, named_columns
 from lakeseal.ingest.sources.file_rows import (
     OWN_COLUMNS,
     CsvOptions,
@@ -197,8 +197,10 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         keys, how, mark = [_key(unit) for unit in found.units], self._inference, watermarks.get(_SCHEMA)
         if how is not None:
             found = self._with_schema(found, how, mark)
-        known = self._known(mark) if found.schema is None else StructType.from_json(found.schema)
-        if unread := unread_columns(keys, known):
+        if not (named := named_columns(keys)):
+            return found
+        known = self.row_schema() if found.schema is None else StructType.from_json(found.schema)
+        if unread := sorted(name for name in named if known.field(name) is None):
             note = f"directories name {', '.join(unread)}, which no schema does: what they say of it is not read"
             found = msgspec.structs.replace(found, notes=(*found.notes, note))
         return found
