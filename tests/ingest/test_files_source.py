@@ -13,6 +13,7 @@ import pytest
 from lakeseal.errors import BadRecord, InvalidArgument, SchemaMismatch, SourceChanged, SourceNotFound
 from lakeseal.ingest import Dataset, FilesSource
 from lakeseal.ingest.sources.file_rows import CsvOptions
+from lakeseal.storage import open_store
 
 
 def read(source: FilesSource, marks: dict[str, Any] | None = None) -> tuple[list[dict[str, Any]], list[Any]]:
@@ -454,3 +455,15 @@ def test_a_column_that_files_have_and_directories_name_is_not_noted_as_unread(tm
     assert read(source)[0] == [{"id": 5, "v": "a"}, {"id": 5, "v": "b"}]
     (note,) = source.plan({}).notes
     assert note.startswith("directories name day, which")
+
+
+def test_paths_of_files_that_are_rows_are_spelt_in_one_way(tmp_path: Path) -> None:
+    folder = tmp_path / "a b%20é"
+    (folder / "c d%2F").mkdir(parents=True)
+    (folder / "c d%2F" / "é.bin").write_bytes(b"x")
+    ((row,), _) = read(FilesSource(path=str(folder), format="binary"))
+    assert row["path"] == f"file:{folder}/c d%2F/é.bin"
+    stored = open_store("memory://paths/a b")
+    stored.put("c d%2F/é.bin", b"x")
+    ((row,), _) = read(FilesSource(path="memory://paths/a b", format="binary"))
+    assert row["path"] == "memory://paths/a b/c d%2F/é.bin"

@@ -662,3 +662,14 @@ def test_columns_that_directories_name_have_the_values_that_spark_reads(spark: A
         plain(row) for row in rows_of(read.select("_day", "id", "n", "name").toArrow())
     )
     assert source.plan({}).notes == ()
+
+
+def test_files_as_rows_have_the_paths_that_spark_says(spark: Any, tmp_path: Path) -> None:
+    root = tmp_path / "a b%20é+#"
+    for name in ("1.bin", "c d%2F.bin", "day=2026-01-01/é ?.bin", "x%3D/2.bin"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+    read = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(str(root))
+    source = FilesSource(path=str(root), format="binary")
+    found = pa.Table.from_batches([chunk.rows for unit in source.plan({}).units for chunk in source.read(unit)])
+    assert counted(found) == counted(read.toArrow())

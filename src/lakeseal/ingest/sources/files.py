@@ -349,8 +349,13 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
             case "text":
                 return text_rows(self._opened(key))
             case "binary":
-                uri = f"{self._store.uri.rstrip('/')}/{key}"
-                return binary_rows(self._store.open_read(key), uri, known["size"], known["modified"])
+                return binary_rows(self._store.open_read(key), self._path(key), known["size"], known["modified"])
+
+    def _path(self, key: str) -> str:
+        """As Spark spells it: with one slash on a disk, and with no sign that stands for another."""
+        place = parse(self._store.uri)
+        root = f"file:{place.path}" if place.kind == "file" else place.uri
+        return f"{root.rstrip('/')}/{key}"
 
     def _rescued(self, key: str, known: StructType, how: Inference) -> Iterator[Chunk]:
         match self.format:
