@@ -467,3 +467,17 @@ def test_paths_of_files_that_are_rows_are_spelt_in_one_way(tmp_path: Path) -> No
     stored.put("c d%2F/é.bin", b"x")
     ((row,), _) = read(FilesSource(path="memory://paths/a b", format="binary"))
     assert row["path"] == "memory://paths/a b/c d%2F/é.bin"
+
+
+def test_directories_state_columns_up_to_one_that_states_nothing(lake: Any) -> None:
+    for n, folder in enumerate(("a=1/x/b=2", "x/a=1/b=2", "a=1/b=2/x/y")):
+        lake.land(f"{n}.json", [{"id": n, "a": 10, "b": 20}], folder=f"landing/{folder}")
+    rows, _ = read(lake.files(schema="id long, a long, b long"))
+    assert sorted((row["id"], row["a"], row["b"]) for row in rows) == [(0, 10, 2), (1, 1, 2), (2, 1, 2)]
+
+
+@pytest.mark.parametrize("folder", ["a=1/a=2", "a=1/b=3/A=2"])
+def test_a_column_that_directories_state_twice_is_refused(lake: Any, folder: str) -> None:
+    lake.land("1.json", [{"id": 1}], folder=f"landing/{folder}")
+    with pytest.raises(BadRecord, match=r"twice.*1\.json"):
+        read(lake.files(schema="id long, a long"))

@@ -673,3 +673,12 @@ def test_files_as_rows_have_the_paths_that_spark_says(spark: Any, tmp_path: Path
     source = FilesSource(path=str(root), format="binary")
     found = pa.Table.from_batches([chunk.rows for unit in source.plan({}).units for chunk in source.read(unit)])
     assert counted(found) == counted(read.toArrow())
+
+
+@pytest.mark.parametrize("folder", ["a=1", "a=1/b=2", "a=1/x", "x/a=1", "a=1/x/b=2", "a=1/b=2/x/y", "x/a=1/y/b=2"])
+def test_directories_around_others_state_what_spark_reads(spark: Any, tmp_path: Path, folder: str) -> None:
+    (tmp_path / "t" / folder).mkdir(parents=True)
+    (tmp_path / "t" / folder / "1.json").write_text('{"id": 1, "a": 10, "b": 20}')
+    read = spark.read.schema("id long, a long, b long").json(str(tmp_path / "t"))
+    found = by_us(FilesSource(path=str(tmp_path / "t"), format="json", schema="id long, a long, b long"))
+    assert sum((one for one, _ in found.values()), Counter()) == counted(read.select("id", "a", "b").toArrow())

@@ -1,7 +1,8 @@
 """Columns whose values the directories of a file state (`day=2026-03-01/1.json`), as Spark and Hive write them.
 
 As for Spark, a column of the schema that a directory names has its value for all rows of the file, whatever the file
-itself says; the file is read for the others. A column that no schema names is not made up: a run notes it.
+itself says; the file is read for the others. A column that no schema names is not made up: a run notes it. Directories
+state something only if nothing but such directories is between them: of `a=1/x/b=2/1.json` it is `b`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from lakeseal.errors import BadRecord, InvalidArgument, InvalidMetadata
+from lakeseal.errors import BadRecord, InvalidArgument, InvalidMetadata, located
 from lakeseal.ingest.sources.source import Chunk
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.partitions import can_partition, parse_partition_directory, parse_partition_values
@@ -63,8 +64,24 @@ class Stated(Struct, frozen=True, kw_only=True):
 
 def named_columns(keys: Iterable[str]) -> set[str]:
     """What directories of these files state."""
-    return {name for key in keys for name in _directories(key)}
+    named = set[str]()
+    for key in keys:
+        with located(file=key):
+            named.update(_directories(key))
+    return named
 
 
 def _directories(key: str) -> dict[str, str | None]:
-    return parse_partition_directory(key.rpartition("/")[0])
+    """Of the innermost that state something, and those around it up to one that does not."""
+    chain: dict[str, str | None] = {}
+    for directory in reversed(key.split("/")[:-1]):
+        found = parse_partition_directory(directory)
+        if chain and not found:
+            break
+        for name in found:
+            if any(name.lower() == other.lower() for other in chain):
+                raise BadRecord(
+                    f"Its directories state {name!r} twice", column=name, hint="Rename one of them, or move the file"
+                )
+        chain = {**found, **chain}
+    return chain
