@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from http.client import HTTPSConnection
 from pathlib import Path
 
+import psutil
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -102,6 +103,8 @@ def test_many_that_have_shaken_hands_and_are_not_known_take_bounded_memory(
     assert [ask() for _ in range(20)] == [200] * 20
     before = memory(service.process.pid)
     with crowd(service.url, 1500, kind, addresses=10, encrypted=trusting):
+        open_ones = psutil.Process(service.process.pid).net_connections("tcp")
+        assert 0 < sum(one.status == psutil.CONN_ESTABLISHED for one in open_ones) <= 160
         assert memory(service.process.pid) - before < 50 * MB
         assert [ask() for _ in range(20)] == [200] * 20
         assert memory(service.process.pid) - before < 50 * MB
