@@ -167,6 +167,37 @@ def test_every_relative_link_leads_somewhere() -> None:
     assert broken == []
 
 
+def _rows_and_bullets(page: Path) -> Iterator[str]:
+    """Of the page of what was wrong: those that say what shows that it is mended."""
+    found = ""
+    for line in page.read_text(encoding="utf-8").partition("## How far")[0].splitlines():
+        if found and not line.startswith("  "):
+            yield found
+            found = ""
+        if line.startswith("- **") or re.match(r"\| \d", line) or found:
+            found += f" {line}"
+    if found:
+        yield found
+
+
+def test_what_was_wrong_is_shown_by_tests_that_are_there() -> None:
+    told = list(_rows_and_bullets(ROOT / "docs" / "right.md"))
+    assert len(told) > 50
+    for text in told:
+        tests: list[str] = []
+        named = re.findall(r"\[what must not happen\]|tests/[\w/]+\.py|`test_\w+…?`", text)
+        assert named, f"nothing shows it: {text}"
+        for name in named:
+            if name.startswith("tests/"):
+                tests = re.findall(r"def (test_\w+)", (ROOT / name).read_text(encoding="utf-8"))
+            elif name.startswith("`"):
+                begins = name.strip("`…")
+                fits = [test for test in tests if test == begins or (name.endswith("…`") and test.startswith(begins))]
+                assert len(fits) == 1, f"{name} is {fits or 'no test of its file'}: {text}"
+        if text.startswith(" | "):
+            assert any(name.startswith("`") for name in named), f"names files alone: {text}"
+
+
 def test_the_page_of_errors_is_the_tree_of_errors() -> None:
     page = _script("error_docs").page()
     assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == page, "run `make docs`"
