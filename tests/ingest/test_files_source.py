@@ -407,9 +407,45 @@ def test_a_pattern_has_the_signs_of_sparks(lake: Any, pattern: str, names: set[s
     assert {unit.partition for unit in lake.files(pattern=pattern).plan({}).units} == names
 
 
-def test_a_pattern_with_half_of_a_brace_is_refused(lake: Any) -> None:
-    with pytest.raises(InvalidArgument, match="a brace without the other"):
-        lake.files(pattern="*.{json")
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        (r"a\*", {"a*"}),
+        (r"a\**", {"a*", "a*b"}),
+        (r"\[b\]", {"[b]"}),
+        (r"[\]*]", {"]", "*"}),
+        ("[]*]", {"]", "*"}),
+        (r"\{a,b\}", {"{a,b}"}),
+        (r"{x\,y,{a,b}}", {"x,y"}),
+        ("{[xyz],[b-d]}", {"c", "x"}),
+        ("{x[,]y,c}", {"x,y", "c"}),
+        ("[a-]*", {"a*", "a*b"}),
+        ("{c,x}", {"c", "x"}),
+    ],
+)
+def test_signs_of_a_pattern_may_be_plain(lake: Any, pattern: str, names: set[str]) -> None:
+    for name in ("a*", "a*b", "[b]", "{a,b}", "x,y", "]", "*", "c", "x"):
+        lake.land(name, [{"id": 1}])
+    assert {unit.partition for unit in lake.files(pattern=pattern).plan({}).units} == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("*.{json", "a brace without the other"),
+        ("*.json}", "a brace without the other"),
+        ("[ab", "a bracket without the other"),
+        ("{a,[b}", "a bracket without the other"),
+        ("[]", "a bracket without the other"),
+        ("[[a]", "a bracket in brackets"),
+        ("[b-a]", "a range that is none"),
+        ("a\\", "ends with a backslash"),
+        ("[a\\", "ends with a backslash"),
+    ],
+)
+def test_a_pattern_without_a_clear_meaning_is_refused(lake: Any, pattern: str, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        lake.files(pattern=pattern)
 
 
 def test_a_file_of_gzip_is_one_by_its_long_name_too(lake: Any) -> None:

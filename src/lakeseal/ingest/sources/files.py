@@ -7,7 +7,6 @@ that arrive late are read like any other, and noted.
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ from lakeseal.ingest.sources.file_rows import (
     xml_rows,
 )
 from lakeseal.ingest.sources.inference import Inference, learned
+from lakeseal.ingest.sources.name_patterns import name_pattern
 from lakeseal.ingest.sources.rescue import CsvRescue, JsonRescue, ParquetRescue
 from lakeseal.ingest.sources.source import Chunk, Plan, Source, Watermark, WorkUnit, at_least_one, register_source
 from lakeseal.ingest.sources.typed_rows import avro_rows, columns_of, orc_rows
@@ -59,7 +59,6 @@ _SHOWN = 5
 _SCHEMA = "_schema"
 """Has the columns that are known, where they are learnt; no file that is read is called so."""
 _FIRST_FILES = 10
-_INNERMOST = re.compile(r"\{([^{}]*)\}")
 
 
 @register_source
@@ -73,8 +72,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
     schema: str | None = None
     """Of the rows, as Spark writes it; Parquet, ORC and Avro files may go without."""
     pattern: str = "*"
-    """Names of files, such as `*.json` or `[ab]?.{csv,txt}`. Those that begin with `.`, or with `_`
-    and have no `=`, or end with `._COPYING_`, are never read; nor is what is below such a directory."""
+    """Names of files, such as `*.json` or `[ab]?.{csv,txt}`; a backslash makes a sign plain. Those that begin with `.`,
+    or with `_` and have no `=`, or end with `._COPYING_`, are never read; nor is what is below such a directory."""
     recursive: bool = True
     """Whether directories below it are looked at, too."""
     ordered: bool = False
@@ -100,7 +99,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         # Absolute, so that it is the same place in a task.
         msgspec.structs.force_setattr(self, "path", StoreSpec(uri=self.path).uri)
         at_least_one("max_files", self.max_files)
-        _ = self._patterns
+        _ = self._names
         if not self.settle_seconds >= 0:
             raise InvalidArgument(f"settle_seconds must be 0 or more, not {self.settle_seconds:g}")
         if self.ordered:
@@ -144,8 +143,8 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
         return StoreSpec(uri=self.path, storage_options=self.storage_options).open()
 
     @cached_property
-    def _patterns(self) -> list[str]:
-        return alternatives(self.pattern)
+    def _names(self) -> re.Pattern[str]:
+        return name_pattern(self.pattern)
 
     @property
     def _csv(self) -> CsvOptions:
@@ -282,7 +281,7 @@ class FilesSource(Source, frozen=True, kw_only=True, tag="files", dict=True):
                 continue
             if is_hidden(meta.key):
                 continue
-            if any(fnmatch.fnmatchcase(parts[-1], pattern) for pattern in self._patterns):
+            if self._names.fullmatch(parts[-1]):
                 yield meta
         if not found and self._store.uri.startswith("file:"):
             self._must_exist()
@@ -385,17 +384,6 @@ def _key(unit: WorkUnit) -> str:
 def _known_of(unit: WorkUnit) -> Mapping[str, Any]:
     """The file as it was planned."""
     return unit.payload if "key" in unit.payload else dict(unit.high)
-
-
-def alternatives(pattern: str) -> list[str]:
-    """Patterns without braces, one of which a name has to be like; with `[^a]` for `[!a]`, as for Spark."""
-    found = _INNERMOST.search(pattern)
-    if found is not None:
-        ends = pattern[: found.start()], pattern[found.end() :]
-        return [one for choice in found[1].split(",") for one in alternatives(f"{ends[0]}{choice}{ends[1]}")]
-    if "{" in pattern or "}" in pattern:
-        raise InvalidArgument(f"The pattern {pattern!r} has a brace without the other", hint='pattern: "*.{csv,txt}"')
-    return [pattern.replace("[^", "[!")]
 
 
 def _placed(chunk: Chunk, key: str) -> Chunk:
