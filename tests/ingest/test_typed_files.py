@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from lakeseal.errors import RunFailed, SchemaMismatch
+from lakeseal.errors import LakesealError, RunFailed, SchemaMismatch
 from lakeseal.ingest import Dataset
 
 AVRO = {
@@ -328,3 +328,20 @@ def test_fields_of_avro_are_found_in_any_case_and_first_as_they_are_spelt(lake: 
     _avro_file(lake, "1.avro", [("s", inner)], [{"s": {"Aa": 5, "aA": 6}}])
     with pytest.raises(SchemaMismatch, match="differ in case"):
         _read(lake.files(format="avro", schema="s struct<aa: long>"))
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
+def test_a_damaged_file_of_avro_is_told_as_one(lake: Any, codec: str) -> None:
+    """Or read: Avro has no checksums."""
+    whole, chance = _avro(_rows(random.Random(codec), 20), codec), random.Random(codec)
+    source, refused = lake.files(format="avro", schema="id long, name string, price decimal(9, 2), at timestamp"), 0
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 3)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        lake.store("landing").put("1.avro", bytes(data))
+        try:
+            _read(source)
+        except LakesealError:
+            refused += 1
+    assert refused > 50

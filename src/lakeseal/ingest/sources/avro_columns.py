@@ -249,9 +249,11 @@ def _plan_simple(schema: Mapping[str, Any], target: DataType, path: Path) -> Bui
 
 
 def _plan_decimal(schema: Mapping[str, Any], target: DataType, path: Path) -> Build:
-    precision, scale = schema["precision"], schema.get("scale", 0)
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
     shown = f"decimal({precision},{scale})"
-    if not 0 <= scale <= precision <= _MOST_DIGITS:
+    if not isinstance(precision, int) or not isinstance(scale, int):
+        return _refused(shown, target, path)
+    if not 0 <= scale <= precision <= _MOST_DIGITS or precision == 0:
         return _refused(shown, target, path)
     source = pa.decimal128(precision, scale)
     try:

@@ -6,14 +6,17 @@ In ORC, a column that is of another kind makes the file a bad one.
 
 from __future__ import annotations
 
+import lzma
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from lakeseal.errors import BadRecord, BrokenDataFile, InvalidArgument, InvalidInput, SchemaMismatch, Unsupported
+from lakeseal.errors import BadRecord, BrokenDataFile, InvalidArgument, InvalidInput, LakesealError, Unsupported
 from lakeseal.files import orc_stripes
 from lakeseal.files.records import check_texts, judged
 from lakeseal.ingest.sources.avro_columns import rows_builder
@@ -25,13 +28,24 @@ from lakeseal.protocol.arrow import from_arrow, to_arrow
 from lakeseal.protocol.schema import StructType
 
 _BATCH = 10_000
+_DAMAGED = (
+    EOFError,
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    SystemError,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 def columns_of(form: str, file: Any) -> StructType:
     """What a file says of itself."""
     if form == "avro":
-        found: StructType = avro_schema_of(as_stored(_blocks(file).writer_schema))
-        return found
+        with _told("The file's schema is not Avro's"):
+            return avro_schema_of(as_stored(_blocks(file).writer_schema))
     try:
         return from_arrow(orc_stripes.file_schema(file))
     except (pa.ArrowException, OSError) as error:
@@ -86,15 +100,11 @@ def _records(blocks: Any) -> Iterator[Any]:
     """As they are stored: what fastavro makes of moments and decimals has fewer values, and rounds."""
     import fastavro  # an extra
 
-    try:
+    with _told("The file is not whole Avro"):
         stored = fastavro.parse_schema(as_stored(blocks.writer_schema, ()))
         for block in blocks:
             for _ in range(block.num_records):
                 yield fastavro.schemaless_reader(block.bytes_, stored, None)
-    except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
-        raise BadRecord(
-            f"The file is not whole Avro: {error or type(error).__name__}", hint="Mend or remove it"
-        ) from error
 
 
 def _shown_by(schema: Any) -> Callable[[Any], str]:
@@ -107,7 +117,7 @@ def _shown_by(schema: Any) -> Callable[[Any], str]:
     def shown(record: Any) -> str:
         try:
             return str(shown_values(build()([record]), 0))
-        except (InvalidArgument, InvalidInput, SchemaMismatch):
+        except (LakesealError, KeyError, TypeError):
             return str(record)
 
     return shown
@@ -118,7 +128,18 @@ def _blocks(stream: Any) -> Any:
         import fastavro  # an extra
     except ModuleNotFoundError as error:
         raise Unsupported("fastavro is not installed", hint="pip install 'lakeseal[kafka]'") from error
-    try:
+    with _told("The file is not Avro"):
         return fastavro.block_reader(stream)
-    except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
-        raise BadRecord(f"The file is not Avro: {error or type(error).__name__}", hint="Mend or remove it") from error
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turns what fastavro, and what it decompresses with, raise for damaged bytes into a `BadRecord`."""
+    from fastavro.schema import SchemaParseException, UnknownType  # an extra
+
+    try:
+        yield
+    except (*_DAMAGED, OSError, SchemaParseException, UnknownType) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise BadRecord(f"{what}: {error or type(error).__name__}", hint="Mend or remove it") from error
