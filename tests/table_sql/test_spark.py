@@ -98,7 +98,9 @@ def test_versions_moments_and_changes(spark: Any, two: Any, tmp_path: Path) -> N
             assert lakeseal.sql(earlier, spark).first().n == 4
             ours = lakeseal.Table(tmp_path / "people")
             assert ours.to_spark(spark, timestamp=text).count() == 3
-            before = spark.sql(f"SELECT CAST(CAST('{text}' AS TIMESTAMP) - INTERVAL 1 SECOND AS STRING) AS t").first().t
+            before = (
+                spark.sql(f"SELECT CAST(CAST('{text}' AS TIMESTAMP) - INTERVAL 1 MICROSECOND AS STRING) AS t").first().t
+            )
             assert ours.to_spark(spark, timestamp=before).count() == 4
             assert ours.changes_spark(spark, text).count() == 1
             assert ours.changes_spark(spark, 1, text).count() == 1
