@@ -72,14 +72,18 @@ class NamesInTransaction:
         self._changes.append(_Created(staged=staged, spec=spec))
         return spec
 
-    def drop(self, name: str, delete_files: bool, storage_options: Mapping[str, str] | None) -> StoreSpec | None:
-        """The table whose name goes with the commit; None if the transaction itself had created it."""
-        parsed, book = TableName.parse(name), self._book()
-        created = self._created(parsed)
-        if created is not None:
-            self._changes.remove(created)
-            self._undo(created)
+    def undone(self, name: str) -> StoreSpec | None:
+        """The table that the transaction had created by this name, and that is gone now; None if there was none."""
+        created = self._created(TableName.parse(name))
+        if created is None:
             return None
+        self._changes.remove(created)
+        self._undo(created)
+        return created.spec
+
+    def drop(self, name: str, delete_files: bool, storage_options: Mapping[str, str] | None) -> StoreSpec:
+        """The table whose name goes with the commit."""
+        parsed, book = TableName.parse(name), self._book()
         if self.is_dropped(parsed):
             raise TableNotFound(f"The transaction has dropped {parsed}")
         found = book.resolve(parsed)

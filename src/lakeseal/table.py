@@ -952,6 +952,8 @@ class Table:
             patience = Patience(Retry())
             for tried in count(1):
                 txn = _begin(route, isolation_level, self._read_at)
+                if txn.snapshot is None:
+                    self._place.check_not_dropped()
                 try:
                     return run(command, txn, engine=engine, store=self.spec)
                 except ConcurrentModification as error:

@@ -298,10 +298,12 @@ class TablesTransaction:
         >>> lakeseal.Catalog("sqlite:///ledger.db").tables()
         []
         """
-        spec = self._names.drop(name, delete_files, storage_options)
-        if spec is not None:
-            part = self._join(spec)
-            part._state(Operation(name="DROP TABLE", parameters={"name": name}), **{DROPPED: name})
+        undone = self._names.undone(name)
+        if undone is not None:
+            self._transaction.forget(undone.open())
+            return
+        part = self._join(self._names.drop(name, delete_files, storage_options))
+        part._state(Operation(name="DROP TABLE", parameters={"name": name}), **{DROPPED: name})
 
     def _place(self, table: Location, storage_options: Mapping[str, str] | None) -> StoreSpec:
         name = TableName.parse(table) if isinstance(table, str) and may_be_name(table) else None

@@ -159,6 +159,21 @@ def test_a_table_is_dropped_with_its_files_if_told(catalog: lakeseal.Catalog, ki
 
 
 @pytest.mark.parametrize("kind", ["filesystem", "managed"])
+def test_nothing_is_written_where_no_name_leads_any_more(catalog: lakeseal.Catalog, kind: str) -> None:
+    held = catalog.create("sales.orders", SCHEMA, kind=kind)
+    held.write(ROWS)
+    catalog.drop("sales.orders", delete_files=True)
+    for write in (lambda: held.write(ROWS), lambda: held.write(ROWS, mode="overwrite")):
+        with pytest.raises(TableNotFound, match="dropped"):
+            write()
+    catalog.create("sales.Orders", SCHEMA, kind=kind)
+    with pytest.raises(TableNotFound, match="another table"):
+        held.write(ROWS)
+    assert not held.exists()
+    assert catalog.table("sales.orders").to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "managed"])
 def test_a_drop_that_died_half_way_is_done_again(
     catalog: lakeseal.Catalog, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,6 +229,16 @@ def test_a_struct_of_which_only_some_fields_were_read_can_be_asked_for() -> None
     assert evaluate(bind(parse("s.x"), schema), batch).to_pylist() == [1, None]
 
 
+@pytest.mark.parametrize("text", ["upper(s)", "lower(s)", "initcap(s)", "upper(trim(s))"])
+def test_texts_need_not_begin_where_their_buffer_does(text: str) -> None:
+    whole = pa.array(["x" * 40, "Ab", "cD", "e"], pa.large_string())
+    part = whole.slice(1).cast(pa.string())  # as slices of frames and of other libraries' arrays come
+    bound = bind(parse(text), from_arrow(pa.schema({"s": pa.string()})))
+    for array in (part, part.slice(1), whole.slice(2).cast(pa.string())):
+        expected = evaluate(bound, pa.record_batch({"s": pa.array(array.to_pylist(), pa.string())}))
+        assert evaluate(bound, pa.record_batch({"s": array})).to_pylist() == expected.to_pylist()
+
+
 def test_slices_are_read_from_where_they_start() -> None:
     batch = pa.RecordBatch.from_pydict(
         {

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lakeseal.errors import EvaluationError, SchemaMismatch, UnsupportedExpression
@@ -129,6 +130,34 @@ def test_categories_of_polars_and_views_of_lists_are_what_they_hold() -> None:
     for view in (pa.list_view(pa.int64()), pa.large_list_view(pa.int64())):
         lists = pa.array([[9], [1], None, [], [2, None], [3]], view)
         assert canonical(lists.slice(1, 4)).equals(pa.array([[1], None, [], [2, None]]))
+
+
+@pytest.mark.parametrize("inner", [pa.int64(), pa.uint16(), pa.float16()], ids=str)
+def test_what_is_in_a_null_list_or_map_is_nobodys(inner: pa.DataType) -> None:
+    numbers = pa.array([1, 2, 3, 4, 5], pa.int16()).cast(pa.float32() if inner == pa.float16() else inner).cast(inner)
+    absent = pa.array([False, True, True, False])
+    offsets = pa.array([0, 1, 3, 4, 5], pa.int32())
+    keys = pa.array(list("abcde"))
+    lists = pa.ListArray.from_arrays(offsets, numbers, mask=absent)
+    maps = pa.MapArray.from_arrays(offsets, keys, numbers, mask=absent)
+    # A struct that is null hides lists that are there.
+    structs = pa.StructArray.from_arrays([pa.ListArray.from_arrays(offsets, numbers)], ["l"], mask=absent)
+    for array, expected in [
+        (lists, [[1], None, None, [5]]),
+        (lists.cast(pa.large_list(inner)), [[1], None, None, [5]]),
+        (pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), lists), [[[1], None], [None, [5]]]),
+        (maps, [[("a", 1)], None, None, [("e", 5)]]),
+        (structs, [{"l": [1]}, None, None, {"l": [5]}]),
+        (pa.FixedSizeListArray.from_arrays(numbers[:4], 1, mask=absent), [[1], None, None, [4]]),
+    ]:
+        for start in range(len(array)):
+            found = canonical(array.slice(start))
+            found.validate(full=True)
+            assert found.to_pylist() == expected[start:]
+    assert canonical(lists).values.to_pylist() == [1, 5]
+    assert pc.list_flatten(canonical(structs).field("l")).to_pylist() == [1, 5]
+    target = ArrayType(DOUBLE)
+    assert assign(canonical(lists), from_arrow_type(canonical(lists).type), target).values.to_pylist() == [1.0, 5.0]
 
 
 def test_what_lies_before_1970_is_cut_downwards_at_every_depth() -> None:

@@ -298,9 +298,15 @@ def test_tables_are_created_and_dropped_with_the_commit_or_not_at_all(catalog: l
             txn.table("shop.old")
         txn.create("shop.gone", rows().schema)
         txn.drop("shop.gone")
+        scratch = txn.create("shop.scratch", rows().schema)
+        scratch.write(rows((3, 3)))
+        new.write(txn.table("shop.Scratch").to_arrow())
+        txn.drop("shop.scratch")
+        txn.create("shop.scratch", rows().schema).write(rows((4, 4)))
+        txn.drop("shop.SCRATCH", delete_files=True)
         assert [str(one.name.table) for one in catalog.tables("shop")] == ["old"]
     assert [str(one.name.table) for one in catalog.tables("shop")] == ["empty", "new"]
-    assert held(catalog.table("shop.new")) == [(1, 1), (2, 2)]
+    assert held(catalog.table("shop.new")) == [(1, 1), (2, 2), (3, 3)]
     assert held(catalog.table("shop.empty")) == []
     assert old.history(1)[0]["operation"] == "DROP TABLE"
     assert held(old) == [(1, 1)]
@@ -310,7 +316,7 @@ def test_tables_are_created_and_dropped_with_the_commit_or_not_at_all(catalog: l
         txn.create("shop.new", rows().schema).write(rows((9, 9)))
         assert held(txn.table("shop.new")) == [(9, 9)]
         raise ZeroDivisionError
-    assert held(catalog.table("shop.new")) == [(1, 1), (2, 2)]
+    assert held(catalog.table("shop.new")) == [(1, 1), (2, 2), (3, 3)]
     assert catalog.unfinished() == []
 
 

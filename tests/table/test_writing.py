@@ -128,6 +128,18 @@ def test_a_period_of_pandas_is_no_number(tmp_path: Path) -> None:
         Table(tmp_path / "frame").write(pd.DataFrame({"a": pd.period_range("2024", periods=2, freq="D")}))
 
 
+def test_vectors_of_a_fixed_length_are_read_again_beside_ones_that_are_missing(tmp_path: Path) -> None:
+    rows: list[list[float] | None] = [[0.5, 1.0], None, None, [2.0, 4.0]]
+    embeddings = pa.array(rows, pa.list_(pa.float32(), 2)).cast(pa.list_(pa.float16(), 2))
+    made = Table(tmp_path / "made")
+    made.write(pa.table({"e": embeddings}))
+    made.write(pl.DataFrame({"e": rows}, schema={"e": pl.Array(pl.Float64, 2)}).cast(pl.Array(pl.Float32, 2)))
+    assert made.to_arrow()["e"].to_pylist() == rows * 2
+    write_deltalake(str(tmp_path / "others"), pa.table({"e": pa.array(rows, pa.list_(pa.float32(), 2))}))
+    found = Table(tmp_path / "others").to_arrow(where="array_contains(e, CAST(2.0 AS FLOAT))")
+    assert found["e"].to_pylist() == [[2.0, 4.0]]
+
+
 def test_error_and_ignore_leave_a_table_alone(table: Table) -> None:
     with pytest.raises(errors.AlreadyExists):
         table.write(numbers(9), mode="error")

@@ -62,6 +62,11 @@ class Place(Struct, frozen=True, kw_only=True):
         """What the catalog calls the table, if it is one of a catalog."""
         return None if self.table is None else self.table.table_id
 
+    def check_not_dropped(self) -> None:
+        """See `check_not_dropped`."""
+        if self.table is not None and self.catalog is not None:
+            check_not_dropped(self.catalog, self.table.name, self.table.table_id, self.uri)
+
     def note_kind(self, kind: str) -> None:
         """Tells the catalog who decides on the table's commits now. The table's log says it too, and counts."""
         if self.table is None or self.catalog is None:
@@ -110,6 +115,20 @@ def named(name: TableName, catalog: CatalogLike | None = None) -> Place:
     opened = open_catalog(catalog)
     table = opened.names.resolve(name)
     return Place(uri=table.uri, table=table, catalog=opened)
+
+
+def check_not_dropped(catalog: OpenCatalog, name: TableName, table_id: str, uri: str) -> None:
+    """For whoever is about to make a named table anew, as its files are gone: the name must still be its own, or nobody
+    would find what is written there. Catalogs of others decide on that themselves."""
+    if catalog.by_table is not None:
+        return
+    try:
+        now = catalog.names.resolve(name)
+    except TableNotFound:
+        now = None
+    if now is None or now.table_id != table_id:
+        became = "was dropped" if now is None else "is the name of another table by now"
+        raise TableNotFound(f"{name} {became}, and its files are gone", table=uri, hint="Open it by its name again")
 
 
 def _quoted(name: TableName) -> str:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lakeseal.errors import EvaluationError
 from lakeseal.expr.bound import Bound
 from lakeseal.expr.values import Datum, either, on_arrays, to_numpy
+from lakeseal.protocol.nested import without_hidden
 
 
 def struct_field(array: pa.Array, name: str) -> pa.Array:
@@ -64,6 +65,7 @@ def array_contains(node: Bound, args: Sequence[Datum]) -> Datum:
 
     def kernel(array: pa.Array) -> pa.Array:
         count = len(array)
+        array = without_hidden(array)
         owners = np.asarray(pc.list_parent_indices(array))
         items = pc.list_flatten(array)
         found = np.zeros(count, dtype=np.bool_)

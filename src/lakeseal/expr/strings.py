@@ -32,7 +32,8 @@ def change_case(node: Bound, args: Sequence[Datum]) -> Datum:
     def kernel(array: pa.Array) -> pa.Array:
         plain = pc.string_is_ascii(array)
         if pc.all(plain).as_py() is not False:
-            return in_ascii(array)
+            # Arrow takes the first text to be where its buffer begins, which in a slice of others' making it is not.
+            return in_ascii(pa.concat_arrays([array.slice(0, 0), array]))
         # One letter may become several, which Arrow's own functions leave out; so by Python, once per distinct text.
         encoded = array.dictionary_encode()
         texts = encoded.dictionary.to_pylist()

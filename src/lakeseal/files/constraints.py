@@ -30,6 +30,7 @@ from lakeseal.errors import (
 from lakeseal.expr import BoundExpression, bind_predicate, evaluate, parse
 from lakeseal.expr.render import quote_name
 from lakeseal.files.expressions import IN_TASK, Expressions
+from lakeseal.protocol.nested import without_hidden
 from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, dotted
 
 GENERATION_EXPRESSION = "delta.generationExpression"
@@ -211,7 +212,7 @@ def _first_null(array: pa.Array, path: Path, rows: np.ndarray[Any, Any] | None) 
             child, rows = child.take(pa.array(valid)), valid if rows is None else rows[valid]
         return _first_null(child, path[1:], rows)
     is_map = pa.types.is_map(array.type)
-    entries = _as_list(array) if is_map else array
+    entries = without_hidden(_as_list(array) if is_map else array)
     parents = pc.list_parent_indices(entries).to_numpy()
     values = pc.list_flatten(entries)
     if is_map:

@@ -28,6 +28,7 @@ from lakeseal.files.store_assignment import assign, canonical, check_assignable,
 from lakeseal.protocol.arrow import from_arrow
 from lakeseal.protocol.char_varchar import fit, limits
 from lakeseal.protocol.identity import identity_of
+from lakeseal.protocol.nested import has_lists
 from lakeseal.protocol.schema import BINARY, STRING, DataType, StructField, StructType
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
@@ -153,7 +154,8 @@ class Normalizer:
         self._seen = schema
         # Such as the table's own rows have: there is nothing to be done to it.
         unlimited = not self._no_empty and not any(self._limits.values())
-        self._is_stored = unlimited and schema.equals(self._arrow, check_metadata=True)
+        as_stored = unlimited and schema.equals(self._arrow, check_metadata=True)
+        self._is_stored = as_stored and not any(has_lists(field.type) for field in self._arrow)
 
     def _column(self, field: StructField, array: pa.Array | None, rows: int) -> pa.Array:
         given = self._data.field(field.name)

@@ -17,7 +17,7 @@ from lakeseal.errors import LakesealError, SchemaMismatch, UnsupportedExpression
 from lakeseal.expr import casts
 from lakeseal.expr.coercion import MOMENTS, is_atomic, is_numeric
 from lakeseal.protocol.arrow import from_arrow_type, to_arrow_type
-from lakeseal.protocol.nested import children, list_like, map_like, nullable, struct_like
+from lakeseal.protocol.nested import children, list_like, map_like, nullable, struct_like, without_hidden
 from lakeseal.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType, dotted
 
 Path = tuple[str, ...]
@@ -105,7 +105,7 @@ def canonical(array: pa.Array) -> pa.Array:
         return canonical(pc.run_end_decode(array))
     arrow = to_arrow_type(from_arrow_type(array.type))
     if array.type.equals(arrow):
-        return array
+        return without_hidden(array)
     if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
         return _floor_divided(array, 1000).cast(arrow)
     if pa.types.is_date64(array.type):

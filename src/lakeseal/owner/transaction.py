@@ -298,6 +298,11 @@ class Transaction:
         self._bring_together(part)
         return part.txn
 
+    def forget(self, store: Store) -> None:
+        """A table that was made for this transaction, and is not to be: nothing of it counts."""
+        part = self._parts.pop(ManagedOwner(self._endpoint, store).table, None)
+        self._together = [one for one in self._together if one is not part]
+
     def _bring_together(self, part: _Part) -> None:
         """`part` and all that was or may be read, as they are at one moment."""
         if self._is_done or part in self._together:

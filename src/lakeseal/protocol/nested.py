@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from lakeseal.protocol.arrays import array as array_of
+from lakeseal.protocol.arrays import numbers, truths
 
 
 def nullable(arrow: pa.DataType) -> pa.DataType:
@@ -40,17 +44,50 @@ def struct_like(array: pa.StructArray, parts: Sequence[pa.Array], arrow: pa.Data
 
 def list_like(array: pa.ListArray, values: pa.Array, arrow: pa.DataType) -> pa.ListArray:
     """`values` are those of `array.values`, one for one."""
-    return pa.ListArray.from_arrays(_offsets(array), values, type=arrow)
+    offsets, (own,) = _own(array, values)
+    return pa.ListArray.from_arrays(offsets, own, type=arrow)
 
 
 def map_like(array: pa.MapArray, keys: pa.Array, items: pa.Array, arrow: pa.DataType) -> pa.MapArray:
     """`keys` and `items` are those of `array.keys` and `array.items`, one for one."""
-    return pa.MapArray.from_arrays(_offsets(array), keys, items, type=arrow)
+    offsets, (own_keys, own_items) = _own(array, keys, items)
+    return pa.MapArray.from_arrays(offsets, own_keys, own_items, type=arrow)
 
 
-def _offsets(array: pa.Array) -> pa.Array:
-    """Offsets with null where the value is null, which is how `from_arrays` takes nulls of a slice."""
+def without_hidden(array: pa.Array) -> pa.Array:
+    """The same values, with nothing in a list or a map that is null. Arrow lets something be there, as it always is in
+    lists of a fixed size, and kernels disagree on whether to see it."""
+    if not has_lists(array.type):
+        return array
+    if pa.types.is_struct(array.type):
+        return struct_like(array, [without_hidden(child) for child in children(array)], array.type)
+    if pa.types.is_map(array.type):
+        keys, items = without_hidden(array.keys), without_hidden(array.items)
+        return map_like(array, keys, items, array.type)
+    return list_like(array, without_hidden(array.values), array.type)
+
+
+def has_lists(arrow: pa.DataType) -> bool:
+    """Whether it is a type of lists or of maps, or a struct with one in it."""
+    if pa.types.is_struct(arrow):
+        return any(has_lists(arrow.field(n).type) for n in range(arrow.num_fields))
+    return bool(pa.types.is_list(arrow) or pa.types.is_map(arrow))
+
+
+def _own(array: pa.Array, *parts: pa.Array) -> tuple[pa.Array, Sequence[pa.Array]]:
+    """Offsets with null where the value is null, which is how `from_arrays` takes nulls of a slice, and the parts that
+    they are of. What such a null spans is left out: `from_arrays` would give it to the value before."""
     offsets = array.offsets
     if not array.null_count:
-        return offsets
-    return pc.if_else(pa.concat_arrays([array.is_valid(), pa.array([True])]), offsets, None)
+        return offsets, parts
+    lengths = pc.subtract(offsets.slice(1), offsets.slice(0, len(array)))
+    there = array.is_valid()
+    hidden = pc.and_(pc.invert(there), pc.greater(lengths, 0))
+    if pc.any(hidden).as_py():
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        counts, seen = numbers(lengths), truths(there)
+        kept = array_of(np.repeat(seen, counts), pa.bool_())
+        parts = [part.slice(first, last - first).filter(kept) for part in parts]
+        ends = np.cumsum(np.where(seen, counts, 0), dtype=np.int32)
+        offsets = array_of(np.concatenate([np.zeros(1, np.int32), ends]), pa.int32())
+    return pc.if_else(pa.concat_arrays([there, pa.array([True])]), offsets, None), parts

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from lakeseal.catalog.place import locate, named
+from lakeseal.catalog.place import check_not_dropped, locate, named
 from lakeseal.catalog.table_name import TableName
 from lakeseal.errors import InvalidArgument
 from lakeseal.owner.connect import Owners, connect
@@ -84,6 +84,8 @@ class GivenTable(Struct, frozen=True, kw_only=True):
     """Whether the catalog decides on the table's commits."""
     name: str | None = None
     """By which the catalog knows it."""
+    table_id: str | None = None
+    """What the catalog calls the table that had the name."""
 
     @classmethod
     def of(cls, given: GivenOptions, *, hint: str) -> GivenTable:
@@ -100,11 +102,20 @@ class GivenTable(Struct, frozen=True, kw_only=True):
             catalog=None if place.catalog is None else place.catalog.url,
             is_catalogs=place.is_owned,
             name=None if place.table is None else str(place.table.name),
+            table_id=place.table_id,
         )
 
     @property
     def store(self) -> StoreSpec:
         return StoreSpec(uri=self.uri, storage_options=self.storage_options)
+
+    def check_not_dropped(self) -> None:
+        """Before the table is made anew: that its name is still its own."""
+        if self.catalog is None or self.name is None or self.table_id is None:
+            return
+        from lakeseal.catalog.connect import open_catalog  # whoever gives URIs needs no database's libraries
+
+        check_not_dropped(open_catalog(self.catalog), TableName.parse(self.name), self.table_id, self.uri)
 
     def open(self, *, creates: bool) -> Router:
         """The table, with the owner that was named, or those of the catalog and of the environment. `creates`: whether

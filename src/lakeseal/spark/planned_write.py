@@ -71,6 +71,7 @@ class SinkPlan(Struct, frozen=True, kw_only=True):
 
 class PlannedSinkWrite:
     def __init__(self, options: SinkOptions, data: StructType) -> None:
+        self._table = options.table
         self._store = options.store
         self._router = options.open()
         self._data = data
@@ -94,6 +95,8 @@ class PlannedSinkWrite:
     def _decide(self, route: Route, command: WriteCommand) -> SinkPlan:
         txn = OptimisticTransaction.begin(route.log, route.owner)
         version = None if txn.snapshot is None else txn.snapshot.version
+        if version is None:
+            self._table.check_not_dropped()
         session = _SomeSession(self._data)
         write = Write(asked=command, data=_RowsElsewhere(self._data, session))
         with located(table=txn.table), ExitStack() as until_end:
