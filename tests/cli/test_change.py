@@ -45,6 +45,32 @@ def test_what_json_and_csv_have_no_value_for_is_not_taken_for_another(lakeseal: 
     ]
 
 
+def test_days_and_moments_beyond_pythons_years_are_shown_and_read_again(lakeseal: Run, tmp_path: Path) -> None:
+    days = pa.array([2**31 - 1, None, -(2**31), 0], pa.int32()).cast(pa.date32())
+    moments = pa.array([2**62, -(2**62), None, 1], pa.timestamp("us", "UTC"))
+    each = pa.array([0, 1, 2, 3, 4], pa.int32())
+    data = pa.table(
+        {
+            "d": days,
+            "at": moments,
+            "n": moments.cast(pa.int64()).cast(pa.timestamp("us")),
+            "l": pa.ListArray.from_arrays(each, days),
+            "m": pa.MapArray.from_arrays(each, pa.array(list("abcd")), moments),
+            "s": pa.StructArray.from_arrays([days, moments], ["d", "at"]),
+        }
+    )
+    there, again = package.Table(tmp_path / "there"), package.create(tmp_path / "again", data.schema)
+    file = tmp_path / "rows.json"
+    there.write(data)
+    told = lakeseal("read", there.uri, "--json")
+    assert told.rows[0]["d"] == "+5881580-07-11"
+    assert told.rows[3]["s"] == {"d": "1970-01-01", "at": "1970-01-01T00:00:00.000001Z"}
+    file.write_text(told.out)
+    assert lakeseal("write", again.uri, str(file)).code == 0
+    assert again.to_arrow().equals(there.to_arrow())
+    assert "+5881580-07-11" in lakeseal("read", there.uri).out
+
+
 def test_values_of_files_are_read_in_the_types_of_the_table(lakeseal: Run, tmp_path: Path) -> None:
     uri, csv, lines = str(tmp_path / "t"), tmp_path / "rows.csv", tmp_path / "rows.json"
     lakeseal("create", uri, "-c", "code string", "-c", "price decimal(10,2)", "-c", "s struct<a: string, b: int>")

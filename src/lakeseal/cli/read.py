@@ -22,7 +22,9 @@ from lakeseal.cli.options import (
 )
 from lakeseal.cli.output import Output
 from lakeseal.display import counted
+from lakeseal.protocol.arrow import from_arrow_type
 from lakeseal.protocol.schema import type_to_json
+from lakeseal.protocol.text_values import format_text
 
 commands = typer.Typer()
 
@@ -176,4 +178,32 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """Rows one by one, a few in memory."""
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist(maps_as_pydicts="lossy")
+            some = batch.slice(start, _ROWS_AT_ONCE)
+            try:
+                yield from some.to_pylist(maps_as_pydicts="lossy")
+            except (OverflowError, ValueError):
+                columns = [[_value(one) for one in column] for column in some.columns]
+                yield from (dict(zip(some.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Python's own dates and moments are of the years 1 to 9999; those beyond are texts of the same form."""
+    match scalar:
+        case pa.StructScalar() if scalar.is_valid:
+            return {name: _value(part) for name, part in scalar.items()}
+        case pa.MapScalar() if scalar.is_valid:
+            return {entry[0].as_py(): _value(entry[1]) for entry in map(_parts, scalar.values)}
+        case pa.ListScalar() if scalar.is_valid:
+            return [_value(part) for part in scalar.values]
+        case pa.Date32Scalar() | pa.TimestampScalar():
+            try:
+                return scalar.as_py()
+            except (OverflowError, ValueError):
+                text: str = format_text(pa.array([scalar]), from_arrow_type(scalar.type))[0].as_py()
+                return text.replace(" ", "T")
+        case _:
+            return scalar.as_py()
+
+
+def _parts(entry: pa.StructScalar) -> list[pa.Scalar]:
+    return list(entry.values())
