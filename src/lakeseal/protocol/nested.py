@@ -87,7 +87,7 @@ def _own(array: pa.Array, *parts: pa.Array) -> tuple[pa.Array, Sequence[pa.Array
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         counts, seen = numbers(lengths), truths(there)
         kept = array_of(np.repeat(seen, counts), pa.bool_())
-        parts = [part.slice(first, last - first).filter(kept) for part in parts]
+        parts = tuple(part.slice(first, last - first).filter(kept) for part in parts)
         ends = np.cumsum(np.where(seen, counts, 0), dtype=np.int32)
         offsets = array_of(np.concatenate([np.zeros(1, np.int32), ends]), pa.int32())
     return pc.if_else(pa.concat_arrays([there, pa.array([True])]), offsets, None), parts
