@@ -20,7 +20,8 @@ from report import Report
 from simulated.worker import Sums, start, sums
 
 SEEDS = 100_000
-_AT_ONCE = 500
+_AT_ONCE = 2_500
+"""Runs of one process, whose start costs as much as many of them."""
 _WORKERS = max(2, min(4, (os.cpu_count() or 2)))
 
 
