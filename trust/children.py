@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+AT_ONCE = int(os.environ.get("LAKESEAL_AT_ONCE", "0")) or max(2, os.cpu_count() or 2)
+"""Processes of a part that work side by side. More than there are cores, with `nice`, where others use these, too."""
 _SECONDS = 120
 
 
@@ -65,7 +67,7 @@ def _end(do: Callable[[], Any], writes: int, seconds: int) -> None:
     os._exit(code)
 
 
-def side_by_side(jobs: Iterable[T], do: Callable[[T], Any], *, at_once: int = 2) -> Iterator[tuple[T, Any]]:
+def side_by_side(jobs: Iterable[T], do: Callable[[T], Any], *, at_once: int = AT_ONCE) -> Iterator[tuple[T, Any]]:
     """Each job in a process of its own, and what came of it; an exception there is one here."""
     folder = Path(tempfile.mkdtemp(prefix="lakeseal-trust-"))
     running: dict[int, tuple[T, Path]] = {}

@@ -13,16 +13,14 @@ simulation --case seed=123` makes it again, shrinks it if it fails, and tells it
 
 from __future__ import annotations
 
-import os
-
+from children import AT_ONCE
 from report import Report
 
 from simulated.worker import Sums, start, sums
 
 SEEDS = 100_000
-_AT_ONCE = 2_500
+_TOGETHER = 2_500
 """Runs of one process, whose start costs as much as many of them."""
-_WORKERS = max(2, min(4, (os.cpu_count() or 2)))
 
 
 def main(report: Report) -> None:
@@ -41,14 +39,14 @@ def main(report: Report) -> None:
 def simulate(count: int, *, say: object = None, first: int = 0) -> Sums:
     """Runs of `count` seeds from `first` on, several at a time."""
     found = Sums()
-    todo = [(one, min(_AT_ONCE, first + count - one)) for one in range(first, first + count, _AT_ONCE)][::-1]
-    running = [start(*todo.pop()) for _ in range(min(_WORKERS, len(todo)))]
+    todo = [(one, min(_TOGETHER, first + count - one)) for one in range(first, first + count, _TOGETHER)][::-1]
+    running = [start(*todo.pop()) for _ in range(min(AT_ONCE, len(todo)))]
     while running:
         # In their order: all take about as long.
         found.add(sums(running.pop(0)))
         if todo:
             running.append(start(*todo.pop()))
-        if callable(say) and found.runs % 5_000 < _AT_ONCE:
+        if callable(say) and found.runs % 5_000 < _TOGETHER:
             say(f"{found.runs} of {count} runs, {len(found.failed)} failed")
     return found
 
