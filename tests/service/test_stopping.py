@@ -17,12 +17,13 @@ import psutil
 import pytest
 
 from lakeseal import ledger
-from lakeseal.errors import InvalidArgument, StorageUnavailable
+from lakeseal.errors import InvalidArgument, LakesealError, StorageUnavailable
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.storage import Store, open_store
+from lakeseal.testing.service import service_inside
 from models.history import check_history
 from preloaded import children
 from support.managed_tables import append, create, managed_log, paths
@@ -261,3 +262,29 @@ def is_worker(child: psutil.Process) -> bool:
 def test_a_ledger_in_memory_has_one_worker() -> None:
     with pytest.raises(InvalidArgument, match="memory"):
         ServiceSettings(ledger="sqlite://", workers=2)
+
+
+_CANNOT_START = """
+from lakeseal.errors import StorageUnavailable
+from lakeseal.service.server import serve
+from lakeseal.service.settings import ServiceSettings
+
+def away(*_):
+    raise StorageUnavailable("the ledger is away")
+
+try:
+    serve(ServiceSettings(ledger="sqlite://", insecure=True, port=0), make_owner=away)
+except StorageUnavailable as error:
+    print(error)
+"""
+
+
+def test_a_service_that_cannot_start_says_so_and_the_log_says_why() -> None:
+    ran = subprocess.run([sys.executable, "-c", _CANNOT_START], capture_output=True, text=True, timeout=60, check=True)
+    assert "could not start" in ran.stdout
+    assert "the ledger is away" in ran.stderr
+
+
+def test_a_service_inside_a_process_raises_what_keeps_it_from_starting(tmp_path: Path) -> None:
+    with pytest.raises(LakesealError, match=str(tmp_path)), service_inside(ledger=f"sqlite:///{tmp_path}"):
+        pass

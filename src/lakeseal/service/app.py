@@ -81,8 +81,12 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         traces.export()  # here, as threads that send them do not survive the start of workers
-        service = app.state.service = await to_thread.run_sync(Service, settings, make_owner)
-        service.start()
+        try:
+            service = app.state.service = await to_thread.run_sync(Service, settings, make_owner)
+            service.start()
+        except Exception as error:
+            app.state.failed = error  # for whoever runs the server, which says no more than that it did not start
+            raise
         try:
             if only_serves:
                 with collected_by_hand(), prompt_turns():

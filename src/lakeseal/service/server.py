@@ -93,6 +93,10 @@ def _run_alone(config: uvicorn.Config, bound: socket.socket) -> None:
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         server.run(sockets=[bound])
+    except SystemExit as ended:
+        if ended.code == STARTUP_FAILURE:
+            raise StorageUnavailable("The service could not start", hint="The log says why") from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
