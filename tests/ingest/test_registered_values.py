@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from google.protobuf import descriptor_pb2
 
 from lakeseal.errors import InvalidArgument, SourceUnavailable
 from lakeseal.ingest import Dataset, KafkaSource
@@ -192,6 +193,32 @@ def test_json_is_judged_by_its_writers_schema_and_then_by_the_columns(registry: 
     SCHEMAS[92] = {"schemaType": "AVRO", "schema": json.dumps("string")}
     refused = [b"\0\0\0\0" + bytes([number]) + b'{"id": 1}' for number in (91, 92)]
     assert all("no JSON schema" in text for text in read(registry, "json", "id long", *refused)[1])
+
+
+def test_fields_of_protobuf_are_found_in_any_case_and_first_as_they_are_spelt(registry: str) -> None:
+    good = base64.b64decode(PROTOBUF[1])
+    [row], _ = read(registry, "protobuf", "ID long, Item string, PLACE struct<City: string>", good)
+    assert row == {"ID": 12, "Item": "té 2", "PLACE": {"City": "Ulm"}}
+    field = descriptor_pb2.FieldDescriptorProto(label=1, type=3)
+    row_type = descriptor_pb2.DescriptorProto(name="Row")
+    for number, name in enumerate(("id", "ID"), 1):
+        row_type.field.add(name=name, number=number, label=field.label, type=field.type)
+    file = descriptor_pb2.FileDescriptorProto(name="twice.proto", syntax="proto3", message_type=[row_type])
+    SCHEMAS[93] = {"schemaType": "PROTOBUF", "schema": base64.b64encode(file.SerializeToString()).decode()}
+    both = b"\0\0\0\0\x5d\0\x08\x05\x10\x06"
+    assert read(registry, "protobuf", "ID long", both) == ([{"ID": 6}], [])
+    rows, [reason] = read(registry, "protobuf", "Id long", both)
+    assert (rows, "differ in case" in reason) == ([], True)
+
+
+def test_a_multiple_is_one_of_the_numbers_as_they_are_spelt(registry: str) -> None:
+    price = {"type": "object", "properties": {"price": {"type": "number", "multipleOf": 0.01}}}
+    SCHEMAS[94] = {"schemaType": "JSON", "schema": json.dumps(price)}
+    texts = ["19.99", "0.07", "1e300", "-0.0", "1E-2", "0.001", "19.995"]
+    values = [b"\0\0\0\0\x5e" + f'{{"price": {text}}}'.encode() for text in texts]
+    rows, bad = read(registry, "json", "price string", *values)
+    assert [row["price"] for row in rows] == texts[:5]
+    assert len(bad) == 2
 
 
 def test_bad_messages_of_a_topic_are_set_aside_and_the_others_are_published(

@@ -1,5 +1,6 @@
-"""Values of Avro as columns: compared by the types that a file's writer has, once per file, and converted by the rules
-for columns of Parquet.
+"""Values of Avro as columns: compared by the types that their writer has, once per file or writer, and converted by the
+rules for columns of Parquet. The schema of messages says what reader and writer make of it together
+(`avro_resolution`).
 
 Values come without the meaning of their type: a moment is the number that is stored, a decimal its bytes. Besides what
 Parquet may have, whole numbers are floating-point ones where these are the same numbers. Fields are found in any case;
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeseal.errors import BrokenDataFile, InvalidArgument, InvalidInput, SchemaMismatch
+from lakeseal.ingest.sources.avro_resolution import CONSTANT, KNOWN, REFUSED, STORED_AS
 from lakeseal.log.physical import convert_simple, plain_field
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import (
@@ -74,7 +76,7 @@ def rows_builder(schema: Any, wanted: StructType) -> Callable[[Sequence[Any]], p
     """Makes rows of records of a writer's schema. `InvalidInput` says that one of them is none."""
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         raise InvalidArgument("An Avro schema of rows is a record", hint="Write records, or read the file as binary")
-    parts = _parts(schema, wanted, dict(_named(schema)), ())
+    parts = _parts(schema, wanted, named_types(schema), ())
     arrow = to_arrow(wanted)
 
     def build(records: Sequence[Any]) -> pa.RecordBatch:
@@ -86,15 +88,19 @@ def rows_builder(schema: Any, wanted: StructType) -> Callable[[Sequence[Any]], p
                 raise InvalidInput(
                     f"A value does not fit the type {field.type}: {error}",
                     column=field.name,
-                    hint="Mend the file, or the source's schema",
+                    hint="Mend the record, or the source's schema",
                 ) from error
         return pa.RecordBatch.from_arrays(columns, schema=arrow)
 
     return build
 
 
+def named_types(schema: Any) -> dict[str, Mapping[str, Any]]:
+    """All types of a schema that others may refer to."""
+    return dict(_named(schema))
+
+
 def _named(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All types that others may refer to."""
     if isinstance(schema, list):
         for one in schema:
             yield from _named(one)
@@ -113,7 +119,9 @@ def _part(record: Mapping[str, Any], column: StructField, named: Named, path: Pa
     found = _field(record["fields"], path)
     if found is None:
         return _nulls(column.type)
-    name, inner = found["name"], _plan(found["type"], column.type, named, path)
+    name, inner = found.get(STORED_AS, found["name"]), _plan(found["type"], column.type, named, path)
+    if CONSTANT in found:
+        return lambda records: inner([None if one is None else found[CONSTANT] for one in records])
     return lambda records: inner([None if one is None else one[name] for one in records])
 
 
@@ -137,6 +145,8 @@ def _plan(schema: Any, target: DataType, named: Named, path: Path) -> Build:
     if isinstance(schema, list):
         return _plan_union([one for one in schema if one != "null"], target, named, path)
     kind = schema["type"]
+    if REFUSED in schema:
+        return _refused(schema[REFUSED], target, path)
     if isinstance(kind, list | dict):
         return _plan(kind, target, named, path)
     match kind, target:
@@ -153,7 +163,7 @@ def _plan(schema: Any, target: DataType, named: Named, path: Path) -> Build:
         case _ if kind in named:
             return _plan(named[kind], target, named, path)
         case _:
-            return _refused(str(kind), target, path)
+            return _unlike(str(kind), target, path)
 
 
 def _plan_struct(schema: Mapping[str, Any], target: StructType, named: Named, path: Path) -> Build:
@@ -201,7 +211,7 @@ def _plan_union(members: Sequence[Any], target: DataType, named: Named, path: Pa
     for kind, same in kinds.items():
         one = _wider(same)
         is_told = one is not None
-        plans[kind] = _plan(one, target, named, path) if is_told else _refused("one of several types", target, path)
+        plans[kind] = _plan(one, target, named, path) if is_told else _unlike("one of several types", target, path)
 
     def build(values: Sequence[Any]) -> pa.Array:
         arrays, places = [_nulls(target)(values)], [*range(len(values))]
@@ -222,7 +232,7 @@ def _kind(schema: Any, named: Named) -> str:
 
 def _wider(members: Sequence[Any]) -> Any:
     """The one that has the values of all of them, if that is told."""
-    if len(members) == 1:
+    if all(one == members[0] for one in members):
         return members[0]
     plain = {_STORED.get(one) if isinstance(one, str) else None for one in members}
     return {frozenset(kinds): kind for kind, kinds in _WIDER.items()}.get(frozenset(plain))
@@ -244,22 +254,41 @@ def _plan_simple(schema: Mapping[str, Any], target: DataType, path: Path) -> Bui
     try:
         convert = convert_simple(source, target, path)
     except BrokenDataFile:
-        return _refused(f"{kind}" if source is stored else f"{kind} ({logical})", target, path)
+        return _unlike(f"{kind}" if source is stored else f"{kind} ({logical})", target, path)
+    if KNOWN in schema:
+        symbols, otherwise = schema[KNOWN]
+        symbol = _symbol(symbols, otherwise, path)
+        return lambda values: convert(pa.array([symbol(one) for one in values], stored))
     return lambda values: convert(pa.array(values, stored).cast(source))
+
+
+def _symbol(symbols: Sequence[str], otherwise: str | None, path: Path) -> Callable[[Any], Any]:
+    def symbol(value: str | None) -> str | None:
+        if value is None or value in symbols:
+            return value
+        if otherwise is None:
+            raise InvalidInput(
+                f"The reader's schema does not know the symbol {value}",
+                column=dotted(path),
+                hint="Add it to the source's schema, or a default",
+            )
+        return otherwise
+
+    return symbol
 
 
 def _plan_decimal(schema: Mapping[str, Any], target: DataType, path: Path) -> Build:
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     shown = f"decimal({precision},{scale})"
     if not isinstance(precision, int) or not isinstance(scale, int):
-        return _refused(shown, target, path)
+        return _unlike(shown, target, path)
     if not 0 <= scale <= precision <= _MOST_DIGITS or precision == 0:
-        return _refused(shown, target, path)
+        return _unlike(shown, target, path)
     source = pa.decimal128(precision, scale)
     try:
         convert = convert_simple(source, target, path)
     except BrokenDataFile:
-        return _refused(shown, target, path)
+        return _unlike(shown, target, path)
 
     def number(value: bytes | None) -> Decimal | None:
         return None if value is None else Decimal(int.from_bytes(value, signed=True)).scaleb(-scale, _ALL_DIGITS)
@@ -267,16 +296,16 @@ def _plan_decimal(schema: Mapping[str, Any], target: DataType, path: Path) -> Bu
     return lambda values: convert(pa.array([number(one) for one in values], source))
 
 
-def _refused(stored: str, target: DataType, path: Path) -> Build:
+def _unlike(stored: str, target: DataType, path: Path) -> Build:
+    return _refused(f"It has {stored}, which cannot be read as {target}", target, path)
+
+
+def _refused(reason: str, target: DataType, path: Path) -> Build:
     empty = _nulls(target)
 
     def build(values: Sequence[Any]) -> pa.Array:
         if any(value is not None for value in values):
-            raise InvalidInput(
-                f"The file has {stored}, which cannot be read as {target}",
-                column=dotted(path),
-                hint="Mend the file, or the source's schema",
-            )
+            raise InvalidInput(reason, column=dotted(path), hint="Mend the record, or the source's schema")
         return empty(values)
 
     return build

@@ -49,6 +49,7 @@ _NANOS = {
 """How many are in one of the numbers."""
 _DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_MOST_DIGITS = 10_000
 _NULL = b"null"
 _PLACEHOLDER = "__debezium_unavailable_value"
 _JSON_PLACEHOLDERS = (
@@ -233,7 +234,10 @@ def _avro(text: str) -> tuple[Callable[[bytes], Any], dict[str, _Meaning]]:
     except ModuleNotFoundError as error:
         raise Unsupported("fastavro is not installed", hint="pip install 'lakeseal[kafka]'") from error
     raw = msgspec.json.decode(text)
-    parsed = fastavro.parse_schema(raw)
+    try:
+        parsed = fastavro.parse_schema(_with_all_digits(raw))
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ValueError(f"its schema is no Avro schema: {error}") from None
 
     def decode(data: bytes) -> Any:
         stream = io.BytesIO(data)
@@ -246,6 +250,20 @@ def _avro(text: str) -> tuple[Callable[[bytes], Any], dict[str, _Meaning]]:
         return found
 
     return decode, _avro_meanings(raw)
+
+
+def _with_all_digits(schema: Any) -> Any:
+    """Where a decimal has more digits than its schema says, fastavro rounds it to those: a column says how many it has
+    room for."""
+    if isinstance(schema, list):
+        return [_with_all_digits(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    nested = ("type", "items", "values", "fields")
+    found = {name: _with_all_digits(value) if name in nested else value for name, value in schema.items()}
+    if found.get("logicalType") == "decimal" and found["type"] == "bytes":
+        found["precision"] = _MOST_DIGITS
+    return found
 
 
 def _avro_meanings(schema: Any) -> dict[str, _Meaning]:

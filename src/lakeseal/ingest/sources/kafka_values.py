@@ -5,8 +5,8 @@ Values are JSON, Avro, Protobuf, text or bytes. Decoding them is the work of pac
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -17,7 +17,8 @@ from lakeseal.errors import InvalidArgument, Unsupported
 from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import Misfit, Parsed, judged
-from lakeseal.ingest.sources.avro_schema import as_stored, avro_schema_of
+from lakeseal.ingest.sources.avro_messages import avro_messages
+from lakeseal.ingest.sources.avro_schema import avro_schema_of
 from lakeseal.ingest.sources.protobuf_values import protobuf_values
 from lakeseal.ingest.sources.schema_registry import Registry, framed, no_schema
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
@@ -147,7 +148,8 @@ def value_reader(
     if avro_schema is None:
         raise InvalidArgument("Avro values need an avro_schema", hint="Add avro_schema: {type: record, …}")
     own = avro_schema_of(avro_schema)
-    return ValueReader(own, _avro(avro_schema, own, schema_registry, registry_auth), meta)
+    asked = None if schema_registry is None else Registry(schema_registry, registry_auth)
+    return ValueReader(own, avro_messages(avro_schema, own, asked), meta)
 
 
 def place(message: Any) -> str:
@@ -168,25 +170,6 @@ def _texts(schema: pa.Schema) -> ReadValues:
         found = judged(len(values), part, (pa.ArrowInvalid,))
         misfits = tuple(Misfit(at=one.at, reason="It is not UTF-8") for one in found.misfits)
         return Parsed(rows=found.rows, misfits=misfits, record_numbers=found.record_numbers)
-
-    return read
-
-
-def _avro(reader_schema: Mapping[str, Any], own: StructType, registry: str | None, auth: str | None) -> ReadValues:
-    arrow = to_arrow(own)
-    decode = avro_decoder(reader_schema)
-
-    def one(value: bytes) -> Any:
-        if registry is None:
-            return decode(value, None)
-        number, rest = framed(value)
-        return decode(rest, registered(registry, number, auth))
-
-    def read(values: Sequence[Any]) -> Parsed:
-        def part(start: int, end: int) -> pa.RecordBatch:
-            return pa.RecordBatch.from_pylist([one(value) for value in values[start:end]], schema=arrow)
-
-        return judged(len(values), part, (pa.ArrowException, ValueError, TypeError, OverflowError))
 
     return read
 
@@ -237,7 +220,8 @@ def json_validator(registry: Registry, number: int) -> Callable[[bytes], None]:
         raise no_schema("JSON schema", written.schemaType)
     try:
         schema = msgspec.json.decode(written.schema)
-        made = jsonschema.validators.validator_for(schema, default=jsonschema.Draft7Validator)
+        validators: Any = jsonschema.validators
+        made = validators.validator_for(schema, default=jsonschema.Draft7Validator)
         made.check_schema(schema)
         resources = [
             (name, referencing.Resource.from_contents(msgspec.json.decode(one.schema), default_specification=DRAFT7))
@@ -245,7 +229,8 @@ def json_validator(registry: Registry, number: int) -> Callable[[bytes], None]:
         ]
     except (msgspec.MsgspecError, jsonschema.SchemaError) as error:
         raise no_schema("JSON schema", str(error).partition("\n")[0]) from None
-    validator = made(schema, registry=referencing.Registry().with_resources(resources))
+    exact = validators.extend(made, {"multipleOf": _multiple_of})
+    validator = exact(schema, registry=referencing.Registry().with_resources(resources))
 
     def judge(text: bytes) -> None:
         try:
@@ -260,34 +245,9 @@ def json_validator(registry: Registry, number: int) -> Callable[[bytes], None]:
     return judge
 
 
-def avro_decoder(reader_schema: Mapping[str, Any]) -> Callable[[bytes, str | None], Any]:
-    """Decodes one value: by a writer's schema, given as text, or by the reader's own."""
-    try:
-        import fastavro  # an extra
-    except ModuleNotFoundError as error:
-        raise Unsupported(
-            "fastavro is not installed", hint="pip install 'lakeseal[kafka]', on executors too"
-        ) from error
-    try:
-        reader = fastavro.parse_schema(as_stored(reader_schema))
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
-        raise InvalidArgument(f"This is no Avro schema: {error}") from None
+def _multiple_of(_validator: Any, factor: Any, value: Any, _schema: Any) -> Iterator[Exception]:
+    """As the numbers are spelt: of doubles, 19.99 is no multiple of 0.01."""
+    import jsonschema  # an extra
 
-    @lru_cache(maxsize=100)
-    def written_by(text: str) -> Any:
-        return fastavro.parse_schema(as_stored(msgspec.json.decode(text)))
-
-    def decode(value: bytes, writer: str | None) -> Any:
-        stream = io.BytesIO(value)
-        try:
-            if writer is None:
-                row = fastavro.schemaless_reader(stream, reader, None)
-            else:
-                row = fastavro.schemaless_reader(stream, written_by(writer), reader)
-        except (EOFError, IndexError, KeyError, fastavro.schema.SchemaParseException) as error:
-            raise ValueError(f"It is not Avro of this schema: {error or type(error).__name__}") from None
-        if stream.read(1):
-            raise ValueError("It is longer than its Avro schema says")
-        return row
-
-    return decode
+    if isinstance(value, int | float) and not isinstance(value, bool) and Fraction(str(value)) % Fraction(str(factor)):
+        yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor!r}")

@@ -1,9 +1,9 @@
 """Protobuf messages to rows, by the descriptors that a schema registry has of their writers' schemas.
 
-Columns are found by the names of fields; one that the writer did not know is null, and fields that no column is called
-after are left out. A field that can be absent and is, is null; any other has its default. Enums are their names, or
-numbers to a whole number; `google.protobuf.Timestamp` is a timestamp, and wrappers are what they wrap. Nothing is
-rounded or turned into text to make it fit.
+Columns are found by the names of fields, in any case, and first as they are spelt; one that the writer did not know is
+null, and fields that no column is called after are left out. A field that can be absent and is, is null; any other has
+its default. Enums are their names, or numbers to a whole number; `google.protobuf.Timestamp` is a timestamp, and
+wrappers are what they wrap. Nothing is rounded or turned into text to make it fit.
 """
 
 from __future__ import annotations
@@ -156,17 +156,26 @@ def _struct(fields: Sequence[StructField]) -> Convert:
     converts = [(field.name, _value(field.type, field.name)) for field in fields]
 
     def convert(message: Any, _field: Any) -> dict[str, Any]:
-        known = getattr(getattr(message, "DESCRIPTOR", None), "fields_by_name", None)
-        if known is None:
+        descriptor = getattr(message, "DESCRIPTOR", None)
+        if not hasattr(descriptor, "fields_by_name"):
             raise ValueError(f"{message!r} is no message")
         row: dict[str, Any] = {}
         for name, inner in converts:
-            field = known.get(name)
-            absent = field is None or (field.has_presence and not message.HasField(name))
-            row[name] = None if absent else inner(getattr(message, name), field)
+            field = _field_of(descriptor, name)
+            absent = field is None or (field.has_presence and not message.HasField(field.name))
+            row[name] = None if absent else inner(getattr(message, field.name), field)
         return row
 
     return convert
+
+
+@lru_cache(maxsize=10_000)
+def _field_of(descriptor: Any, column: str) -> Any:
+    exact = descriptor.fields_by_name.get(column)
+    same = [one for one in descriptor.fields if one.name.lower() == column.lower()]
+    if exact is None and len(same) > 1:
+        raise ValueError(f"{descriptor.full_name} has several fields {column!r}, which differ in case")
+    return exact or next(iter(same), None)
 
 
 def _value(kind: DataType, name: str) -> Convert:
