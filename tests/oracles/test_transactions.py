@@ -511,28 +511,31 @@ def run_history(owner: LedgerOwner, chance: random.Random, level: str | None) ->
     return history
 
 
-def hunt(url: str, short: int, full: int) -> None:
+def hunt(url: str, level: str | None, short: int, full: int) -> None:
     done: Counter[str] = Counter()
     for seed in cases(short, full):
         with case(seed) as chance, closing(ledger.open(url)) as opened:
             owner = LedgerOwner(opened, batch_size=chance.choice((1, 3, 100)))
-            history = run_history(owner, chance, chance.choice((*LEVELS, None)))
+            history = run_history(owner, chance, level)
             for program in history.programs:
                 done[program.state] += 1
             done["beside others"] += sum(p.at is not None and p.at > p.began for p in history.commits)
+    print(f"{level or 'each its own'}: {len(cases(short, full))} histories, {dict(done)}")  # pytest -s shows it
     if done.total() > 100:
         assert done["done"] > 0.4 * done.total() / 2
         assert done["beside others"] > 0
         assert any(state.startswith("failed") for state in done)
 
 
-def test_histories_keep_what_their_level_promises(tmp_path: Any) -> None:
-    hunt("sqlite://", 20, 1700)
+@pytest.mark.parametrize("level", [*LEVELS, None], ids=[*LEVELS, "each-its-own"])
+def test_histories_keep_what_their_level_promises(level: str | None) -> None:
+    hunt("sqlite://", level, 6, 2000)
 
 
+@pytest.mark.parametrize("level", [*LEVELS, None], ids=[*LEVELS, "each-its-own"])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_histories_keep_what_their_level_promises_on_ledgers_that_last(
-    kind: str, tmp_path: Any, request: pytest.FixtureRequest
+    kind: str, level: str | None, tmp_path: Any, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
-    hunt(url, 3, 150)
+    hunt(url, level, 1, 150)
