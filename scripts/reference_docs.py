@@ -51,6 +51,8 @@ PROPERTIES = {
     "delta.enableRowTracking": "Every row has an id for life.",
     "delta.rowTrackingSuspended": "No new ids for now.",
     "delta.enableTypeWidening": "Types of columns can become wider.",
+    "delta.enableVariantShredding": "Writers may keep parts of variants in columns of their own. Lakeseal reads them, and "
+    "writes variants whole.",
 }
 OPTIONS = {
     "path": "where the table or the repository is; what `load`, `save` and `start` are given",

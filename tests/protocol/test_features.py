@@ -221,6 +221,8 @@ WRITABLE = [
     "coordinatedCommits-preview",
     "variantType",
     "variantType-preview",
+    "variantShredding",
+    "variantShredding-preview",
 ]
 
 
@@ -238,7 +240,6 @@ IDENTITY = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity
         (listed("icebergCompatV1"), metadata(enableIcebergCompatV1="true")),
         (listed("icebergCompatV2"), metadata(enableIcebergCompatV2="true")),
         (listed("icebergCompatV3"), metadata(enableIcebergCompatV3="true")),
-        (listed("variantShredding", "variantType"), metadata(enableVariantShredding="true")),
     ],
 )
 def test_what_lakeseal_cannot_honour_forbids_writing_while_it_is_in_use(demand: Protocol, uses: Metadata) -> None:

@@ -153,6 +153,8 @@ def _drops_at_once(made: Made) -> bool:
 
 
 CARRIED_OUT: dict[str, tuple[dict[str, str], Check]] = {
+    # A writer may shred, and need not (tests/table/test_variant.py writes to such a table).
+    "enablevariantshredding": ({"delta.enableVariantShredding": "true"}, lambda made: made.has("variantShredding")),
     "enabletypewidening": ({"delta.enableTypeWidening": "true"}, _widens),
     "autooptimize.autocompact": ({"delta.autoOptimize.autoCompact": "true"}, _compacts),
     "autooptimize.optimizewrite": ({"delta.autoOptimize.optimizeWrite": "true"}, _writes_few_files),

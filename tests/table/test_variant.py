@@ -38,12 +38,18 @@ def meant(first: int, texts: list[str | None]) -> list[tuple[int, Any]]:
     return [(first + n, text and VariantVal.parseJson(text).toPython()) for n, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize("vectors", ["false", "true"])
-def test_variants_are_written_rewritten_and_merged_as_they_are(tmp_path: Path, vectors: str) -> None:
+@pytest.mark.parametrize(("vectors", "shredding"), [("false", "false"), ("true", "false"), ("false", "true")])
+def test_variants_are_written_rewritten_and_merged_as_they_are(tmp_path: Path, vectors: str, shredding: str) -> None:
     table = lakeseal.Table(tmp_path)
-    properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    properties = {
+        "delta.enableDeletionVectors": vectors,
+        "delta.enableChangeDataFeed": "true",
+        "delta.enableVariantShredding": shredding,
+    }
     table.write(rows(0, JSON), properties=properties)
-    assert "variantType" in reader_features(table.snapshot().protocol)
+    features = reader_features(table.snapshot().protocol)
+    assert "variantType" in features
+    assert ("variantShredding" in features) == (shredding == "true")
     assert held(table.to_arrow()) == meant(0, JSON)
 
     table.write(rows(5, JSON[:2]))

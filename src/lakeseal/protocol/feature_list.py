@@ -189,19 +189,20 @@ FEATURES: dict[str, Feature] = {
         Feature(name="typeWidening-preview", kind=_RW, writable=True, stable_name="typeWidening"),
         Feature(name="variantType", kind=_RW, writable=True, in_use=_has_variant),
         Feature(name="variantType-preview", kind=_RW, writable=True, in_use=_has_variant, stable_name="variantType"),
+        # A writer may shred, and need not: whole variants stand beside shredded ones.
         Feature(
             name="variantShredding",
             kind=_RW,
+            writable=True,
             requires=("variantType",),
             in_use=lambda state: state.properties.variant_shredding,
-            hint=_OTHER_CLIENT,
         ),
         Feature(
             name="variantShredding-preview",
             kind=_RW,
+            writable=True,
             in_use=lambda state: state.properties.variant_shredding,
             stable_name="variantShredding",
-            hint=_OTHER_CLIENT,
         ),
         Feature(name="domainMetadata", kind=_W, writable=True),
         # Assigning row ids is up to the commit; a table lists the feature before every file has them.

@@ -191,7 +191,6 @@ def _string_map(text: str) -> dict[str, str]:
 _DAY = 86_400_000
 
 _ICEBERG = "Nothing is written for Iceberg here: set it with a client that does, and let that one write the table"
-_VARIANTS = "Variants are not written here: write the table with a client that does"
 _COORDINATOR = "Commits are managed by an owner here: lakeseal.create(…, owner=…) or Table.take_over(owner)"
 _OPTIMIZE = "Say which of the two: delta.autoOptimize.autoCompact, delta.autoOptimize.optimizeWrite"
 _PARTITION_COLUMNS = "Files hold no partition columns here; the values are in the log. Leave it out"
@@ -263,7 +262,7 @@ class TableProperties(Struct, frozen=True, kw_only=True):
         "delta.rowTracking.materializedRowCommitVersionColumnName", _text, None, settable=False
     )
     type_widening = Property("delta.enableTypeWidening", _boolean, False)
-    variant_shredding = Property("delta.enableVariantShredding", _boolean, False, instead=_VARIANTS)
+    variant_shredding = Property("delta.enableVariantShredding", _boolean, False)
     iceberg_compat_v1 = Property("delta.enableIcebergCompatV1", _boolean, False, instead=_ICEBERG)
     iceberg_compat_v2 = Property("delta.enableIcebergCompatV2", _boolean, False, instead=_ICEBERG)
     iceberg_compat_v3 = Property("delta.enableIcebergCompatV3", _boolean, False, instead=_ICEBERG)
