@@ -51,8 +51,8 @@ PROPERTIES = {
     "delta.enableRowTracking": "Every row has an id for life.",
     "delta.rowTrackingSuspended": "No new ids for now.",
     "delta.enableTypeWidening": "Types of columns can become wider.",
-    "delta.enableVariantShredding": "Writers may keep parts of variants in columns of their own. Lakeseal reads them, and "
-    "writes variants whole.",
+    "delta.enableVariantShredding": "Writers may keep parts of variants in columns of their own. Lakeseal reads these, "
+    "and writes variants whole.",
 }
 OPTIONS = {
     "path": "where the table or the repository is; what `load`, `save` and `start` are given",
@@ -74,6 +74,8 @@ OPTIONS = {
     "ignoreChanges": "of streams: of commits that change rows, all rows of the files that they wrote are given",
     "skipChangeCommits": "of streams: commits that delete or change are passed over",
     "failOnDataLoss": "of streams: `false` goes on where versions are gone",
+    "schemaTrackingLocation": "of streams: a directory in which the query keeps the schema that it is at",
+    "schemaLocation": "the same, by the other name that Delta has for it",
     "partitionBy": "columns that a new table, or a directory, is partitioned by",
     "clusterBy": "columns that a new table is clustered by",
     "replaceWhere": "with mode overwrite: only rows that match are replaced",

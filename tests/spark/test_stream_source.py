@@ -341,6 +341,85 @@ def test_a_renamed_column_stops_the_stream_and_a_restart_has_the_new_name(tmp_pa
     assert batch.to_pylist() == [{"number": 1}]
 
 
+def found_in(engine: Engine) -> list[dict[str, Any]]:
+    """All rows up to the newest version; started again wherever the schema changes."""
+    rows: list[dict[str, Any]] = []
+    while True:
+        try:
+            batch = engine.batch()
+        except SourceChanged as error:
+            assert "new schema is noted" in (error.hint or "")
+            with pytest.raises(SourceChanged):
+                engine.source = engine.new_source()
+                engine.batch()  # the same DataFrame has the old schema
+            engine.restart()
+            continue
+        if batch is None:
+            return rows
+        rows += batch.to_pylist()
+
+
+@pytest.mark.parametrize("files", [1, 1000])
+@pytest.mark.parametrize("option", ["schemaTrackingLocation", "schemaLocation"])
+def test_a_stream_that_keeps_its_schema_goes_on_through_every_change_of_it(
+    tmp_path: Path, option: str, files: int
+) -> None:
+    table = Table(tmp_path / "source")
+    mapped = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
+    table.write(pa.table({"id": pa.array([0], pa.int32()), "name": ["a"]}), properties=mapped)
+    engine = Engine(table.uri, maxFilesPerTrigger=files, **{option: tmp_path / "schemas"})
+    assert engine.batch() is not None
+    table.write(pa.table({"id": pa.array([1], pa.int32()), "name": ["b"]}))
+    table.drop_column("name")
+    table.write(pa.table({"id": pa.array([2], pa.int32())}))
+    table.rename_column("id", "number")
+    table.change_type("number", "bigint")
+    table.write(pa.table({"number": [3]}))
+    table.write(pa.table({"number": [4], "name": ["again"]}), merge_schema=True)
+    engine.restart()  # as after a stop: the schema is the one that it had
+    assert found_in(engine) == [
+        {"id": 1, "name": "b"},
+        {"id": 2},
+        {"number": 3},
+        {"number": 4, "name": "again"},
+    ]
+    assert engine.source.latestOffset(engine.offset, ReadMaxFiles(10)) == engine.offset
+
+
+def test_a_stream_from_a_version_on_begins_in_its_schema(tmp_path: Path) -> None:
+    table = Table(tmp_path / "source")
+    table.write(pa.table({"id": [0], "name": ["a"]}), properties={"delta.columnMapping.mode": "name"})
+    table.drop_column("name")
+    table.write(pa.table({"id": [1]}))
+    engine = Engine(table.uri, startingVersion=0, schemaTrackingLocation=tmp_path / "schemas")
+    assert found_in(engine) == [{"id": 0, "name": "a"}, {"id": 1}]
+
+
+def test_a_batch_that_was_planned_before_a_change_is_run_again_in_its_own_schema(tmp_path: Path) -> None:
+    table = Table(tmp_path / "source")
+    table.write(pa.table({"id": [0], "name": ["a"]}), properties={"delta.columnMapping.mode": "name"})
+    engine = Engine(table.uri, schemaTrackingLocation=tmp_path / "schemas")
+    assert engine.plan()
+    table.drop_column("name")
+    engine.restart()
+    assert engine.run().to_pylist() == [{"id": 0, "name": "a"}]
+
+
+def test_a_kept_schema_is_for_streams_of_its_table(tmp_path: Path) -> None:
+    one, other = Table(tmp_path / "one"), Table(tmp_path / "other")
+    append(one, 0)
+    append(other, 1)
+    Engine(one.uri, schemaTrackingLocation=tmp_path / "schemas").drain()
+    with pytest.raises(SourceChanged, match="of another table"):
+        Engine(other.uri, schemaTrackingLocation=tmp_path / "schemas")
+    for wrong in ({"schemaTrackingLocation": " "}, {"schemaTrackingLocation": "/a", "schemaLocation": "/b"}):
+        with pytest.raises(InvalidArgument, match="schemaTrackingLocation"):
+            Engine(one.uri, **wrong)
+    options = {"path": one.uri, "schemaTrackingLocation": str(tmp_path / "schemas")}
+    with pytest.raises(InvalidArgument, match="is for streams"):
+        ReadOptions.from_options(options).pinned(DeltaLog(open_store(one.uri)))
+
+
 def test_another_partitioning_stops_the_stream_for_good(tmp_path: Path) -> None:
     table = Table(tmp_path / "source")
     data = pa.table({"id": [0], "p": ["x"]})

@@ -34,6 +34,7 @@ from lakeseal.spark.failures import noted
 from lakeseal.spark.predicates import check_portable, columns_of
 from lakeseal.spark.read_options import ReadOptions
 from lakeseal.spark.read_task import ChangeTask, ScanTask, change_splits, file_splits
+from lakeseal.spark.stream_tracking import SchemaTracking
 
 _log = logging.getLogger(__name__)
 _LARGE_BYTES = 2**30
@@ -126,8 +127,10 @@ def declared(options: ReadOptions) -> tuple[ReadOptions, StructType]:
             if not options.may_be_to_come:
                 raise
     kind = ChangeTask if options.read_change_feed else ScanTask
-    newest = open_table(options).route().log.snapshot()
-    return options, kind(store=options.store, spec=read_spec(newest)).schema
+    log = open_table(options).route().log
+    tracking = SchemaTracking.of(options)
+    started = log.snapshot() if tracking is None else tracking.started(log, options)
+    return options, kind(store=options.store, spec=read_spec(started)).schema
 
 
 class BatchReader(DataSourceReader):

@@ -152,7 +152,7 @@ class _FrameInput:
         name = f"write to {spec.store.uri}"
         frame = planned(self._frame, self.schema, spec, in_plan, self._settings)
         if spec.few_files:
-            frame = self._brought_together(frame, spec.partition_columns)
+            frame = brought_together(frame, spec.partition_columns)
         # Spark looks columns up by these names, without quoting them.
         names = frame.columns if any("." in column or "`" in column for column in frame.columns) else None
         if names is not None:
@@ -163,13 +163,6 @@ class _FrameInput:
         task = WriteTask(name, spec, [refused.check for refused in in_plan.checks], names)
         with cut_by_rows(self._spark, self.schema):
             return _run(self._spark, frame, task, name)
-
-    def _brought_together(self, frame: DataFrame, partition_columns: tuple[str, ...]) -> DataFrame:
-        """Rows of one partition in few tasks, each of a size that Spark thinks right."""
-        columns = [F.col(quote_name(name)) for name in partition_columns]
-        if str(self._spark.conf.get("spark.sql.adaptive.enabled", "true")).lower() == "true":
-            return frame.hint("rebalance", *columns)
-        return frame.repartition(*columns) if columns else frame
 
 
 class _RewriteInput:
@@ -191,6 +184,14 @@ class _RewriteInput:
         rows = [(number, split_to_json(split)) for number, split in enumerate(splits)]
         frame = self._spark.createDataFrame(rows, "split int, files string").repartitionById(len(rows), "split")
         return _run(self._spark, frame, RewriteTask(name, spec, self._rewrite), name)
+
+
+def brought_together(frame: DataFrame, partition_columns: tuple[str, ...]) -> DataFrame:
+    """Rows of one partition in few tasks, each of a size that Spark thinks right."""
+    columns = [F.col(quote_name(name)) for name in partition_columns]
+    if str(frame.sparkSession.conf.get("spark.sql.adaptive.enabled", "true")).lower() == "true":
+        return frame.hint("rebalance", *columns)
+    return frame.repartition(*columns) if columns else frame
 
 
 def _run(spark: SparkSession, frame: DataFrame, task: ArrowTask, name: str) -> list[TaskCommitMessage]:

@@ -37,6 +37,8 @@ NAMES = (
     "ignoreChanges",
     "skipChangeCommits",
     "failOnDataLoss",
+    "schemaTrackingLocation",
+    "schemaLocation",
 )
 LATEST = "latest"
 _BYTES = re.compile(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", re.IGNORECASE | re.ASCII)
@@ -65,6 +67,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     """Of commits that change rows, give all rows of the files that they wrote: some come again."""
     skip_change_commits: bool = False
     fail_on_data_loss: bool = True
+    schema_tracking_location: str | None = None
+    """Where a stream keeps the schema that it is at."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -88,6 +92,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             ignore_changes=given.flag("ignoreChanges"),
             skip_change_commits=given.flag("skipChangeCommits"),
             fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+            schema_tracking_location=_tracking(given),
         )
         for version, timestamp, names in (
             (found.version_as_of, found.timestamp_as_of, "versionAsOf or timestampAsOf"),
@@ -177,6 +182,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             "ignoreChanges": self.ignore_changes,
             "skipChangeCommits": self.skip_change_commits,
             "failOnDataLoss": not self.fail_on_data_loss,
+            "schemaTrackingLocation": self.schema_tracking_location is not None,
         }
         return [name for name, given in limits.items() if given]
 
@@ -194,6 +200,18 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
                 "streams of rows",
                 hint="Leave readChangeFeed out, or filter by _change_type",
             )
+
+
+def _tracking(given: GivenOptions) -> str | None:
+    """Delta has two names for it."""
+    found = {
+        text.strip() for name in ("schemaTrackingLocation", "schemaLocation") if (text := given.text(name)) is not None
+    }
+    if len(found) > 1 or "" in found:
+        raise InvalidArgument(
+            "Give schemaTrackingLocation once", hint="The directory that the stream keeps its schema in"
+        )
+    return found.pop() if found else None
 
 
 def _bytes(name: str, text: str | None) -> int | None:

@@ -46,6 +46,7 @@ from lakeseal.spark.read_task import ChangeTask, ScanTask
 from lakeseal.spark.stream_offsets import ReadLimits, StreamOffset
 from lakeseal.spark.stream_pages import Part, StreamPage, added_page, changes_page, snapshot_page, splits
 from lakeseal.spark.stream_schema import check_inferred, check_metadata
+from lakeseal.spark.stream_tracking import SchemaTracking
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -90,6 +91,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options.check_stream()
         pages = _Pages(self._options, open_table(self._options))
         self._task = self._task_on(pages.started)
+        pages.begin()
         return pages
 
     def _task_on(self, started: Snapshot) -> ScanTask | ChangeTask:
@@ -155,14 +157,22 @@ class _Pages:
     def __init__(self, options: ReadOptions, router: Router) -> None:
         self._options = options
         self._router = router
-        self.started: Snapshot = router.route().log.snapshot()
+        self._tracking = SchemaTracking.of(options)
+        log = router.route().log
+        self.started: Snapshot = log.snapshot() if self._tracking is None else self._tracking.started(log, options)
         """The table as the stream has known it from its start on: the schema of all that it gives."""
         self._times: tuple[DeltaLog, CommitTimes] | None = None
         self._kept: dict[tuple[int, bool], StreamPage] = {}
         self._known: tuple[int, Metadata] | None = None
         """The last version whose metadata was looked at, and what was in force then."""
+        self._next_schema: tuple[int, Metadata] | None = None
+        """At the version that was come to last and changes the schema."""
         self._idle: tuple[StreamOffset, int] | None = None
         """An offset from which on there was nothing, up to a version."""
+
+    def begin(self) -> None:
+        if self._tracking is not None:
+            self._tracking.begin(self.started)
 
     @property
     def _log(self) -> DeltaLog:
@@ -226,8 +236,9 @@ class _Pages:
                 files, size = files + count, size + int(sizes[:count].sum())
                 if count < len(sizes):
                     break
-        except LakesealError:
+        except LakesealError as error:
             if not files:
+                self._note_schema(error)
                 raise
             # What comes before the trouble is still read; the next batch will start at it.
         if files:
@@ -327,11 +338,20 @@ class _Pages:
             metadata = self._log.snapshot(version).metadata
         if self._known is None or self._known[1] is not metadata:
             self._check_metadata(metadata, version)
+        self._next_schema = None
         self._known = (version, metadata)
         return metadata
 
+    def _note_schema(self, error: LakesealError) -> None:
+        """All before the change was read, so the next start begins with it."""
+        if self._tracking is None or self._next_schema is None or not isinstance(error, SourceChanged):
+            return
+        self._tracking.note(*self._next_schema)
+        error.hint = "The new schema is noted: load the table anew, and start the query again, and it goes on with it"
+
     def _check_metadata(self, metadata: Metadata, version: int) -> None:
         own = self.started
+        self._next_schema = (version, metadata) if version > own.version and metadata.id == own.metadata.id else None
         with located(table=self._log.table):
             check_metadata(metadata, version, own=own.metadata, own_version=own.version, latest=self.latest().metadata)
 

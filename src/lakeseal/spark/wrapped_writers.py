@@ -5,6 +5,8 @@
   into a table is started.
 - `df.write.mode("overwrite").save()` in a session whose `spark.sql.sources.partitionOverwriteMode` is dynamic: a source
   is not told of the session. So it is said as the option `partitionOverwriteMode`.
+- `df.write.save()` to a table with `delta.autoOptimize.optimizeWrite`: a source takes rows as they lie in tasks. So the
+  rows are brought together before, as `Table.write` does it.
 - `df.write.saveAsTable(name)`: Spark would write the rows and then keep a schema that says nothing of the place. So it
   is done in two steps that work: the rows are saved by `path`, then the name is made of the table. A name that is there
   is written to where it is.
@@ -23,13 +25,19 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from lakeseal.errors import AlreadyExists, InvalidArgument
+from lakeseal.errors import AlreadyExists, InvalidArgument, LakesealError
+from lakeseal.protocol.properties import TableProperties
+from lakeseal.spark.engine import brought_together
 from lakeseal.spark.options import TABLE_OPTIONS
 from lakeseal.spark.read_options import ReadOptions
+from lakeseal.spark.sink_options import SinkOptions, listed
 from lakeseal.spark.spark_catalog import SAVED, make_name, named_place
+from lakeseal.spark.tree_options import is_of_repository
 
 _SAID = "_lakeseal_said"
 _IN_START = ("format", "partitionBy")
+_SAYING = ("format", "mode", "option", "options", "partitionBy", "clusterBy", "bucketBy", "sortBy")
+_CALLS = "_lakeseal_calls"
 _SAY_WHICH_ROWS = ("partitionoverwritemode", "replacewhere")
 
 
@@ -85,6 +93,9 @@ def _passing_on(method: Callable[..., Any], format_name: str) -> Callable[..., A
 def _wrap_writer(writer: Any, format_name: str) -> None:
     if hasattr(writer.saveAsTable, _SAID):
         return
+    for method in _SAYING:
+        if hasattr(writer, method):
+            setattr(writer, method, _noting_call(getattr(writer, method)))
     for method in ("format", "mode", "option", "options"):
         setattr(writer, method, _noting_options(getattr(writer, method)))
     writer.saveAsTable = _naming(writer.saveAsTable, format_name)
@@ -104,6 +115,17 @@ def _noting_options(method: Callable[..., Any]) -> Callable[..., Any]:
             said.update({key.lower(): value for key, value in named.items()})
         elif (*told, *named.values())[0] is not None:
             said[f"{name}()"] = (*told, *named.values())[0]
+        return method(self, *told, **named)
+
+    return noted
+
+
+def _noting_call(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What was said to a writer, to say it to another."""
+
+    @wraps(method)
+    def noted(self: Any, *told: Any, **named: Any) -> Any:
+        self.__dict__.setdefault(_CALLS, []).append((method, told, named))
         return method(self, *told, **named)
 
     return noted
@@ -130,9 +152,41 @@ def _saving(method: Callable[..., Any], format_name: str) -> Callable[..., Any]:
             self.option(SAVED, "true")
             if _is_dynamic_by_session(self._spark, said):
                 self.option("partitionOverwriteMode", "dynamic")
+            self = _of_rows_together(self, said)
         return method(self, *given, **named)
 
     return saved
+
+
+def _of_rows_together(writer: Any, said: Mapping[str, Any]) -> Any:
+    """The same writer, or one of the same rows brought together, where the table asks for few files."""
+    options = {key: str(value) for key, value in said.items() if not key.endswith("()") and value is not None}
+    if said.get("path()") is not None:
+        options["path"] = str(said["path()"])
+    if is_of_repository(options):
+        return writer
+    try:
+        snapshot = SinkOptions.from_options(options).open().snapshot()
+    except LakesealError:
+        return writer  # who writes will be told
+    asked = TableProperties(configuration=options if snapshot is None else snapshot.metadata.configuration)
+    if not asked.optimize_write:
+        return writer
+    partitions = _partitions(writer, said) if snapshot is None else snapshot.partition_columns
+    together = type(writer)(brought_together(writer._df, tuple(partitions)))
+    for method, told, named in writer.__dict__.get(_CALLS, []):
+        method(together, *told, **named)
+    return together
+
+
+def _partitions(writer: Any, said: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of a table that is not there yet."""
+    called = [told for method, told, _ in writer.__dict__.get(_CALLS, []) if method.__name__ == "partitionBy"]
+    given = said.get("partitionBy()") or (
+        called[-1] if called else listed("partitionBy", said.get("partitionby")) or ()
+    )
+    columns = given[0] if len(given) == 1 and not isinstance(given, str) else given
+    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def _is_dynamic_by_session(spark: SparkSession, said: Mapping[str, Any]) -> bool:
