@@ -368,12 +368,14 @@ def test_delta_spark_goes_on_with_a_table_whose_feature_was_dropped(
     assert sorted(table.to_arrow()["n"].to_pylist()) == after
 
 
-def test_variants_are_the_same_whoever_writes_them(delta_spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shredding", ["false", "true"])
+def test_variants_are_the_same_whoever_writes_them(delta_spark: Any, tmp_path: Path, shredding: str) -> None:
     uri, texts = str(tmp_path / "t"), ['{"a": 1, "b": [true, null, "x"]}', "12.5", '{"a": {"deep": "ü"}}']
     values = [VariantVal.parseJson(text) for text in texts]
     variants = pa.array([{"metadata": v.metadata, "value": v.value} for v in values], to_arrow_type(VARIANT))
     table = lakeseal.Table(uri)
-    table.write(pa.table({"n": pa.array([0, 1, 2], pa.int64()), "v": variants}))
+    properties = {"delta.enableVariantShredding": shredding}
+    table.write(pa.table({"n": pa.array([0, 1, 2], pa.int64()), "v": variants}), properties=properties)
     table.update({"n": "n + 10"}, "n = 2")
 
     read = """

@@ -23,6 +23,7 @@ from lakeseal.table import Table
 from lakeseal.table_sql.context import FoundTable, SqlContext, no_such_table
 from lakeseal.table_sql.duckdb_kinds import MACROS
 from lakeseal.table_sql.duckdb_query import MARK, meaning_of
+from lakeseal.table_sql.row_metadata import arrow_with_ids, asks_for_ids, frame_with_ids, has_ids
 from lakeseal.table_sql.spelling import spelled, with_double_quotes
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def frame_of(context: SqlContext, text: str) -> DataFrame:
     found = _references(context, text)
     frames: dict[str, Any] = {}
     names: dict[int, str] = {}
+    ids = asks_for_ids(text)
     for one in found:
-        frame = _frame(context, one.named)
+        frame = _frame(context, one.named, ids)
         if frame is not None:
             name = f"lakeseal_{len(frames)}"
             frames[name] = frame
@@ -119,14 +121,17 @@ def _references(context: SqlContext, text: str) -> list[Reference]:
         return []  # no table by its path is in it, and Spark says better what is wrong
 
 
-def _frame(context: SqlContext, named: StatedName | TableChanges) -> DataFrame | None:
+def _frame(context: SqlContext, named: StatedName | TableChanges, ids: bool = False) -> DataFrame | None:
     assert context.spark is not None
     found = context.read(named.table if isinstance(named, TableChanges) else named)
     if found is None:
         return None
     if isinstance(named, TableChanges):
         return found.table.changes_spark(context.spark, *_bounds(context, named, found))
-    return found.table.to_spark(context.spark, **context.moment(found.at))
+    at = context.moment(found.at)
+    if ids and has_ids(found.table, at):
+        return frame_with_ids(found.table.to_spark(context.spark, row_ids=True, **at))
+    return found.table.to_spark(context.spark, **at)
 
 
 def _bounds(context: SqlContext, named: TableChanges, found: FoundTable) -> list[Any]:
@@ -150,7 +155,8 @@ def arrow_of(context: SqlContext, text: str) -> pa.Table:
         raise UnsupportedExpression(
             f"{shown} is no statement of Lakeseal's own", hint="Spark may know it: give spark=…"
         )
-    return arrow_over(text, lambda named: _arrow(context, named))
+    ids = asks_for_ids(text)
+    return arrow_over(text, lambda named: _arrow(context, named, ids))
 
 
 def arrow_over(text: str, rows_of_table: Callable[[StatedName | TableChanges], pa.Table | None]) -> pa.Table:
@@ -257,11 +263,12 @@ def _with_longs(rows: pa.Table, types: list[str]) -> pa.Table:
     return rows
 
 
-def _arrow(context: SqlContext, named: StatedName | TableChanges) -> pa.Table | None:
+def _arrow(context: SqlContext, named: StatedName | TableChanges, ids: bool) -> pa.Table | None:
     found = context.read(named.table if isinstance(named, TableChanges) else named)
     if found is None:
         return None
     table: Table = found.table
     if isinstance(named, TableChanges):
         return table.changes(*_bounds(context, named, found))
-    return table.to_arrow(**context.moment(found.at))
+    at = context.moment(found.at)
+    return arrow_with_ids(table.to_arrow(row_ids=True, **at)) if ids and has_ids(table, at) else table.to_arrow(**at)
