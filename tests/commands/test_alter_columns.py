@@ -194,6 +194,21 @@ def test_structs_of_a_mapped_table_meet_those_of_rows(tmp_path: Path) -> None:
     assert table.to_arrow().sort_by("id")["s"].to_pylist() == [{"l": [{"q": 1}]}, {"l": None}]
 
 
+def test_a_struct_of_a_mapped_table_is_changed_by_statements_that_say_its_type(tmp_path: Path) -> None:
+    """Names in files are no part of the type that a statement says."""
+    kinds = {"l": "array<struct<a:int,b:string>>", "m": "map<string,struct<x:int>>", "s": "struct<a:int>"}
+    columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    place = f"delta.`{tmp_path}/t`"
+    lakeseal.sql(f"CREATE TABLE {place} ({columns}) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    for name, kind in kinds.items():
+        lakeseal.sql(f"ALTER TABLE {place} CHANGE COLUMN {name} {name} {kind} COMMENT 'of {name}'")
+        lakeseal.sql(f"ALTER TABLE {place} ALTER COLUMN {name} TYPE {kind}")
+    fields = lakeseal.Table(tmp_path / "t").snapshot().schema.fields
+    assert {field.name: field.metadata["comment"] for field in fields} == {name: f"of {name}" for name in kinds}
+    with pytest.raises(InvalidArgument):
+        lakeseal.sql(f"ALTER TABLE {place} ALTER COLUMN s TYPE struct<a:int COMMENT 'one'>")
+
+
 def test_fields_stay_where_columns_are_not_mapped(tmp_path: Path) -> None:
     table = lakeseal.create(tmp_path / "t", pa.schema([("s", _NESTED)]))
 

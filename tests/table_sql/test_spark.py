@@ -262,3 +262,20 @@ def test_timestamps_are_what_they_are_where_the_session_has_plain_ones(spark: An
     assert new.types == [pa.timestamp("us", "UTC"), pa.timestamp("us")]
     moment = made.to_arrow()["ts"].to_pylist()[0]
     assert moment.isoformat() == "2024-01-01T00:00:00+00:00"
+
+
+def test_a_query_that_means_nothing_is_an_error_of_ours_in_every_statement_of_ours(spark: Any, two: Any) -> None:
+    people, new = two["people"], f"{two['people'][:-1]}-new`"
+    before = lakeseal.sql(f"SELECT * FROM {people}", spark)
+    wrong = "SELECT nothing AS id, 'x' AS name FROM VALUES (1) AS y(x)"
+    for text in (
+        f"INSERT INTO {people} BY NAME {wrong}",
+        f"MERGE INTO {people} t USING ({wrong}) q ON t.id = q.id WHEN MATCHED THEN DELETE",
+        f"MERGE INTO {people} t USING nothing_at_all q ON t.id = q.id WHEN MATCHED THEN DELETE",
+        f"CREATE TABLE {new} AS {wrong}",
+        f"VACUUM {people} USING INVENTORY ({wrong})",
+        f"VACUUM {people} USING INVENTORY nothing_at_all",
+    ):
+        with pytest.raises(errors.InvalidExpression, match=r"nothing"):
+            lakeseal.sql(text, spark)
+    assert rows(lakeseal.sql(f"SELECT * FROM {people}", spark)) == rows(before)

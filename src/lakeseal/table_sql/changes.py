@@ -23,7 +23,7 @@ from lakeseal.table import Table
 from lakeseal.table_sql.answers import done
 from lakeseal.table_sql.context import SqlContext
 from lakeseal.table_sql.positions import fits_by_name, named, refuse_turned
-from lakeseal.table_sql.queries import frame_of, rows_of, rows_of_named, viewed
+from lakeseal.table_sql.queries import frame_of, planned, rows_of, rows_of_named, viewed
 
 
 def delete(context: SqlContext, table: Table, statement: Delete) -> Any:
@@ -67,7 +67,8 @@ def merge(context: SqlContext, table: Table, statement: Merge) -> Any:
 
 def _source(context: SqlContext, statement: Merge) -> Any:
     named = statement.source
-    rows = rows_of_named(context, named) if isinstance(named, StatedName) else rows_of(context, named.text)
+    with planned(context, "plan the source of the merge"):
+        rows = rows_of_named(context, named) if isinstance(named, StatedName) else rows_of(context, named.text)
     names = statement.source_columns
     if not names:
         return rows
@@ -152,10 +153,9 @@ class _Target:
         return f"CAST(({self.static[name]}\n) AS {'timestamp_ltz' if kind == TIMESTAMP else kind})"
 
     def frame(self, context: SqlContext) -> Any:
-        from lakeseal.spark.failures import analysed  # pyspark is an extra
-        from lakeseal.spark.schema import data_schema
+        from lakeseal.spark.schema import data_schema  # pyspark is an extra
 
-        with analysed("plan the rows to insert"):
+        with planned(context, "plan the rows to insert"):
             text, names = self._query()
             frame = frame_of(context, text)
             if names is not None:

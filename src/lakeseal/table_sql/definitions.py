@@ -49,7 +49,7 @@ from lakeseal.table import Table
 from lakeseal.table_sql.answers import answer, done
 from lakeseal.table_sql.context import SqlContext
 from lakeseal.table_sql.descriptions import created_by
-from lakeseal.table_sql.queries import rows_of
+from lakeseal.table_sql.queries import planned, rows_of
 
 _PROVIDERS = ("delta", "lakeseal")
 
@@ -142,7 +142,8 @@ def _rows(context: SqlContext, statement: CreateTableStatement | CloneTable) -> 
     """What a query gives, before there is a table to put it into."""
     if isinstance(statement, CloneTable) or statement.query is None:
         return None
-    return rows_of(context, statement.query)
+    with planned(context, "plan the rows of the new table"):
+        return rows_of(context, statement.query)
 
 
 def create(context: SqlContext, table: Table, statement: CreateTableStatement, rows: Any) -> Any:

@@ -35,6 +35,18 @@ def rows_of(context: SqlContext, text: str) -> Any:
     return frame_of(context, text) if context.spark is not None else arrow_of(context, text)
 
 
+@contextmanager
+def planned(context: SqlContext, what: str) -> Iterator[None]:
+    """Around the query of a statement that is ours: where it means nothing to Spark, the error is ours, too."""
+    if context.spark is None:
+        yield
+        return
+    from lakeseal.spark.failures import analysed  # pyspark is an extra
+
+    with analysed(what):
+        yield
+
+
 def rows_of_named(context: SqlContext, name: StatedName) -> Any:
     """All that a table has, ours or Spark's."""
     found = context.read(name)

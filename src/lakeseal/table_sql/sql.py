@@ -202,9 +202,10 @@ class _Execution:
                 raise AssertionError("these are about names")
 
     def _inventory(self, named: StatedName | Query | None) -> Any:
-        if isinstance(named, StatedName):
-            return queries.rows_of_named(self._context, named)
-        return None if named is None else queries.rows_of(self._context, named.text)
+        with queries.planned(self._context, "plan the inventory"):
+            if isinstance(named, StatedName):
+                return queries.rows_of_named(self._context, named)
+            return None if named is None else queries.rows_of(self._context, named.text)
 
 
 def _is_like(name: str, pattern: str) -> bool:
