@@ -12,34 +12,16 @@ import random
 
 from msgspec import Struct
 
+from oracles.literals import KINDS, LITERALS
 from oracles.spelling import Speller
 from oracles.statements import Texts
 
-PAIR = "STRUCT<a: INT, b: STRING>"
-DEEP = "STRUCT<p: STRUCT<q: INT, r: DATE>, u: ARRAY<INT>>"
-KINDS = {
-    "id": "INT",
-    "k": "STRING",
-    "v": "INT",
-    "x": "DOUBLE",
-    "d": "DATE",
-    "ts": "TIMESTAMP",
-    "s": PAIR,
-    "l": f"ARRAY<{PAIR}>",
-    "m": f"MAP<STRING, {PAIR}>",
-    "e": "DECIMAL(10, 2)",
-    "n": "TIMESTAMP_NTZ",
-    "ok": "BOOLEAN",
-    "bin": "BINARY",
-    "deep": DEEP,
-    "order": "BIGINT",
-    "Mixed": "STRING",
-}
 _BARE = ("id", "k", "v", "x", "d", "ts", "e", "n", "ok", "bin", "order", "Mixed")
+_NUMBERED = "(SELECT *, row_number() OVER (PARTITION BY id ORDER BY k, v, x, e, d, ts, n, bin) AS rn FROM {b})"
 TEXTS = (
     "x", "it's", "A", "", "z", 'say "no"', "semi;colon", "-- no comment", "/* none */", "back\\slash", "é/=%", "😀",
-    "line\nbreak", "a\tb", "NULL", "WHEN MATCHED THEN DELETE", "{t} {0} {{}}", "100%", "${nothing}", "`tick`", "$x :y ?",
-    "x  y ", " WHERE 1 = 1; ",
+    "line\nbreak", "a\tb", "NULL", "WHEN MATCHED THEN DELETE", "{t} {0} {{}}", "100%", "${nothing}", "`tick`",
+    "$x :y ?", "x  y ", " WHERE 1 = 1; ",
 )  # fmt: skip
 
 
@@ -48,6 +30,8 @@ class Sentence(Struct, frozen=True, kw_only=True):
     text: str
     meant: str | None = None
     """Another text for the same, for who refuses subqueries in the condition of a DELETE or an UPDATE."""
+    plain: str = ""
+    """The text before it was spelled."""
     dynamic: bool = False
     """Whether it overwrites the partitions that it has rows for."""
 
@@ -126,7 +110,7 @@ class Sentences:
         if not made.is_query:
             self._made.append(number)
         respelled = self._speller.spelled(made.text)
-        return Sentence(kind=made.kind, text=respelled, meant=made.meant, dynamic=made.dynamic)
+        return Sentence(kind=made.kind, text=respelled, meant=made.meant, plain=made.text, dynamic=made.dynamic)
 
     # Literals
 
@@ -138,7 +122,7 @@ class Sentences:
             return self._speller.text(chance.choice(TEXTS))
         if name == "id":
             return str(chance.randint(0, 6))
-        return chance.choice(_LITERALS[KINDS[name]])
+        return chance.choice(LITERALS[KINDS[name]])
 
     def _values(self, names: tuple[str, ...], most: int, *, defaults: float = 0) -> str:
         """Rows that have the same types in each column."""
@@ -183,7 +167,7 @@ class Sentences:
             f"{one}ok IS NOT TRUE",
             f"{one}e > {chance.choice(('1.5', '.5', '1e0', '1', '1.50BD'))}",
             f"{one}e <=> {other}e",
-            f"{one}bin = {chance.choice(_LITERALS['BINARY'])}",
+            f"{one}bin = {chance.choice(LITERALS['BINARY'])}",
             f"{one}n > TIMESTAMP_NTZ'2024-03-10 02:00:00'",
             f"{one}n < {other}n + INTERVAL '1 02:00:00' DAY TO SECOND",
             f"{one}d - INTERVAL '1' MONTH < {other}d",
@@ -198,7 +182,7 @@ class Sentences:
             f"trim(BOTH 'x' FROM {one}k) = ''",
             f"substring({one}k FROM 1 FOR 1) = 'x'",
             f"CASE {one}id WHEN 1 THEN true WHEN 2 THEN {one}ok ELSE false END",
-            f"{one}id % 2 = 1 XOR {one}ok" if False else f"{one}id % 2 = 1",
+            f"{one}id % 2 = 1",
             f"({one}id, {one}k) IN ((1, 'x'), (2, 'it''s'))",
             f"{one}id::STRING = '1'",
             f"{one}id & 1 = 1",
@@ -219,10 +203,10 @@ class Sentences:
         return self.chance.choice(
             (
                 f"id IN (SELECT id FROM {{b}} WHERE {inner})",
-                f"id NOT IN (SELECT q.id FROM {{b}} AS q WHERE q.id IS NOT NULL)",
+                "id NOT IN (SELECT q.id FROM {b} AS q WHERE q.id IS NOT NULL)",
                 f"v > (SELECT min(v) FROM {{b}} WHERE {inner})",
                 "k IN (SELECT k FROM {b} UNION ALL SELECT Mixed FROM {b})",
-                "id = (SELECT max(id) FROM {b} VERSION AS OF 0)" if False else "id = (SELECT max(id) FROM {b})",
+                "id = (SELECT max(id) FROM {b})",
                 "EXISTS (SELECT 1 FROM {b} WHERE v > 100) OR id > 2",
                 "id IN (WITH w AS (SELECT id FROM {b}) SELECT w.id FROM w)",
                 f"NOT ({inner}) AND id IN (TABLE {{b}} |> SELECT id)",
@@ -234,12 +218,18 @@ class Sentences:
         found = self._texts.values(own, chance.choice(sides), see=sides, nested=nested)
         one = chance.choice(sides)
         more = {
-            "e": [f"{one}e + 1.005", f"{one}id", ".5", "1e0", f"CAST({one}x AS DECIMAL(10,2))" if False else "7"],
+            "e": [f"{one}e + 1.005", f"{one}id", ".5", "1e0", "7"],
             "n": [f"{one}n + INTERVAL 1 DAY", f"{one}d", "TIMESTAMP_NTZ'2024-11-03 01:30:00'", f"{one}ts"],
             "ok": [f"{one}id > 2", f"NOT {one}ok", "NULL", f"{one}k = 'x'"],
             "bin": [f"CAST({one}k AS BINARY)", "X''", f"{one}bin"],
             "order": [f"{one}id", f"{one}v + 1L", f"length({one}k)", "CASE WHEN true THEN 1 END"],
-            "Mixed": [f"{one}k || {one}Mixed", self._speller.text(chance.choice(TEXTS)), f"{one}d", f"{one}e", f"{one}ok"],
+            "Mixed": [
+                f"{one}k || {one}Mixed",
+                self._speller.text(chance.choice(TEXTS)),
+                f"{one}d",
+                f"{one}e",
+                f"{one}ok",
+            ],
             "k": [self._speller.text(chance.choice(TEXTS)), f"{one}Mixed", f"concat_ws(';', {one}k, {one}Mixed)"],
             "deep": [
                 f"named_struct('u', array({one}id), 'p', named_struct('r', {one}d, 'q', {one}v))",
@@ -293,11 +283,10 @@ class Sentences:
             some = names
             shown = ", ".join(map(_name, some))
             query = f"SELECT {shown} FROM {{b}} WHERE {where}"
-            columns = chance.choice(("BY NAME", self._listed(some))) if False else ""
             if self._extras:
                 shown += ", CAST(n AS DATE) AS g, k AS f"
                 query = f"SELECT {shown} FROM {{b}} WHERE {where}"
-            return Sentence(kind="replace", text=f"INSERT INTO {{a}} {columns} REPLACE WHERE {where} {query}")
+            return Sentence(kind="replace", text=f"INSERT INTO {{a}} REPLACE WHERE {where} {query}")
         if roll < 0.9 and self._partitioned:
             return self._partition_insert(into, overwrite)
         some = tuple(chance.sample(names, chance.randint(2, len(names))))
@@ -338,7 +327,7 @@ class Sentences:
             (
                 f"SELECT {shown} FROM {{b}}",
                 f"SELECT {shown} FROM {{b}} WHERE {where}",
-                f"SELECT {qualified} FROM {{b}} q JOIN {{a}} t ON q.id <=> t.id" if False else f"SELECT {qualified} FROM {{b}} q",
+                f"SELECT {qualified} FROM {{b}} q",
                 f"SELECT {shown} FROM {travelled} WHERE {where}",
                 f"FROM {{b}} SELECT {shown}",
                 f"FROM {{b}} |> WHERE {where} |> SELECT {shown}",
@@ -346,9 +335,8 @@ class Sentences:
                 f"WITH q AS (TABLE {{b}}) SELECT {qualified} FROM q WHERE q.id > 1",
                 f"SELECT {qualified} FROM {{b}} AS q LEFT ANTI JOIN {{a}} AS t ON q.id = t.id",
                 f"SELECT {qualified} FROM {{b}} AS q WHERE EXISTS (SELECT * FROM {{a}} AS t WHERE t.id = q.id)",
-                f"SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY k, v, x, e, d, ts, n, bin) AS rn "
-                f"FROM {{b}}) WHERE rn = 1",
-                f"SELECT /*+ COALESCE(1) */ {shown} FROM {{b}} -- from",
+                f"SELECT {shown} FROM {_NUMBERED} WHERE rn = 1",
+                f"SELECT /*+ COALESCE(1) */ {shown} FROM {{b}} /* from */",
             )
         )
 
@@ -375,7 +363,9 @@ class Sentences:
         if not alias and chance.random() < 0.2:
             where = self._asked_of_queries()
             if "." not in "".join(values):
-                return Sentence(kind="update", text=f"UPDATE {{a}} SET {said} WHERE {where}", meant=self._meant(values, where))
+                return Sentence(
+                    kind="update", text=f"UPDATE {{a}} SET {said} WHERE {where}", meant=self._meant(values, where)
+                )
         where = f" WHERE {self.condition(side)}" if chance.random() < 0.9 else ""
         return Sentence(kind="update", text=f"UPDATE {{a}}{alias} SET {said}{where}")
 
@@ -409,10 +399,7 @@ class Sentences:
         evolves = "WITH SCHEMA EVOLUTION " if chance.random() < 0.15 else ""
         names = tuple(KINDS)
         shown = ", ".join(map(_name, names))
-        once = (
-            f"(SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY k, v, x, e, d, ts, n, bin) rn "
-            f"FROM {{b}}) WHERE rn = 1 AND id IS NOT NULL)"
-        )
+        once = f"(SELECT {shown} FROM {_NUMBERED} WHERE rn = 1 AND id IS NOT NULL)"
         ctes, source = chance.choice(
             (
                 ("", once),
@@ -423,12 +410,14 @@ class Sentences:
                 (f"WITH w AS {once}, w2 AS (SELECT * FROM w WHERE {self.condition([''])}) ", "(SELECT * FROM w2)"),
                 ("", "{b}"),
                 ("", f"({self._rows(names)})"),
-                ("", f"{{b}} VERSION AS OF 1"),
+                ("", "{b} VERSION AS OF 1"),
             )
         )
         if " AS q(" not in source:
             source += chance.choice((" q", " AS q"))
-        on = chance.choice(("t.id = q.id", "q.id = t.id", "t.id <=> q.id AND t.id > 0", self._texts.on(), "t.id == q.id"))
+        on = chance.choice(
+            ("t.id = q.id", "q.id = t.id", "t.id <=> q.id AND t.id > 0", self._texts.on(), "t.id == q.id")
+        )
         clauses = []
         kinds = {"MATCHED": ["t.", "q."], "NOT MATCHED": ["q."], "NOT MATCHED BY SOURCE": ["t."]}
         for kind, sides in kinds.items():
@@ -461,16 +450,18 @@ class Sentences:
     def _query(self) -> Sentence:
         chance = self.chance
         where, other = self.condition([""]), self.condition(["t.", "q."])
+        never = f"NOT ({where})"
         one, two = self._travelled(), self._travelled()
         shown = ", ".join(chance.sample([_name(name) for name in _BARE], 4))
         feed = []
         if self._fed_from is not None:
+            changes = "table_changes_by_path('{a.path}', {v2})"
             feed = [
-                f"SELECT {shown}, _change_type, count(*) AS c FROM table_changes_by_path('{{a.path}}', {{v0}}) GROUP BY ALL",
-                f"SELECT t.id, t._change_type FROM table_changes_by_path(\"{{a.path}}\", {{v0}}, {{v2}}) t"
+                f"SELECT {shown}, _change_type, count(*) AS c FROM {changes} GROUP BY ALL",
+                'SELECT t.id, t._change_type FROM table_changes_by_path("{a.path}", {v0}, {v2}) t'
                 if self._session != "double-quotes"
                 else f"SELECT id FROM {one}",
-                f"SELECT * EXCEPT (_commit_timestamp, _commit_version) FROM table_changes_by_path('{{a.path}}', {{v2}}) WHERE {where}",
+                f"SELECT * EXCEPT (_commit_timestamp, _commit_version) FROM {changes} WHERE {where}",
             ]
         found = [
             *feed,
@@ -489,22 +480,21 @@ class Sentences:
             f"SELECT id, y.pos, y.col FROM {one}, LATERAL posexplode(deep.u) AS y",
             f"FROM {one} |> WHERE {where} |> AGGREGATE count(*) AS c GROUP BY id |> ORDER BY id, c",
             f"SELECT id, (SELECT max(q.v) FROM {{b}} q WHERE q.id = t.id) AS best FROM {one} t",
-            f"SELECT * EXCEPT (bin, l, m) FROM {one} t WHERE EXISTS (SELECT 1 FROM {two} q WHERE q.id = t.id AND {other})",
+            f"SELECT * EXCEPT (l, m) FROM {one} t WHERE EXISTS (SELECT 1 FROM {two} q WHERE q.id = t.id AND {other})",
             f"SELECT id, rank() OVER w AS r FROM {one} WINDOW w AS (PARTITION BY ok ORDER BY id, v)",
-            f"SELECT (SELECT count(*) FROM {one} WHERE {where}) AS p, (SELECT count(*) FROM {one} WHERE NOT ({where})) AS q",
+            f"SELECT (SELECT count(*) FROM {one} WHERE {where}) AS p, (SELECT count(*) FROM {one} WHERE {never}) AS q",
             f"SELECT * FROM (SELECT id, ok, v FROM {one}) PIVOT (sum(v) FOR ok IN (true AS yes, false AS no))",
             f"SELECT id, name, val FROM (SELECT id, v, `order` FROM {one}) UNPIVOT (val FOR name IN (v, `order`))",
-            f"SELECT extract(YEAR FROM d) AS y, trim(LEADING 'x' FROM k) AS t, d IS DISTINCT FROM DATE'2024-03-10' AS o FROM {one}",
-            f"SELECT t.* EXCEPT (l, m, bin), q.id AS qid FROM {one} AS t FULL OUTER JOIN {{b}} AS q USING (k)"
-            if False
-            else f"SELECT k, t.id, q.id AS qid FROM {one} AS t FULL OUTER JOIN {{b}} AS q USING (k)",
+            f"SELECT extract(YEAR FROM d) AS y, trim(LEADING 'x' FROM k) AS t, d IS DISTINCT FROM n AS o FROM {one}",
+            f"SELECT k, t.id, q.id AS qid FROM {one} AS t FULL OUTER JOIN {{b}} AS q USING (k)",
             f"SELECT id FROM {one} TABLESAMPLE (100 PERCENT) WHERE {where}",
             f"(TABLE {one})" if "VERSION" not in one else f"(SELECT id FROM {one})",
-            f"SELECT `t`.`k` AS `a;b`, \"it's; --\" AS two FROM {one} `t`"
+            f'SELECT `t`.`k` AS `a;b`, "it\'s; --" AS two FROM {one} `t`'
             if self._session != "double-quotes"
             else f"SELECT `t`.`k` AS `a;b` FROM {one} `t`",
             f"SELECT id FROM {one} WHERE id IN (SELECT id FROM {two} WHERE {where}) AND k NOT IN (SELECT k FROM {{b}})",
-            f"WITH RECURSIVE r(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM r WHERE i < 3) SELECT i, id FROM r JOIN {one} ON i = id",
+            "WITH RECURSIVE r(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM r WHERE i < 3) "
+            f"SELECT i, id FROM r JOIN {one} ON i = id",
         ]
         return Sentence(kind="query", text=chance.choice(found))
 
@@ -523,44 +513,3 @@ class Sentences:
 
 def _name(name: str) -> str:
     return f"`{name}`" if name in ("order", "Order") else name
-
-
-_LITERALS = {
-    "INT": ("1", "-1", "0", "2", "3", "40", "1 + 1", "CAST('7' AS INT)", "2S", "1Y", "int('4')", "5L", "-(2)", "+3", "1.0D::INT"),
-    "BIGINT": ("1", "-1L", "3L", "2", "9223372036854775807", "0l", "CAST(2.9 AS BIGINT)", "40S"),
-    "DOUBLE": ("1.5", "1.5D", "1e0", "double('NaN')", "-0.0D", "CAST('-Infinity' AS DOUBLE)", "1.5F", "2", ".5", "-2."),
-    "DECIMAL(10, 2)": ("1.25", "-1.005", "99999999.99", "12BD", ".5", "5.", "1e0BD", "3", "0.00"),
-    "DATE": (
-        "DATE'2024-03-10'", "date '2024-3-9'", "CAST('2024-02-29' AS DATE)", "make_date(2024, 3, 10)", "to_date('2024-11-03')",
-        "DATE'2024-03-09' + INTERVAL 1 DAY", "DATE'2024-03-31' - INTERVAL '1' MONTH", "date_add(DATE'2024-03-09', 1)",
-        "DATE'0001-01-01'", "DATE\"2024-03-10\"", "TIMESTAMP'2024-03-10 12:00:00'",
-    ),
-    "TIMESTAMP": (
-        "TIMESTAMP'2024-03-10 02:30:00'", "timestamp '2024-03-10 03:00:00.123456'", "TIMESTAMP'2024-11-03 01:30:00'",
-        "TIMESTAMP'2024-03-10 02:30:00 America/New_York'", "TIMESTAMP_LTZ'2024-03-10T06:30:00Z'",
-        "TIMESTAMP'2024-03-09 02:30:00' + INTERVAL 1 DAY", "TIMESTAMP'2024-03-10 00:00:00' + INTERVAL '1 02:03:04' DAY TO SECOND",
-        "TIMESTAMP'2024-03-10 12:00:00' - INTERVAL '1-2' YEAR TO MONTH", "timestamp_micros(1710052200000001)",
-        "to_timestamp('2024-03-10 03:00:00')", "DATE'2024-03-10'", "TIMESTAMP'2024-03-10 02:30:00+05:30'",
-    ),
-    "TIMESTAMP_NTZ": (
-        "TIMESTAMP_NTZ'2024-03-10 02:30:00'", "timestamp_ntz '2024-03-10 03:00:00.5'", "DATE'2024-03-10'",
-        "TIMESTAMP_NTZ'2024-11-03 01:30:00' + INTERVAL 1 HOUR", "CAST('2024-03-10 00:00:00' AS TIMESTAMP_NTZ)",
-    ),
-    "BOOLEAN": ("true", "FALSE", "NOT true", "1 = 1", "NULL IS NULL", "CAST('yes' AS BOOLEAN)"),
-    "BINARY": ("X'00ff'", "x'6162'", "CAST('é' AS BINARY)", "unhex('DEAD')", "encode('a', 'UTF-8')", "X''"),
-    PAIR: (
-        "named_struct('a', 1, 'b', 'x')", "struct(2, 'it''s')", "named_struct('a', NULL, 'b', ';')", "struct(1 AS a, 'q' AS b)",
-    ),
-    f"ARRAY<{PAIR}>": (
-        "array(struct(1 AS a, 'x' AS b), NULL)", "array(named_struct('a', 1, 'b', 'x'))", f"CAST(array() AS ARRAY<{PAIR}>)",
-    ),
-    f"MAP<STRING, {PAIR}>": (
-        "map('x', named_struct('a', 1, 'b', 'x'))", "map('it''s', NULL, 'x', struct(3 AS a, 'c' AS b))",
-        f"CAST(map() AS MAP<STRING, {PAIR}>)",
-    ),
-    DEEP: (
-        "named_struct('p', named_struct('q', 1, 'r', DATE'2024-03-10'), 'u', array(1, 2))",
-        "struct(struct(2 AS q, NULL AS r) AS p, array() AS u)",
-        "named_struct('p', NULL, 'u', array(1))",
-    ),
-}  # fmt: skip

@@ -1,5 +1,5 @@
-"""One statement in many spellings: keywords in any case, blanks, comments and line breaks between words, texts with every
-kind of quotes and escapes, tables by their paths in the letters that Spark allows.
+"""One statement in many spellings: keywords in any case, blanks, comments and line breaks between words, texts with
+every kind of quotes and escapes, tables by their paths in the letters that Spark allows.
 
 Nothing of this changes what a statement says, but where a session reads quotes and backslashes otherwise.
 """
@@ -9,18 +9,18 @@ from __future__ import annotations
 import random
 import re
 
-_PARTS = re.compile(
+PARTS = re.compile(
     r"""
       (?P<text> '(?: [^'\\] | \\. | '' )*' | "(?: [^"\\] | \\. | "" )*" | `(?: [^`] | `` )*` )
-    | (?P<comment> --[^\n]*\n? | /\*.*?\*/ )
+    | (?P<comment> --[^\n\r]*\r?\n? | /\* (?: (?! /\* | \*/ ) . | /\* (?: (?! \*/ ) . )* \*/ )* \*/ )
     | (?P<table> \{[abc]\} )
-    | (?P<blank> [ \n\t]+ )
+    | (?P<blank> [ \n\r\t]+ )
     | (?P<word> \w+ )
     | (?P<other> . )
     """,
     re.VERBOSE | re.DOTALL,
 )
-_BLANKS = ("\n", "\t", "   ", " /* ; ' */ ", " -- it's \"x\" ; `\n", "/**/ ", "\r\n", " /* /* WHEN */ WHERE */ ")
+_BLANKS = ("\n", "\t", "   ", " /* ; ' */ ", ' -- it\'s "x" ; `\n', "/**/ ", "\r\n", " /* /* WHEN */ WHERE */ ")
 
 
 class Speller:
@@ -32,7 +32,7 @@ class Speller:
         chance = self._chance
         odd = chance.choice((0.0, 0.0, 0.08, 0.3))
         found = []
-        for part in _PARTS.finditer(text):
+        for part in PARTS.finditer(text):
             piece = part.group()
             match part.lastgroup:
                 case "table":

@@ -1,5 +1,5 @@
-"""SQL on one table that goes on elsewhere all the time: in sessions of Spark with other settings that take turns, in two
-of them at once, in processes without Spark, and in processes that are killed in the middle.
+"""SQL on one table that goes on elsewhere all the time: in sessions of Spark with other settings that take turns, in
+two of them at once, in processes without Spark, and in processes that are killed in the middle.
 
 A dictionary of rows is what the table must be, by expressions that Spark evaluates in the session whose turn it was.
 What was acknowledged is there; of what was under way when a process was killed all is there, or nothing. Of two
@@ -70,7 +70,7 @@ def test_work_that_goes_on_elsewhere_is_that_on_a_dictionary(spark: Any, tmp_pat
         with case(seed) as chance:
             place = tmp_path / str(seed)
             place.mkdir()
-            done += _Work(spark, chance, place).run(6)
+            done += _Work(spark, chance, place).run(4)
     print(dict(done))
 
 

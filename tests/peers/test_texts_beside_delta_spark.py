@@ -1,9 +1,9 @@
 """Histories of SQL in every spelling, the same text here and in Delta Spark, in the same session.
 
-Delta Spark goes first, on tables of its own, and we on ours. After each statement both have done it or both have refused
-it, the tables have the same rows and columns, a query has the same answer, and where the feed is on it tells the same. At
-the end of a history Delta Spark reads what we made. A statement that needs no session is said without one half of the
-time, and where that is refused by name, with it.
+Delta Spark goes first, on tables of its own, and we on ours. After each statement both have done it or both have
+refused it, the tables have the same rows and columns, a query has the same answer, and where the feed is on it tells
+the same. At the end of a history Delta Spark reads what we made. A statement that needs no session is said without one
+half of the time, and where that is refused by name, with it.
 
 Where only one of the two did a statement, our table takes its state from Delta Spark's, and the history goes on. What
 may be so is told in `_goes_further` and `_is_refused_here`; all else fails. What Delta Spark refuses for a subquery it
@@ -204,7 +204,7 @@ class Beside:
                     counted[self._step(spark, number)] += 1
                 except AssertionError as error:
                     error.add_note(f"seed {self.seed}: see it again with LAKESEAL_SEED={self.seed}")
-                    print(f"DIFFERENT {self.seed}: {str(error)[str(error).find('-->'):]}", flush=True)
+                    print(f"DIFFERENT {self.seed}: {str(error)[str(error).find('-->') :]}", flush=True)
                     wrong.append(error)
                     counted["different"] += 1
                     self._realign(number)
