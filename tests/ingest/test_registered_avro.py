@@ -124,6 +124,21 @@ def test_a_writer_whose_schema_is_another_one_has_bad_records_and_its_neighbours
     assert read("avro", values, schemas.url, avro_schema=reader) == ({0: {"new": 5}, 4: {"new": 5}}, [1, 2, 3, 5])
 
 
+def test_a_writers_schema_may_refer_to_others_that_are_registered(schemas: Schemas) -> None:
+    moment = {**record(_NANOS, "at"), "name": "shop.Moment"}
+    first = schemas.add(moment)
+    order = {"type": "record", "name": "shop.Order", "fields": [{"name": "of", "type": "Moment"}]}
+    second = schemas.add(order, refers_to={"shop.Moment": first})
+    idle = schemas.add(record("nobody.Knows") | {"name": "shop.Idle"})
+    number = schemas.add(record(["null", "shop.Order"]), refers_to={"shop.Order": second, "shop.Idle": idle})
+    reader = record(
+        {**order, "fields": [{"name": "of", "type": {**moment, "fields": record(_MICROS, "at")["fields"]}}]}
+    )
+    fastavro.schemaless_writer(out := io.BytesIO(), record(["null", "long"]), {"v": 1_999})
+    rows, bad = read("avro", [framed(number, out.getvalue())], schemas.url, avro_schema=reader)
+    assert (rows, bad) == ({0: {"v": {"of": {"at": 1}}}}, [])
+
+
 def test_messages_of_several_writers_keep_their_order(schemas: Schemas) -> None:
     kinds = [_NANOS, _MICROS, _MILLIS]
     numbers = [schemas.add(record(kind)) for kind in kinds]

@@ -11,9 +11,10 @@ import decimal
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any
 
 from lakeseal.ingest.sources.kafka_values import value_reader
@@ -41,9 +42,11 @@ class Schemas:
     def __init__(self, url: str, told: dict[int, dict[str, Any]]) -> None:
         self.url, self._told = url, told
 
-    def add(self, schema: Any, kind: str = "AVRO") -> int:
+    def add(self, schema: Any, kind: str = "AVRO", refers_to: Mapping[str, int] = MappingProxyType({})) -> int:
+        """`refers_to`: the numbers of others by the names that they have in it. A number is a version, too."""
         text = schema if kind == "PROTOBUF" else json.dumps(schema)
-        self._told[number := len(self._told) + 1] = {"schema": text, "schemaType": kind}
+        references = [{"name": name, "subject": "any", "version": number} for name, number in refers_to.items()]
+        self._told[number := len(self._told) + 1] = {"schema": text, "schemaType": kind, "references": references}
         return number
 
 

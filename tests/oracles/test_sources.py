@@ -364,10 +364,9 @@ def micros(table: pa.Table, wanted: str) -> pa.Table:
 def test_columns_that_nobody_stated_are_learnt_from_all_files_as_by_spark(
     spark: Any, tmp_path: Path, format: str
 ) -> None:
-    """Where we read a directory, the values are those of Spark's inference over all of its files. Types are learnt
-    column by column: a directory with twelve of them is as good as four with three."""
+    """Where we read a directory, the values are those of Spark's inference over all of its files."""
     read = asked = 0
-    for seed in cases(2, 250):
+    for seed in cases(2, 1000):
         asked += 1
         with case(seed) as chance, with_settings(spark, _UTC):
             repo = Repository.create(tmp_path / f"repo-{format}-{seed}")
@@ -420,7 +419,7 @@ def test_hostile_values_in_columns_that_nobody_stated_are_as_for_spark_or_refuse
     spark: Any, tmp_path: Path, format: str
 ) -> None:
     read = asked = 0
-    for seed in cases(6, 250):
+    for seed in cases(6, 1000):
         asked += 1
         with case(seed) as chance, with_settings(spark, _UTC):
             repo, folder = Repository.create(tmp_path / f"repo-{seed}"), tmp_path / f"{format}-{seed}"

@@ -76,7 +76,7 @@ def rows_builder(schema: Any, wanted: StructType) -> Callable[[Sequence[Any]], p
     """Makes rows of records of a writer's schema. `InvalidInput` says that one of them is none."""
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         raise InvalidArgument("An Avro schema of rows is a record", hint="Write records, or read the file as binary")
-    parts = _parts(schema, wanted, named_types(schema), ())
+    parts = _parts(schema, wanted, dict(_named(schema)), ())
     arrow = to_arrow(wanted)
 
     def build(records: Sequence[Any]) -> pa.RecordBatch:
@@ -95,12 +95,8 @@ def rows_builder(schema: Any, wanted: StructType) -> Callable[[Sequence[Any]], p
     return build
 
 
-def named_types(schema: Any) -> dict[str, Mapping[str, Any]]:
-    """All types of a schema that others may refer to."""
-    return dict(_named(schema))
-
-
 def _named(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """All types that others may refer to."""
     if isinstance(schema, list):
         for one in schema:
             yield from _named(one)

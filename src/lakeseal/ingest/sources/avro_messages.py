@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakeseal.errors import InvalidArgument, InvalidInput, Unsupported
 from lakeseal.files.records import Misfit, Parsed, judged
-from lakeseal.ingest.sources.avro_columns import named_types, rows_builder
+from lakeseal.ingest.sources.avro_columns import rows_builder
 from lakeseal.ingest.sources.avro_resolution import REFUSED, resolved
 from lakeseal.ingest.sources.avro_schema import as_stored
 from lakeseal.ingest.sources.schema_registry import Registry, framed, no_schema
@@ -66,11 +66,13 @@ def avro_messages(
         if written.schemaType != "AVRO":
             raise no_schema("Avro schema", written.schemaType)
         try:
-            raw = msgspec.json.decode(written.schema)
-            stored, meant = fastavro.parse_schema(as_stored(raw, ())), fastavro.parse_schema(raw)
+            texts = [written.schema, *(one.schema for one in registry.referred(written).values())]
+            meant, *others = map(msgspec.json.decode, texts)
+            stored, _ = _parsed(as_stored(meant, ()), [as_stored(one, ()) for one in others])
+            meant, named = _parsed(meant, others)
         except (*wrong, msgspec.MsgspecError) as error:
             raise no_schema("Avro schema", error) from None
-        shape = resolved(meant, reader, named_types(meant))
+        shape = resolved(meant, reader, named)
         if not isinstance(shape, dict) or "fields" not in shape:
             raise no_schema("Avro schema of such rows", shape.get(REFUSED) if isinstance(shape, dict) else "a union")
         return _Writer(stored, rows_builder(shape, own))
@@ -99,6 +101,26 @@ def avro_messages(
         return Parsed(rows=done.rows, misfits=tuple(misfits), record_numbers=rows if misfits else None)
 
     return read
+
+
+def _parsed(schema: Any, others: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    """A schema that refers to types of others, which may do so too; and all types by their names."""
+    fastavro = _fastavro()
+    named: dict[str, Any] = {}
+    left = list(others)
+    while left:
+        waiting = []
+        for one in left:
+            known = dict(named)
+            try:
+                fastavro.parse_schema(one, known)
+                named = known
+            except fastavro.schema.UnknownType:
+                waiting.append(one)
+        if len(waiting) == len(left):
+            break  # what they refer to is missing, which is told if the schema needs it
+        left = waiting
+    return fastavro.parse_schema(schema, named), named
 
 
 def _rows(records: Sequence[tuple[_Writer, Any]], own: StructType) -> pa.RecordBatch:
