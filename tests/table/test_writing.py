@@ -128,6 +128,24 @@ def test_a_period_of_pandas_is_no_number(tmp_path: Path) -> None:
         Table(tmp_path / "frame").write(pd.DataFrame({"a": pd.period_range("2024", periods=2, freq="D")}))
 
 
+def test_batches_in_a_list_are_a_table(tmp_path: Path) -> None:
+    batches = pa.table({"id": [1, 2, 3]}).to_batches(max_chunksize=2)
+    made = Table(tmp_path / "made")
+    made.write(batches)
+    made.merge(batches[:1], "t.id = s.id").when_matched_delete().execute()
+    assert made.to_arrow()["id"].to_pylist() == [3]
+    with pytest.raises(errors.InvalidArgument, match="in common"):
+        made.write([*batches, pa.record_batch({"other": [1]})])
+    with pytest.raises(errors.InvalidArgument, match="list"):
+        made.write([])
+
+
+def test_numbers_that_only_duckdb_can_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.UnsupportedType, match="opaque") as refused:
+        Table(tmp_path / "made").write(duckdb.sql("SELECT 123::BIGNUM AS n"))
+    assert refused.value.column == "n"
+
+
 def test_vectors_of_a_fixed_length_are_read_again_beside_ones_that_are_missing(tmp_path: Path) -> None:
     rows: list[list[float] | None] = [[0.5, 1.0], None, None, [2.0, 4.0]]
     embeddings = pa.array(rows, pa.list_(pa.float32(), 2)).cast(pa.list_(pa.float16(), 2))

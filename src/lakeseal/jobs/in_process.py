@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
@@ -196,7 +196,9 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
+        data = [data]
+    if isinstance(data, list | tuple) and data and all(isinstance(one, pa.RecordBatch) for one in data):
+        data = _one_table(data)
     if isinstance(data, pa.Table):
         return data.to_reader(max_chunksize=2**17)
     if _is_pandas(data):
@@ -212,8 +214,17 @@ def arrow_reader(data: Any) -> pa.RecordBatchReader:
         return data.to_reader()
     raise InvalidArgument(
         f"A {type(data).__name__} cannot be written",
-        hint="Give an Arrow table, batch, reader or dataset, or anything with the Arrow stream interface",
+        hint="Give an Arrow table, batch or list of batches, reader, dataset, or anything with an Arrow stream",
     )
+
+
+def _one_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    try:
+        return pa.Table.from_batches(list(batches))
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(
+            f"The batches have no columns in common: {error}", hint="Give all of them one schema"
+        ) from error
 
 
 def _is_pandas(data: Any) -> bool:

@@ -51,6 +51,8 @@ _FROM_ARROW: Mapping[pa.DataType, DataType] = {arrow: primitive for primitive, a
     pa.binary_view(): delta.BINARY,
     pa.date64(): delta.DATE,
 }
+# A number of days, or so; and bytes that only their maker can read, such as DuckDB's largest numbers.
+_NOT_ITS_STORAGE = ("pandas.period", "arrow.opaque")
 # The mark is Spark's: a variant that Spark hands over as Arrow carries it too, and one of ours is a variant to Spark.
 _VARIANT_MARK = {b"variant": b"true"}
 _VARIANT = pa.struct([pa.field("metadata", pa.binary(), metadata=_VARIANT_MARK), pa.field("value", pa.binary())])
@@ -185,7 +187,7 @@ def _from_type(arrow: pa.DataType, path: tuple[str, ...], depth: int) -> DataTyp
         return ArrayType(_from_type(arrow.value_type, (*path, "element"), depth + 1), arrow.value_field.nullable)
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return _from_type(arrow.value_type, path, depth + 1)
-    if isinstance(arrow, pa.BaseExtensionType) and arrow.extension_name != "pandas.period":  # a number of days, or so
+    if isinstance(arrow, pa.BaseExtensionType) and arrow.extension_name not in _NOT_ITS_STORAGE:
         return _from_type(arrow.storage_type, path, depth + 1)
     raise UnsupportedType(f"Delta has no type for Arrow's {arrow}", hint=_hint(arrow), column=delta.dotted(path))
 
