@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -49,6 +49,7 @@ from lakeseal.errors import (
     SchemaMismatch,
     located,
 )
+from lakeseal.files.partition_directories import of_partitions
 from lakeseal.files.shape import DIRECTORY, Shape
 from lakeseal.files.tree_scan import scan
 from lakeseal.jobs.branch_commit_protocol import BranchWrite, Link
@@ -295,7 +296,23 @@ class BranchJob:
         if not self._plan.dynamic:
             return (path,)
         below = {link.path.rpartition("/")[0] for link in links}
-        return tuple(sorted(f"{path}/{directory}".strip("/") for directory in below))
+        return tuple(sorted(f"{path}/{directory}".strip("/") for directory in below | self._spelt_otherwise(below)))
+
+    def _spelt_otherwise(self, directories: Collection[str]) -> frozenset[str]:
+        """Directories that are there and hold rows of the same partitions."""
+        shape, path = self._plan.shape, self.job.path.strip("/")
+        if shape is None or not directories:
+            return frozenset()
+        names = {name.lower() for name in shape.partition_columns}
+        columns = [field for field in shape.columns.fields if field.name.lower() in names]
+        if len(columns) < len(names):
+            return frozenset()  # one has no type, so that all of its rows are null
+        there = {
+            name[len(path) + 1 if path else 0 :].rpartition("/")[0]
+            for table in self._store.entry_tables(self.job.base, path)
+            for name in table["path"].to_pylist()
+        }
+        return of_partitions(there, directories, columns)
 
 
 class _Totals(Struct, frozen=True, kw_only=True):

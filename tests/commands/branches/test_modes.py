@@ -7,6 +7,7 @@ import gzip
 import io
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -113,6 +114,29 @@ def test_dynamic_overwrite_replaces_only_partitions_that_have_rows(repo: Reposit
     )
     assert done.removed == 1
     assert sorted(repo.to_arrow("main", "out")["n"].to_pylist()) == [1, 3, 20, 40]
+
+
+def test_dynamic_overwrite_knows_a_partition_by_its_value_however_its_directory_is_spelt(repo: Repository) -> None:
+    written = io.BytesIO()
+    pq.write_table(pa.table({"n": [0]}), written)
+    cases: list[tuple[list[str], str, list[Any]]] = [
+        (["n=1", "n=01", "N=1"], "n=2", [1]),
+        (["s=a%20b", "s=a b", "S=a b"], "s=a", ["a b"]),
+        (["s=a%2fb", "s=a%2Fb"], "s=a", ["a/b"]),
+        (["s=", "s=__HIVE_DEFAULT_PARTITION__"], "s=x", [None]),
+        (["k=7/n=1"], "k=7/n=2", [1]),
+    ]
+    for number, (replaced, kept, values) in enumerate(cases):
+        column = replaced[0].rpartition("/")[2][0]
+        for place in (*replaced, kept):
+            repo.put("main", f"out{number}/{place}/0.parquet", written.getvalue())
+        kind = pa.int64() if column == "n" else pa.string()
+        new = pa.table({"n" if column == "s" else "v": [1], column: pa.array(values, kind)})
+        repo.write(new, "main", f"out{number}", mode="overwrite", partition_by=column, partition_overwrite="dynamic")
+        names = {entry.path.rpartition("/")[0] for entry in repo.list("main", f"out{number}")}
+        left = {name for name in names if "_lakeseal" not in name}
+        assert len(left) == 2, left
+        assert f"out{number}/{kept}" in left
 
 
 @pytest.mark.parametrize("format", FORMATS)
