@@ -8,6 +8,8 @@ import base64
 import datetime as dt
 import json
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -89,6 +91,8 @@ SCHEMAS: dict[int, dict[str, Any]] = {
         ),
     },
 }
+UNKNOWN = {60: 0, 61: 0}
+"""Numbers that the registry says it does not have, and how often it was asked for them."""
 
 
 class Message:
@@ -107,16 +111,23 @@ class Message:
 class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        number = int(parts.path.rpartition("/")[2])
         wanted = f"Basic {base64.b64encode(AUTH.encode()).decode()}"
+        number = int(parts.path.rpartition("/")[2])
+        if number in UNKNOWN:
+            UNKNOWN[number] += 1
+            self._say(404, {"error_code": 40403, "message": f"Schema {number} not found"})
+            return
         if self.headers.get("Authorization") != wanted or number not in SCHEMAS:
             self.send_error(401 if number in SCHEMAS else 404)
             return
         schema = SCHEMAS[number]
         assert (schema["schemaType"] == "PROTOBUF") == (parts.query == "format=serialized") or number > 90
-        self.send_response(200)
+        self._say(200, schema)
+
+    def _say(self, code: int, said: dict[str, Any]) -> None:
+        self.send_response(code)
         self.end_headers()
-        self.wfile.write(json.dumps(schema).encode())
+        self.wfile.write(json.dumps(said).encode())
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -233,6 +244,48 @@ def test_bad_messages_of_a_topic_are_set_aside_and_the_others_are_published(
     assert lake.ids() == {11: 1, 21: 1}
     [error] = lake.table("t_errors").to_arrow().to_pylist()
     assert (error["position"], error["reason"]) == ("offset 1", "It does not name its writer's schema")
+
+
+@pytest.mark.parametrize("kind", ["protobuf", "json", "avro"])
+def test_a_message_whose_schema_nobody_registered_holds_up_no_other(
+    lake: Any, broker: Any, registry: str, kind: str
+) -> None:
+    good = {
+        "protobuf": base64.b64decode(PROTOBUF[0]),
+        "json": base64.b64decode(JSON_VALUES[0]),
+        "avro": b"\0\0\0\0\x05\x02",
+    }
+    topic = f"unregistered-{kind}"
+    broker.create_topic(topic)
+    odd = [b"\0\0\0\0\x3c" + good[kind][5:], b"\0\xff\xff\xff\xff{}"]
+    broker.produce(topic, [good[kind], *odd * 20])
+    columns = {"avro_schema": BOUGHT_BY} if kind == "avro" else {"schema": "id long"}
+    options = {"value": kind, "schema_registry": registry, "registry_auth": AUTH, **columns}
+    source = KafkaSource(brokers=broker.address, topic=topic, **options)
+    dataset = Dataset(name="a", source=source, target=lake.to_table(), on_bad_record="error_table")
+    UNKNOWN[60] = 0
+    result = lake.pipeline(dataset).run().datasets[0]
+    assert (result.rows, result.bad_records) == (1, 40), set(lake.table("t_errors").to_arrow()["reason"].to_pylist())
+    told = lake.table("t_errors").to_arrow()["reason"].to_pylist()
+    assert Counter(told) == {
+        "The schema registry has no schema 60": 20,
+        "It does not name its writer's schema": 20,
+    }
+    assert UNKNOWN[60] <= 1, "it is asked for once, not for each message"
+
+
+def test_a_schema_that_is_registered_later_is_found_then(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = b"\0\0\0\0\x3d" + b'{"id": 1}'
+    assert read(registry, "json", "id long", value) == ([], ["offset 0: The schema registry has no schema 61"])
+    monkeypatch.setitem(SCHEMAS, 61, SCHEMAS[3])
+    del UNKNOWN[61]
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61)
+    assert read(registry, "json", "id long", value) == ([{"id": 1}], [])
+
+
+BOUGHT_BY = {"type": "record", "name": "bought", "fields": [{"name": "id", "type": "long"}]}
+SCHEMAS[5] = {"schemaType": "AVRO", "schema": json.dumps(BOUGHT_BY)}
 
 
 def test_what_protobuf_needs_is_told_early() -> None:

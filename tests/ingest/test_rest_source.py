@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -27,6 +30,7 @@ class Interface(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answers)
         self.rows: list[Any] = []
         self.busy = 0
+        self.again = "0"
         self.asked: list[str] = []
         self.packed = ("gzip", b"")
 
@@ -44,7 +48,7 @@ class _Answers(BaseHTTPRequestHandler):
         if self.server.busy:
             self.server.busy -= 1
             self.send_response(429)
-            self.send_header("Retry-After", "0")
+            self.send_header("Retry-After", self.server.again)
             self.end_headers()
             return
         if path == "/packed":
@@ -183,6 +187,25 @@ def test_every_page_is_read_and_what_comes_later_by_the_cursor(lake: Any, interf
     pipeline.run()
     assert sorted(lake.table().to_arrow()["id"].to_pylist()) == list(range(12))
     assert any("since=4" in asked for asked in interface.asked)
+
+
+def test_a_pause_may_be_a_moment(interface: Interface, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    now = datetime.now(UTC)
+    for again, least, most in (
+        (format_datetime(now + timedelta(seconds=40), usegmt=True), 30, 41),
+        (format_datetime(now - timedelta(seconds=40), usegmt=True), 0, 0),
+        (format_datetime(now + timedelta(days=2), usegmt=True), 60, 60),
+        ("7", 7, 7),
+        ("nan", 0, 1),
+        ("soon", 0, 1),
+    ):
+        interface.busy, interface.again = 1, again
+        slept.clear()
+        assert not source(interface, "/all").plan({}).notes
+        assert len(slept) == 1
+        assert least <= slept[0] <= most, (again, slept)
 
 
 def test_a_cursor_of_times_is_compared_as_times(lake: Any, interface: Interface) -> None:

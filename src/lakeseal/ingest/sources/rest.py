@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import time
 import urllib.parse
 import zlib
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 from msgspec import Raw, Struct
 
+from lakeseal import clock
 from lakeseal.backoff import Backoff
 from lakeseal.errors import InvalidArgument, SourceChanged, SourceUnavailable, Unsupported
 from lakeseal.expr.schema_text import parse_schema
@@ -361,10 +364,15 @@ def _read(record: str | list[str]) -> bytes:
 
 
 def _asked_pause(text: str | None, otherwise: float) -> float:
+    """Seconds, or the moment when the server wants to be asked again."""
     try:
-        return max(0.0, min(_POLITE_S, float(text or "")))
+        seconds = float(text or "")
     except ValueError:
-        return otherwise
+        try:
+            seconds = parsedate_to_datetime(text or "").timestamp() - clock.now().timestamp()
+        except ValueError:
+            return otherwise
+    return otherwise if math.isnan(seconds) else max(0.0, min(_POLITE_S, seconds))
 
 
 def _value(record: bytes, column: str) -> Any:

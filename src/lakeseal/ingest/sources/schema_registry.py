@@ -1,13 +1,15 @@
 """A schema registry: writers' schemas by their numbers, which messages begin with.
 
 A schema never changes once it is registered, so each is asked for once. Answers and what they refer to are bounded. A
-registry that does not answer, or refuses, is `SourceUnavailable`: the run fails and moves nothing.
+registry that does not answer, or refuses, is `SourceUnavailable`: the run fails and moves nothing. One that says that
+it has no schema of a number is `UnknownSchema`: what names it is a bad record, and is looked up again a minute later.
 """
 
 from __future__ import annotations
 
 import base64
 import struct
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,6 +23,17 @@ from lakeseal.errors import SourceUnavailable, Unsupported
 
 _LARGEST = 10 * 2**20
 _MOST_REFERENCES = 100
+_NOT_THERE = (40401, 40402, 40403)
+"""What a registry says where it has no such subject, version or schema. Any other 404 is not its own: the address is
+that of something else, and no record is to blame."""
+_UNKNOWN_FOR_S = 60.0
+_MOST_UNKNOWN = 10_000
+_unknown: dict[tuple[Registry, str], float] = {}
+"""What a registry does not have, and until when that is taken for granted: many records may name it."""
+
+
+class UnknownSchema(ValueError):
+    """The registry has no such schema."""
 
 
 class SchemaReference(Struct, frozen=True):
@@ -65,15 +78,28 @@ def framed(value: bytes) -> tuple[int, bytes]:
     """The number of the writer's schema, and what comes behind it."""
     if len(value) < 5 or value[0] != 0:
         raise ValueError("It does not name its writer's schema")
-    return struct.unpack(">I", value[1:5])[0], value[5:]
+    number = struct.unpack(">i", value[1:5])[0]
+    if number < 0:
+        raise ValueError("It does not name its writer's schema")
+    return number, value[5:]
 
 
 def _form(serialized: bool) -> str:
     return "?format=serialized" if serialized else ""
 
 
-@lru_cache(maxsize=1000)
 def _asked(registry: Registry, path: str, what: str) -> RegisteredSchema:
+    if _unknown.get((registry, path), 0.0) > time.monotonic():
+        raise _not_there(what)
+    return _told(registry, path, what)
+
+
+def _not_there(what: str) -> UnknownSchema:
+    return UnknownSchema(f"The schema registry has no {what}")
+
+
+@lru_cache(maxsize=1000)
+def _told(registry: Registry, path: str, what: str) -> RegisteredSchema:
     address = f"{registry.url.rstrip('/')}{path}"
     if not address.startswith(("http://", "https://")):
         raise Unsupported(f"A schema registry is reached by HTTP, not by {registry.url!r}")
@@ -90,8 +116,25 @@ def _asked(registry: Registry, path: str, what: str) -> RegisteredSchema:
             return msgspec.json.decode(text, type=RegisteredSchema)
     except (urllib.error.URLError, OSError, msgspec.MsgspecError) as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it holds the answer
+            with error:  # it holds the answer
+                is_unknown = error.code == 404 and _code(error) in _NOT_THERE
+            if is_unknown:
+                if len(_unknown) >= _MOST_UNKNOWN:
+                    _unknown.clear()
+                _unknown[registry, path] = time.monotonic() + _UNKNOWN_FOR_S
+                raise _not_there(what) from None
         raise SourceUnavailable(f"The schema registry does not tell {what}: {error}") from error
+
+
+def _code(error: urllib.error.HTTPError) -> int | None:
+    try:
+        return msgspec.json.decode(error.read(_LARGEST), type=_Refusal).error_code
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+class _Refusal(Struct, frozen=True):
+    error_code: int | None = None
 
 
 def no_schema(kind: str, said: Any) -> ValueError:
