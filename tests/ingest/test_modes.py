@@ -318,3 +318,14 @@ def test_a_key_may_be_the_sequence_and_names_of_ours_are_refused(lake: Any) -> N
     taken = lake.files(schema="id long, __lakeseal_deleted long")
     with pytest.raises(RunFailed, match="can't have a column __lakeseal_deleted"):
         lake.pipeline(Dataset(name="e", source=taken, target=lake.to_table("u", mode="upsert", keys=("id",)))).run()
+
+
+@pytest.mark.parametrize("owner", ["ledger", "none"])
+def test_runs_that_merge_leave_nothing_in_the_staging_area(lake: Any, owner: str) -> None:
+    pipeline = lake.pipeline(
+        Dataset(name="t", source=lake.files(), target=lake.to_table(mode="upsert", keys=("id",), owner=owner))
+    )
+    for number in range(3):
+        lake.land(f"{number}.json", [{"id": 1}])
+        pipeline.run()
+    assert not list((lake.place / "t").glob("_lakeseal_staging/*"))

@@ -13,7 +13,10 @@ import pytest
 
 from lakeseal.errors import InvalidArgument
 from lakeseal.ingest import Alert, Dataset, Lineage, RunMetrics
-from lakeseal.ingest.progress import Reached, size_text
+from lakeseal.ingest.live_counts import CountsPlace, OrderCounts
+from lakeseal.ingest.progress import Reached, RunProgress, size_text
+from lakeseal.storage import StoreSpec
+from support.marked_source import SteadySource
 from support.webhook import Webhook, webhook
 
 
@@ -138,7 +141,7 @@ def test_an_address_that_is_none_is_refused(make: Any) -> None:
 def test_progress_says_how_far_each_dataset_is(lake: Any) -> None:
     seen: dict[str, list[tuple[str, Reached]]] = {"good": [], "bad": []}
 
-    class Watching:
+    class Watching(RunProgress):
         def stage(self, dataset: str, what: str, reached: Reached) -> None:
             seen[dataset].append((what, reached))
 
@@ -152,3 +155,63 @@ def test_progress_says_how_far_each_dataset_is(lake: Any) -> None:
     assert end.rate.endswith(" rows/s")
     assert seen["bad"][-1][0] == "failed"
     assert [size_text(n) for n in (None, 0, 999, 1500, 2_500_000)] == ["", "0 B", "999 B", "1.5 kB", "2.5 MB"]
+
+
+class Looking(RunProgress):
+    """Ends the source once it was told twice of rows that are still being read, each time of more."""
+
+    every_s = 0.05
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+        self.while_reading: list[Reached] = []
+        self.left: list[str] = []
+
+    def stage(self, dataset: str, what: str, reached: Reached) -> None:
+        if what == "reading" and reached.rows is not None:
+            self.while_reading.append(reached)
+            if self.while_reading[0].rows != reached.rows:
+                self._mark.touch()
+        elif what == "publishing":
+            self.left = [str(path) for path in self._mark.parent.glob("t/_lakeseal_staging/**/*") if path.is_file()]
+
+
+def _looked_at(lake: Any, spark: Any = None) -> None:
+    looking = Looking(lake.place / "mark")
+    dataset = Dataset(name="steady", source=SteadySource(path=str(lake.place / "mark")), target=lake.to_table())
+    result = lake.pipeline(dataset).run(spark, progress=looking)
+    first, last = looking.while_reading[0], looking.while_reading[-1]
+    assert 0 < first.rows < last.rows <= result.rows
+    assert first.bytes == first.rows * 8
+    assert first.behind == 10**6 - first.bytes, "what was read is not behind any more"
+    assert first.rate.endswith(" rows/s")
+    assert looking.left, "told by way of the staging area"
+    assert not list(lake.place.glob("t/_lakeseal_staging/**/*")), "and gone with it"
+
+
+def test_progress_says_how_far_tasks_are_while_they_read(lake: Any) -> None:
+    _looked_at(lake)
+
+
+@pytest.mark.spark
+def test_progress_says_how_far_tasks_of_spark_are_while_they_read(lake: Any, spark: Any) -> None:
+    _looked_at(lake, spark)
+
+
+def test_who_cannot_be_told_how_far_tasks_are_is_shown_nothing_of_it(lake: Any) -> None:
+    """The staging area takes nothing: the run is published all the same."""
+
+    class Ending(RunProgress):
+        every_s = 0.05
+
+        def stage(self, dataset: str, what: str, reached: Reached) -> None:
+            assert what != "reading" or reached.rows is None
+
+    place = CountsPlace(store=StoreSpec(uri=str(lake.place / "file" / "x")), every_s=0.0)
+    (lake.place / "file").write_text("")
+    counts = OrderCounts(place, 0)
+    counts.read(1, 1, 1)
+    assert place.read() is None
+    lake.land("1.json", [{"id": 1}])
+    dataset = Dataset(name="a", source=lake.files(), target=lake.to_table())
+    assert lake.pipeline(dataset).run(progress=Ending()).rows == 1

@@ -1,4 +1,4 @@
-"""A source whose tasks wait for a file, or kill themselves once and leave one: for tests of what happens meanwhile."""
+"""Sources whose tasks wait for a file, or kill themselves once and leave one: for tests of what happens meanwhile."""
 
 from __future__ import annotations
 
@@ -35,3 +35,23 @@ class MarkedSource(Source, frozen=True, kw_only=True, tag="marked"):
         while not mark.exists():
             time.sleep(0.02)
         yield Chunk(rows=pa.RecordBatch.from_pydict({"id": pa.array([1], pa.int64())}), high=1)
+
+
+class SteadySource(Source, frozen=True, kw_only=True, tag="steady"):
+    """Rows, a few at a time, until the file is there."""
+
+    path: str
+    """Of the file."""
+
+    def row_schema(self) -> StructType:
+        return StructType((StructField("id", LONG),))
+
+    def plan(self, watermarks: Mapping[str, Any]) -> Plan:
+        return Plan() if watermarks else Plan(units=(WorkUnit(partition="only", high=1, size=10**6),))
+
+    def read(self, unit: WorkUnit) -> Iterator[Chunk]:
+        while True:
+            yield Chunk(rows=pa.RecordBatch.from_pydict({"id": pa.array([1, 2, 3], pa.int64())}), bytes=24)
+            if Path(self.path).exists():
+                return
+            time.sleep(0.02)

@@ -197,11 +197,19 @@ def waiting_rows(store: StoreSpec) -> pa.Table:
 def check_rows(merging: TargetMerging, waiting: StoreSpec) -> None:
     """Raises for rows that nobody could merge, such as two of one key without an order: known before the merge is
     recorded as a step, nobody has to abort it."""
-    if merging.mode in ("upsert", "cdc"):
+    if merging.mode in ("upsert", "cdc") and _may_be_refused(merging.rule, waiting):
         rows = waiting_rows(waiting)
         latest(rows, merging.rule)
         if unchanged.UNCHANGED in rows.column_names:
             unchanged.check(rows[unchanged.UNCHANGED].combine_chunks(), merging.rule)
+
+
+def _may_be_refused(rule: ChangeRule, waiting: StoreSpec) -> bool:
+    """Rows in the order in which they came, that say nothing but what they are, can be merged whatever they are; and
+    to read all of them first is not cheap."""
+    if rule.is_feed or rule.delete_when is not None:
+        return True
+    return ARRIVAL not in DeltaLog(waiting.open()).snapshot().schema.names
 
 
 def apply(merging: TargetMerging, waiting: StoreSpec, target: ChangingTable, deletes: ChangingTable | None) -> bool:

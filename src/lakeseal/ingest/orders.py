@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from lakeseal import typed_json
 from lakeseal.ingest.config import Check, CommitPolicy, Dataset
+from lakeseal.ingest.live_counts import CountsPlace
 from lakeseal.ingest.quality import Measured
 from lakeseal.ingest.sources.source import WorkUnit
 from lakeseal.ingest.targets import Destination, Provenance, error_spec
@@ -42,6 +43,8 @@ class DatasetWork(Struct, frozen=True, kw_only=True):
     """Rows wait for Spark to transform and judge them; each says which partition it is from, in a column of its own."""
     orders: int = 0
     """How many the dataset has."""
+    counts: CountsPlace | None = None
+    """Where its tasks tell how far they are, if somebody watches."""
 
     @property
     def name(self) -> str:

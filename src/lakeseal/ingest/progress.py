@@ -47,11 +47,15 @@ def size_text(count: int | None) -> str:
 class RunProgress:
     """Is told, and shows nothing."""
 
+    every_s: float | None = None
+    """How often it is to be told how far a dataset's tasks are while they read; if not, only when that is over."""
+
     def stage(self, dataset: str, what: str, reached: Reached) -> None:
         """What is being done with a dataset now. May be called from any thread."""
 
 
 _SHOWN = 20
+_EVERY_S = 1.0
 _OVER = ("published", "nothing new", "failed", "set aside")
 
 
@@ -86,6 +90,8 @@ def run_progress(pipeline: str, datasets: Sequence[str]) -> Iterator[RunProgress
     with Live(table(), console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
 
         class RunTable(RunProgress):
+            every_s = _EVERY_S
+
             def stage(self, dataset: str, what: str, reached: Reached) -> None:
                 with lock:
                     stages[dataset] = (what, reached)

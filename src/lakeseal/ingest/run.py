@@ -26,6 +26,7 @@ from lakeseal.ingest.config import Dataset, PipelineConfig, TableTarget, Target
 from lakeseal.ingest.delegation import Delegation, settings_of
 from lakeseal.ingest.deriving import Derivation
 from lakeseal.ingest.jobs import Jobs
+from lakeseal.ingest.live_counts import Counts, CountsPlace, watched
 from lakeseal.ingest.merging import rule_for
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, OrderReport, Report, Summary
 from lakeseal.ingest.progress import RunProgress
@@ -151,7 +152,8 @@ class Run:
         reports: list[Report] = []
         lost: LakesealError | None = None
         try:
-            reports = self._jobs().extract(f"ingest {self._config.name}", works, tasks, delegation)
+            with watched({work.name: work.counts for work in works if work.counts is not None}, self._count):
+                reports = self._jobs().extract(f"ingest {self._config.name}", works, tasks, delegation)
         except Exception as error:
             lost = ours(error)
         if delegation is not None:
@@ -216,9 +218,21 @@ class Run:
         for number, one in enumerate(working):
             assert one.work is not None
             one.orders = cutting.orders(number, one.plan.units, one.dataset.commit, **limits)
-            one.work = replace(one.work, orders=len(one.orders))
+            one.work = replace(one.work, orders=len(one.orders), counts=self._counts_of(one))
             self._stage(one, "reading")
         return cutting.tasks((order for one in working for order in one.orders), **limits)
+
+    def _counts_of(self, one: DatasetRun) -> CountsPlace | None:
+        if self._progress.every_s is None:
+            return None
+        return CountsPlace(
+            store=store_of(waiting_room(one.dataset.target, self._run_id)), every_s=self._progress.every_s
+        )
+
+    def _count(self, name: str, counts: Counts) -> None:
+        one = next(one for one in self.datasets if one.name == name)
+        one.counts = counts
+        self._stage(one, "reading")
 
     def _delegated(self, works: Sequence[DatasetWork]) -> Delegation | None:
         """What of this attempt tasks publish; None if the driver publishes all of it."""

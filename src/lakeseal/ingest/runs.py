@@ -12,6 +12,7 @@ from lakeseal import typed_json
 from lakeseal.errors import BrokenLedger, LakesealError, Refused, StorageUnavailable
 from lakeseal.ingest.config import Dataset, place_of
 from lakeseal.ingest.graph import inputs_of
+from lakeseal.ingest.live_counts import Counts
 from lakeseal.ingest.orders import DatasetOutcome, DatasetWork, Order, Summary
 from lakeseal.ingest.progress import Reached
 from lakeseal.ingest.publishing import Decision
@@ -183,6 +184,8 @@ class DatasetRun:
         self.error = None
         self.state = None
         self.orders: list[Order] = []
+        self.counts: Counts | None = None
+        """What its tasks have told while they read."""
         self.work: DatasetWork | None = None
         self.settled: Settled | None = None
         self.decision: Decision | None = None
@@ -218,12 +221,15 @@ class DatasetRun:
 
     def reached(self) -> Reached:
         is_read = self.settled is not None or not self.is_open
-        measured = self.summary.measured
+        measured, counts = self.summary.measured, self.counts
         is_done = self.state in ("published", "nothing_new")
+        behind = sum(unit.size for unit in self.plan.units) if self.plan.units else None
+        if counts is not None and behind is not None and not is_read:
+            behind = max(0, behind - counts.size)
         return Reached(
-            rows=measured.rows if is_read else None,
-            bytes=measured.bytes if is_read else None,
-            behind=0 if is_done else sum(unit.size for unit in self.plan.units) if self.plan.units else None,
+            rows=measured.rows if is_read else None if counts is None else counts.rows,
+            bytes=measured.bytes if is_read else None if counts is None else counts.bytes,
+            behind=0 if is_done else behind,
             seconds=self._seconds or time.monotonic() - self._began,
         )
 

@@ -79,7 +79,7 @@ from lakeseal.steps.places import JOBS, STAGING, StepPlaces, staging_below
 from lakeseal.steps.sequence import Leftover
 from lakeseal.steps.step import CommitStep
 from lakeseal.steps.table_commit import TableCommitStep
-from lakeseal.storage import StoreSpec
+from lakeseal.storage import HasDirectories, StoreSpec
 from lakeseal.table import HOOKS
 
 WrittenAction = AddFile | AddCDCFile
@@ -483,6 +483,9 @@ def clean_up(target: Target) -> None:
     keys = [meta.key for prefix in _LEFT_BEHIND for meta in store.list(prefix, recursive=True)]
     if keys:
         store.delete(keys)
+    if isinstance(store, HasDirectories):
+        for prefix in filter(store.has_directory, _LEFT_BEHIND):
+            store.prune(prefix)
 
 
 def places_of(config: PipelineConfig) -> StepPlaces:

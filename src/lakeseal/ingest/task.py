@@ -18,6 +18,7 @@ import pyarrow as pa
 from lakeseal import typed_json
 from lakeseal.errors import BadRecord, SourceTimeout, StorageUnavailable
 from lakeseal.ingest.delegation import Delegation
+from lakeseal.ingest.live_counts import OrderCounts
 from lakeseal.ingest.orders import DatasetWork, Order, OrderReport, Report, UnitResult
 from lakeseal.ingest.quality import BAD_RECORD, ORIGIN, Measured, RowRules, columns_judged, error_rows
 from lakeseal.ingest.row_changes import ARRIVAL, UNIT
@@ -221,6 +222,7 @@ class _Extraction:
     def __init__(self, work: DatasetWork, order: Order, source: Source, task: TaskContext) -> None:
         self._work, self._order, self._source = work, order, source
         self._task = msgspec.structs.replace(task, split=order.number)
+        self._counts = OrderCounts(work.counts, order.number)
         self.is_stuck = False
         self._is_pending = False
         """Whether rows were written since the last watermark that the source gave."""
@@ -259,6 +261,7 @@ class _Extraction:
                     raise
                 return msgspec.structs.replace(result, high=high, error=told(error))
             if chunk is None:
+                self._counts.ended(unit.size)
                 self._is_pending = self._is_pending and unit.high is None
                 return msgspec.structs.replace(result, high=high if unit.high is None else unit.high, is_whole=True)
             self._is_pending = chunk.high is None
@@ -268,6 +271,7 @@ class _Extraction:
     def _take(self, chunk: Chunk, unit: WorkUnit, output: _Output) -> None:
         output.measured.read += chunk.rows.num_rows + len(chunk.bad)
         output.measured.bytes += chunk.bytes
+        self._counts.read(chunk.rows.num_rows + len(chunk.bad), chunk.bytes, unit.size)
         if chunk.bad:
             if self._work.dataset.on_bad_record == "fail":
                 first = chunk.bad[0]
