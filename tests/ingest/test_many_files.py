@@ -73,7 +73,8 @@ class Answers(BaseHTTPRequestHandler):
         self.send_response(200 if wanted is None else 206)
         if wanted is not None:
             first, last = wanted.removeprefix("bytes=").split("-")
-            start, end = int(first), min(len(body), int(last) + 1)
+            start = int(first) if first else max(0, len(body) - int(last))  # or a tail
+            end = min(len(body), int(last) + 1) if first else len(body)
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(body)}")
             body = body[start:end]
         self.send_header("Content-Length", str(len(body)))

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from lakeseal.errors import InvalidArgument, LakesealError, RunFailed, SourceChanged
-from lakeseal.ingest import Alert, Dataset, Lineage, RestSource, Retries
+from lakeseal.ingest import Alert, Check, Dataset, Lineage, RestSource, Retries
 from lakeseal.ingest.sources.rest import RestCursor, RestPages
 
 SCHEMA = "id long, name string"
@@ -244,6 +244,46 @@ def test_records_that_are_no_rows_are_set_aside_by_their_number(lake: Any, inter
     lake.pipeline(dataset(lake, source(interface, "/all"), on_bad_record="error_table")).run()
     assert sorted(lake.table().to_arrow()["id"].to_pylist()) == [1, 2]
     assert lake.table("t_errors").to_arrow()["position"].to_pylist() == ["record 2", "record 3"]
+
+
+@pytest.mark.parametrize("wrong", ["many", [2], {"a": 2}, None, 2**70])
+def test_a_record_without_a_cursor_is_set_aside_and_a_row_once_the_server_has_mended_it(
+    lake: Any, interface: Interface, wrong: Any
+) -> None:
+    """Nothing else is held up by it."""
+    interface.rows = [{"id": 1, "name": "a"}, {"id": wrong, "name": "b"}, {"id": 2, "name": "c"}]
+    of = source(interface, "/all", cursor=RestCursor(column="id", param="after"))
+    rule = Check(rule="id IS NOT NULL", on_fail="error_table")
+    pipeline = lake.pipeline(dataset(lake, of, on_bad_record="error_table", quality=(rule,)))
+    assert pipeline.run().dataset("d").rows == 2
+    [told] = lake.table("t_errors").to_arrow().to_pylist()
+    assert told["reason"]
+    assert json.loads(told["record"])["name"] == "b"
+    assert pipeline.run().state == "nothing_new"
+    interface.rows[1] = {"id": 3, "name": "b"}
+    assert pipeline.run().dataset("d").rows == 1
+    assert sorted(lake.table().to_arrow()["name"].to_pylist()) == ["a", "b", "c"]
+
+
+def test_a_cursor_of_decimals_in_texts_is_compared_as_decimals(lake: Any, interface: Interface) -> None:
+    """As a text, 10 is before 9."""
+    of = source(interface, "/all", cursor=RestCursor(column="at", param="after"), schema="id long, at decimal(20,2)")
+    pipeline = lake.pipeline(dataset(lake, of))
+    for number, at in enumerate(["9.5", "10", 10.25, "100.00"]):
+        interface.rows.append({"id": number, "at": at})
+        assert pipeline.run().rows == 1, at
+        assert pipeline.run().state == "nothing_new"
+
+
+def test_a_cursor_that_is_none_of_its_column_any_more_is_told(lake: Any, interface: Interface) -> None:
+    interface.rows = [{"id": 1, "name": "x"}]
+    by_name = source(interface, "/all", cursor=RestCursor(column="name", param="after"))
+    lake.pipeline(dataset(lake, by_name)).run()
+    changed = source(
+        interface, "/all", cursor=RestCursor(column="name", param="after"), schema="id long, name timestamp"
+    )
+    with pytest.raises(RunFailed, match="read up to 'x'"):
+        lake.pipeline(dataset(lake, changed)).run()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -130,6 +131,15 @@ def test_a_place_that_cannot_be_written_is_a_note(lake: Any, tmp_path: Path) -> 
     result = _pipeline(lake, **told).run(check=False)
     assert len(result.notes) == 2
     assert sorted(lake.ids("good").elements()) == [1, 2]
+
+
+def test_metrics_take_the_place_of_no_device(lake: Any) -> None:
+    """Who runs as root and names /dev/null would take it from everybody."""
+    device = lake.place / "device"
+    os.mkfifo(device)
+    result = _pipeline(lake, metrics=RunMetrics(file=str(device))).run(check=False)
+    assert [note.rpartition(": ")[2] for note in result.notes] == ["it is no file"]
+    assert device.is_fifo()
 
 
 @pytest.mark.parametrize("make", [lambda: Alert(webhook="ftp://x"), Lineage, lambda: Lineage(file="a", url="http://b")])

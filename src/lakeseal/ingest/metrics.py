@@ -33,6 +33,9 @@ class RunMetrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def write(self, result: RunResult) -> str | None:
         """A note, if it can't be written."""
         path = Path(self.file)
+        if path.exists() and not path.is_file():
+            # A device or a pipe would not be written to, but replaced: root's /dev/null for everybody.
+            return f"Metrics could not be written to {self.file}: it is no file"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")

@@ -35,7 +35,7 @@ from lakeseal.files.json_records import JsonRecords
 from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.posting import check_address, check_headers
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
-from lakeseal.protocol.schema import DATE, TIMESTAMP, TIMESTAMP_NTZ, StructType
+from lakeseal.protocol.schema import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, StructType
 
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _BACKOFF = Backoff(first_s=0.5, longest_s=30)
@@ -145,12 +145,12 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             return self._unit(found, mark, high)
         last = None if mark is None else mark["last"]
         values = [_value(record, self.cursor.column) for record in found]
-        known = [value for value in values if value is not None]
-        if len({isinstance(value, str) for value in known}) > 1:
-            raise SourceChanged(f"{self.cursor.column!r} is a number here and a text there: it has no largest value")
-        if last is not None and known and isinstance(known[0], str) is not isinstance(last, str):
-            raise SourceChanged(f"{self.cursor.column!r} was {last!r}, and is now {known[0]!r}: another kind")
         *places, end = self._places([*values, last])
+        if last is not None and end is None:
+            raise SourceChanged(
+                f"{self.cursor.column!r} was read up to {last!r}, which is none of its values any more",
+                hint="Say where to go on: lakeseal ingest reset",
+            )
         fresh = [
             record
             for record, place in zip(found, places, strict=True)
@@ -164,23 +164,30 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
                 notes=(f"{len(fresh)} records have no {self.cursor.column!r} behind the last one",) if fresh else ()
             )
         # What is behind may be spelt as a smaller text: beside its place the watermark still grows.
-        return self._unit(fresh, mark, {"last": spelt, **({} if largest == spelt else {"at": largest})})
+        is_plain = isinstance(spelt, int | float) or largest == spelt
+        return self._unit(fresh, mark, {"last": spelt, **({} if is_plain else {"at": largest})})
 
     def _places(self, values: list[Any]) -> list[Any]:
-        """By which values are compared. A time is one however it is spelt: as texts, 10:00:00Z is behind 10:00:00.5Z.
-        None for what is none, which the reader tells of."""
+        """By which values are compared: as the column has them, however they are spelt. As texts, 10:00:00Z is behind
+        10:00:00.5Z, and 9 behind 10. None for what is none, which the reader tells of."""
         assert self.cursor is not None
         field = self.row_schema().field(self.cursor.column)
         assert field is not None, "the cursor's column is in the schema"
-        if field.type not in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
+        if field.type == STRING:
+            kinds = {isinstance(value, str) for value in values if value is not None}
+            if len(kinds) > 1:
+                raise SourceChanged(f"{field.name!r} is a number here and a text there: it has no largest value")
             return values
-        texts = [msgspec.json.encode({field.name: value}) for value in values]
-        parsed = JsonRecords(StructType((field,))).parse(texts)
-        places = range(len(texts)) if parsed.record_numbers is None else parsed.record_numbers
+        known = [(at, value) for at, value in enumerate(values) if value is not None]
+        parsed = JsonRecords(StructType((field,))).parse([msgspec.json.encode({field.name: one}) for _, one in known])
         column = parsed.rows.column(0)
-        numbers = column.cast(pa.int32() if field.type == DATE else pa.int64()).to_pylist()
-        moments = dict(zip(places, numbers, strict=True))
-        return [moments.get(at) if isinstance(value, str) else value for at, value in enumerate(values)]
+        if field.type == DATE:
+            column = column.cast(pa.int32())
+        elif field.type in (TIMESTAMP, TIMESTAMP_NTZ):
+            column = column.cast(pa.int64())
+        numbers = range(len(known)) if parsed.record_numbers is None else parsed.record_numbers
+        found = {known[number][0]: place for number, place in zip(numbers, column.to_pylist(), strict=True)}
+        return [found.get(at) for at in range(len(values))]
 
     def _unit(self, records: list[bytes], mark: Watermark, high: Any) -> Plan:
         payload = {"records": [_written(record) for record in records]}
