@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from lakeseal import Repository
-from lakeseal.errors import CorruptTable, InvalidArgument, LakesealError, ObjectNotFound
+from lakeseal.errors import BrokenDataFile, CorruptTable, InvalidArgument, LakesealError, ObjectNotFound
 from lakeseal.repository_export import COPYING, MANIFEST, Manifest, export
 from lakeseal.storage import open_store
 from lakeseal.testing.faults import Fault, FaultyStore
@@ -160,6 +160,21 @@ def test_a_file_that_a_failed_export_replaced_is_copied_again(repo: Repository, 
         export(repo.store, "main", "notes", failing)
     repo.export("before", "notes", out)
     assert [(out / f"{name}.txt").read_bytes() for name in "ab"] == [b"old", b"old"]
+
+
+@pytest.mark.parametrize("damaged", [b"What was committed", b"what was"], ids=["a bit", "cut"])
+def test_what_is_not_what_was_committed_is_not_exported(damaged: bytes, tmp_path: Path, shared_ledger: str) -> None:
+    repo, out = Repository.create(tmp_path / "repo", ledger=shared_ledger), tmp_path / "plain"
+    repo.put("main", "notes/a.txt", b"before")
+    repo.export("main", "notes", out)
+    before = manifest(out)
+    repo.put("main", "notes/b.txt", b"what was committed")
+    address = next(entry.address for entry in repo.list("main", "notes") if entry.path == "notes/b.txt")
+    open_store(tmp_path / "repo").put(address, damaged)
+    with pytest.raises(BrokenDataFile, match="notes/b.txt"):
+        repo.export("main", "notes", out)
+    assert manifest(out) == before
+    assert not (out / "b.txt").exists()
 
 
 def test_bad_exports_are_refused(repo: Repository, tmp_path: Path) -> None:
