@@ -320,6 +320,18 @@ def test_tables_are_created_and_dropped_with_the_commit_or_not_at_all(catalog: l
     assert catalog.unfinished() == []
 
 
+def test_a_table_that_was_renamed_is_not_dropped_by_its_former_name(catalog: lakeseal.Catalog) -> None:
+    for name in ("shop.a", "shop.b"):
+        catalog.create(name, rows().schema, kind="managed").write(rows((1, 1)))
+    dropping = lakeseal.transaction(catalog=catalog)
+    dropping.table("shop.a").write(rows((2, 2)))
+    dropping.drop("shop.b", delete_files=True)
+    catalog.rename("shop.b", "shop.kept")
+    with pytest.raises(ConcurrentModification):
+        dropping.commit()
+    assert held(catalog.table("shop.kept")) == held(catalog.table("shop.a")) == [(1, 1)]
+
+
 def test_a_name_that_somebody_else_took_and_a_table_that_was_dropped_refuse_the_whole(
     catalog: lakeseal.Catalog,
 ) -> None:
