@@ -24,11 +24,10 @@ from lakeseal.owner.policies import (
     RequiredUserMetadata,
     SchemaOnlyWidens,
     from_json,
-    is_below,
 )
 from lakeseal.protocol.actions import AddFile, Metadata, RemoveFile
 from lakeseal.protocol.paths import COMMITS_DIR
-from lakeseal.storage import Store
+from lakeseal.storage import Store, is_below
 from support.managed_tables import add, append, create, managed_log, newest, remove
 
 

@@ -17,13 +17,12 @@ from lakeseal import ledger
 from lakeseal.clock import now_ms
 from lakeseal.errors import InvalidArgument, NotAllowed, NotAuthenticated, NotFound, PolicyRefused, StorageUnavailable
 from lakeseal.owner.messages import file_name
-from lakeseal.owner.policies import prefix_of
 from lakeseal.service import tokens
 from lakeseal.service.access import Caller, Grant, Role
 from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.service.server import serve
 from lakeseal.service.settings import ServiceSettings, is_loopback, parse_listen
-from lakeseal.storage import open_store
+from lakeseal.storage import open_store, prefix_of
 from support.managed_tables import append, create
 
 ROLES = ("reader", "writer", "admin")

@@ -32,13 +32,12 @@ from lakeseal.owner.kinds import Kind
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import TableCommits
 from lakeseal.owner.ownership import State
-from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.service import status as table_status
 from lakeseal.service import tokens
 from lakeseal.service.access import Grant
 from lakeseal.service.tokens import AccessToken
 from lakeseal.service.wire import TableStatus
-from lakeseal.storage import Store, open_store
+from lakeseal.storage import Store, is_below, open_store, prefix_of
 
 commands = typer.Typer()
 owner_commands = typer.Typer(help="Tables that have a commit owner, and the tokens of its service.")

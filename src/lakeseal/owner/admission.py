@@ -17,14 +17,14 @@ from lakeseal.log.ratified_commit import digest
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, policies, validation
 from lakeseal.owner.backfill import check_log_is_there
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.owner.kinds import Kind, kind_of
 from lakeseal.owner.messages import CommitRequest
-from lakeseal.owner.policies import Policy, ProposedCommit, is_below, prefix_of
+from lakeseal.owner.policies import Policy, ProposedCommit
 from lakeseal.protocol.actions import Action, Metadata
 from lakeseal.protocol.codec import decode_numbered
 from lakeseal.protocol.properties import TableProperties
-from lakeseal.storage.base import Store
+from lakeseal.storage import Store, is_below, prefix_of
 
 _LET_GO_AT_ONCE = 1000
 
@@ -144,7 +144,10 @@ class Admission:
             raise InvalidArgument(
                 "The commit's commitInfo does not carry the txnId and the inCommitTimestamp that it is asked for with"
             )
+        if content.changes_metadata:
+            self._check_ownership(request, content, before)
 
+    def _check_ownership(self, request: CommitRequest, content: Content, before: Callable[[], Snapshot | None]) -> None:
         def known() -> Metadata | None:
             """Of the table until now; that of a new one is its own."""
             found = before()

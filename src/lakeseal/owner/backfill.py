@@ -31,7 +31,7 @@ from lakeseal.errors import (
     located,
 )
 from lakeseal.log.ratified_commit import digest, tampered
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.owner.messages import TrackedCommit
 from lakeseal.owner.ownership import FoundCommit, Ownership
 from lakeseal.protocol.paths import (

@@ -3,22 +3,22 @@
 - `managed` gives the metadata of a table that an owner has; the protocol follows from it.
 - `released` gives protocol and metadata without the owner. In-commit timestamps stay: versions that have them do.
 - `check` raises `InvalidMetadata` that names the missing half.
-- `check_commit` keeps ordinary commits from changing the owner: that is what a take-over and a release are for.
+- `check_commit` keeps ordinary commits from changing the owner: that is what a take-over and a release are for. Who has
+  a commit that changes neither protocol nor metadata (`Content.changes_metadata`) need not ask it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from lakeseal import typed_json
 from lakeseal.errors import InvalidMetadata, OwnedElsewhere, PolicyRefused
 from lakeseal.log.snapshot import Snapshot
+from lakeseal.owner.content import Content
 from lakeseal.owner.kinds import Kind, kind_of
-from lakeseal.protocol.actions import Action, CommitInfo, Metadata, Protocol
-from lakeseal.protocol.codec import decode, decode_line
+from lakeseal.protocol.actions import Metadata, Protocol
 from lakeseal.protocol.features import check_writable, disable, supports
 from lakeseal.protocol.properties import OWNER_KEYS, TableProperties
 
@@ -146,62 +146,6 @@ def check_path_is_enough(snapshot: Snapshot) -> None:
 
 def _table_id(metadata: Metadata) -> str | None:
     return TableProperties.of(metadata).catalog_table_id
-
-
-class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions of a commit file that an owner looks at, whatever else it holds."""
-
-    info: CommitInfo | None = None
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
-
-    @property
-    def changes_metadata(self) -> bool:
-        return self.protocol is not None or self.metadata is not None
-
-    @classmethod
-    def of(cls, data: bytes) -> Content:
-        """Raises `BrokenCommit` where a line is not valid JSON; `codec.decode` is the judge of everything else."""
-        try:
-            lines = _decoder.decode_lines(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return cls.of_actions(decode(data))
-        raws = [
-            (name, raw)
-            for line in lines
-            for name, raw in (
-                ("commitInfo", line.commit_info),
-                ("protocol", line.protocol),
-                ("metaData", line.meta_data),
-            )
-            if bytes(raw) not in _ABSENT
-        ]
-        return cls.of_actions(decode_line(b'{"%b":%b}' % (name.encode(), bytes(raw)))[0] for name, raw in raws)
-
-    @classmethod
-    def of_actions(cls, actions: Iterable[Action]) -> Content:
-        info: CommitInfo | None = None
-        protocol: Protocol | None = None
-        metadata: Metadata | None = None
-        for action in actions:
-            match action:
-                case CommitInfo():
-                    info = info or action
-                case Protocol():
-                    protocol = action
-                case Metadata():
-                    metadata = action
-        return cls(info=info, protocol=protocol, metadata=metadata)
-
-
-class _Line(msgspec.Struct, rename="camel"):
-    commit_info: msgspec.Raw = msgspec.Raw()
-    protocol: msgspec.Raw = msgspec.Raw()
-    meta_data: msgspec.Raw = msgspec.Raw()
-
-
-_ABSENT = (b"", b"null")
-_decoder = typed_json.decoder(_Line)
 
 
 def check_commit(

@@ -59,12 +59,11 @@ from lakeseal.owner.messages import (
     Taken,
 )
 from lakeseal.owner.ownership import Ownership, State, StepRefusal
-from lakeseal.owner.policies import Policy, is_below
+from lakeseal.owner.policies import Policy
 from lakeseal.owner.queue import Queue
 from lakeseal.owner.ratification import Asked, Decided, Decision, Denied, InTheLog, Ratification, answered
 from lakeseal.protocol.paths import LOG_DIR, commit_path
-from lakeseal.storage import open_store
-from lakeseal.storage.base import Store
+from lakeseal.storage import Store, is_below, open_store
 
 _log = logging.getLogger(__name__)
 

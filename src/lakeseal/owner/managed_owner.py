@@ -19,7 +19,7 @@ from lakeseal.errors import LakesealError, OwnedElsewhere, PolicyRefused, Refuse
 from lakeseal.log.ratified_commit import RatifiedCommit, digest
 from lakeseal.owner import enablement
 from lakeseal.owner.backfill import check_log_is_there
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.owner.endpoint import OwnerEndpoint, owner_conf
 from lakeseal.owner.handover import finish_release
 from lakeseal.owner.kinds import NEW_TABLE, NewTable
@@ -97,9 +97,10 @@ class ManagedOwner:
         it is the same file."""
         content = Content.of(data)
         epoch = self.epoch()
-        enablement.check_commit(
-            content, owner=self.endpoint.name, table=self.table, version=version, kind=lambda: self._kind
-        )
+        if content.changes_metadata:
+            enablement.check_commit(
+                content, owner=self.endpoint.name, table=self.table, version=version, kind=lambda: self._kind
+            )
         if in_commit_timestamp is None and content.info is not None:
             in_commit_timestamp = content.info.in_commit_timestamp
         if in_commit_timestamp is None:

@@ -30,7 +30,7 @@ from lakeseal import typed_json
 from lakeseal.errors import InvalidArgument, PolicyRefused
 from lakeseal.log.files import add_actions
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.protocol.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile
 from lakeseal.protocol.data_paths import canonical_path, canonical_paths, is_absolute
 from lakeseal.protocol.properties import TableProperties
@@ -48,8 +48,6 @@ from lakeseal.protocol.schema import (
     StructType,
 )
 from lakeseal.protocol.stats import TYPE_CHANGES
-from lakeseal.storage import real_uri
-from lakeseal.storage.location import parse
 
 Doing = Literal["commit", "create", "take over", "release"]
 
@@ -242,17 +240,6 @@ def from_json(configured: Iterable[Mapping[str, Any]]) -> tuple[Policy, ...]:
         return tuple(typed_json.convert(list(configured), list[BuiltIn]))
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"This is no configuration of policies: {error}") from None
-
-
-def prefix_of(text: str) -> str:
-    """A place in the spelling that tables are known by; empty for all tables."""
-    return "" if text in ("", "*") else parse(text).uri.rstrip("/")
-
-
-def is_below(table: str, prefix: str) -> bool:
-    """Whichever path leads to the prefix: tables are known by their places."""
-    stem = prefix.rstrip("/")
-    return not stem or any(table == one or table.startswith(one + "/") for one in (stem, real_uri(stem)))
 
 
 def check_commit(policies: Sequence[Policy], commit: ProposedCommit) -> None:

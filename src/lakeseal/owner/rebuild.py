@@ -29,7 +29,7 @@ from lakeseal.log.ratified_commit import digest
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.owner import enablement, rows
 from lakeseal.owner.backfill import look
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.owner.kinds import Kind, kind_of, staged_key, staged_name
 from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.messages import CommitRequest

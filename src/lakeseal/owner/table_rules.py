@@ -90,12 +90,10 @@ def _names(kind: DataType) -> Iterable[str]:
 
 
 def check_together(lines: Sequence[tuple[int, Action]], before: Callable[[], Snapshot | None]) -> None:
-    """`before` is asked for only where the commit changes metadata or protocol, or deletes by a vector."""
+    """For a commit that changes metadata or protocol, or adds a file with a deletion vector."""
     metadata = next((one for one in lines if isinstance(one[1], Metadata)), None)
     protocol = next((one for one in lines if isinstance(one[1], Protocol)), None)
     vector = next((one[0] for one in lines if isinstance(one[1], AddFile) and one[1].deletion_vector is not None), None)
-    if metadata is None and protocol is None and vector is None:
-        return
     was = before()
     after = protocol[1] if protocol is not None else None if was is None else was.protocol
     said = metadata[1] if metadata is not None else None if was is None else was.metadata

@@ -142,8 +142,13 @@ def check_safe(lines: Lines, *, now: int, before: Callable[[], Snapshot | None])
                 _check_numbers(number, action.size or 0)
                 _check_vector(number, action.deletion_vector, known)
                 _check_path(number, action.path, known)
-    table_rules.check_together(lines, before)
+    if any(isinstance(action, Metadata | Protocol) or _has_vector(action) for _, action in lines):
+        table_rules.check_together(lines, before)
     _check_row_ids(lines, before)
+
+
+def _has_vector(action: Action) -> bool:
+    return isinstance(action, AddFile) and action.deletion_vector is not None
 
 
 def _paths(snapshot: Snapshot | None) -> frozenset[str]:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from lakeseal.errors import InvalidArgument, NotAllowed
-from lakeseal.owner.policies import is_below, prefix_of
+from lakeseal.storage import is_below, prefix_of
 
 EVERYTHING = ""
 

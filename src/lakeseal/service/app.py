@@ -30,7 +30,6 @@ from lakeseal import traces
 from lakeseal.catalog.unity.messages import BASE
 from lakeseal.errors import InvalidArgument, LakesealError, NotFound
 from lakeseal.owner.messages import MOST_NAME_BYTES
-from lakeseal.owner.policies import prefix_of
 from lakeseal.service import logs
 from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, caller_of
@@ -44,6 +43,7 @@ from lakeseal.service.replies import error_reply, json_reply, refused, refused_a
 from lakeseal.service.service import OpenOwner, Service, open_owner
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.service.wire import OWNER, TABLES, OwnerInfo, TableList
+from lakeseal.storage import prefix_of
 
 _MOST_TABLES = 1000
 # To look it up reads and parses a file.

@@ -17,9 +17,9 @@ from msgspec import Struct
 from lakeseal.catalog.unity.messages import Credential
 from lakeseal.clock import now_ms
 from lakeseal.errors import InvalidArgument
-from lakeseal.owner.policies import is_below, prefix_of
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.sts import Sts, StsSettings
+from lakeseal.storage import is_below, prefix_of
 
 READ = "READ"
 READ_WRITE = "READ_WRITE"

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from lakeseal.errors import InvalidUri, LakesealError, NotAllowed
 from lakeseal.owner.messages import MOST_NAME_BYTES
-from lakeseal.owner.policies import is_below, prefix_of
-from lakeseal.storage import Store, open_store
+from lakeseal.storage import Store, is_below, open_store, prefix_of
 from lakeseal.storage.location import Location, parse
 
 KEPT_S = 5.0

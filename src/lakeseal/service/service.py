@@ -42,6 +42,7 @@ from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.service.wire import TableList
 from lakeseal.steps.books import LedgerBooks
 from lakeseal.steps.places import StepPlaces
+from lakeseal.storage import is_below
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class Service:
         found = [
             one
             for one in status.of_tables(self.ledger, now=now_ms(), after=after)
-            if policies.is_below(one.table, prefix) and caller.may(Role.READER, one.table)
+            if is_below(one.table, prefix) and caller.may(Role.READER, one.table)
         ]
         return TableList(tables=tuple(found[:limit]), more=len(found) > limit)
 

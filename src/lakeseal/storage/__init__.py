@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from lakeseal.storage.base import HasDirectories, KeepsTimes, MovesObjects, NewObject, ObjectMeta, Store, SyncsObjects
 from lakeseal.storage.local.store import LocalStore, put_together
+from lakeseal.storage.location import is_below, prefix_of, real_uri
 from lakeseal.storage.object.store import ObjectStore
 from lakeseal.storage.streams import WriteStream
-from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, real_uri, resolve
+from lakeseal.storage.uri import StoreSpec, identity, key_in, open_store, resolve
 
 __all__ = [
     "HasDirectories",
@@ -21,8 +22,10 @@ __all__ = [
     "SyncsObjects",
     "WriteStream",
     "identity",
+    "is_below",
     "key_in",
     "open_store",
+    "prefix_of",
     "put_together",
     "real_uri",
     "resolve",

@@ -84,6 +84,22 @@ def parse(uri: str | os.PathLike[str], *, encoded: bool = False) -> Location:
     return Location(kind=kind, bucket=bucket, host=host, path=_resolve_dots(path))
 
 
+def real_uri(uri: str) -> str:
+    """A URI of local disk without links; any other as it is."""
+    return file_uri(os.path.realpath(parse(uri).path)) if uri[:5].lower() == "file:" else uri
+
+
+def prefix_of(text: str) -> str:
+    """A place that others are below, in the spelling that tables are known by; empty for everywhere."""
+    return "" if text in ("", "*") else parse(text).uri.rstrip("/")
+
+
+def is_below(uri: str, prefix: str) -> bool:
+    """At the prefix or below it, segment by segment, whichever path leads to the prefix."""
+    stem = prefix.rstrip("/")
+    return not stem or any(uri == one or uri.startswith(one + "/") for one in (stem, real_uri(stem)))
+
+
 def _local_path(text: str, *, encoded: bool) -> str:
     if text[:5].lower() == "file:":
         rest = text[5:]

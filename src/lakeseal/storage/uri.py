@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr, replace
 from lakeseal.errors import InvalidArgument, InvalidUri, UnsafePath
 from lakeseal.storage.base import Store
 from lakeseal.storage.local.store import LocalStore
-from lakeseal.storage.location import Location, file_uri, parse
+from lakeseal.storage.location import Location, parse
 from lakeseal.storage.object.clients import refuse_options
 from lakeseal.storage.object.store import ObjectStore
 
@@ -45,11 +45,6 @@ def resolve(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple
 def identity(store: Store) -> str:
     """The one name of a store's place: on local disk a path may be one of many, by links, and this is none of them."""
     return store.real_uri if isinstance(store, LocalStore) else store.uri
-
-
-def real_uri(uri: str) -> str:
-    """A URI of local disk without links; any other as it is."""
-    return file_uri(os.path.realpath(parse(uri).path)) if uri[:5].lower() == "file:" else uri
 
 
 def key_in(store: Store, uri: str) -> str | None:

@@ -29,7 +29,7 @@ from lakeseal.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.protocol.actions import DomainMetadata, Metadata, Protocol
 from lakeseal.protocol.codec import encode
 from lakeseal.protocol.paths import STAGED_COMMITS_DIR, commit_path

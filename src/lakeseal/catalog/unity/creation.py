@@ -19,7 +19,7 @@ from lakeseal.catalog.names import CommitKind, NameBook, NamedTable, StagedTable
 from lakeseal.catalog.table_name import TableName
 from lakeseal.errors import AlreadyExists, InvalidCommit, LakesealError, ObjectNotFound, TableNotFound, located
 from lakeseal.owner import enablement
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.owner.endpoint import owner_conf
 from lakeseal.owner.kinds import Kind as OwnedKind
 from lakeseal.owner.ledger_owner import LedgerOwner

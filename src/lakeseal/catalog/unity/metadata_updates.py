@@ -10,7 +10,7 @@ import msgspec
 
 from lakeseal.catalog.unity.answers import DERIVED_PROPERTIES, FEATURE_PREFIX
 from lakeseal.catalog.unity.columns import with_hyphens
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.protocol.actions import DomainMetadata, Metadata, Protocol
 from lakeseal.protocol.codec import decode_line
 

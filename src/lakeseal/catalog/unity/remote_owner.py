@@ -39,7 +39,7 @@ from lakeseal.errors import (
 )
 from lakeseal.log.ratified_commit import RatifiedCommit
 from lakeseal.owner import enablement
-from lakeseal.owner.enablement import Content
+from lakeseal.owner.content import Content
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.actions import Protocol as TableProtocol
 from lakeseal.protocol.features import reader_features, writer_features
