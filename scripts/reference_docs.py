@@ -14,7 +14,7 @@ from typing import Any
 from lakeseal.ingest.metrics import ENDED, GAUGES
 from lakeseal.protocol import properties
 from lakeseal.protocol.properties import Property
-from lakeseal.service.metrics import BACKLOG, Metrics
+from lakeseal.service.finished_calls import BACKLOG, FinishedCalls
 from lakeseal.spark import read_options, sink_options, tree_options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -180,7 +180,7 @@ def options_page() -> str:
 def metrics_page() -> str:
     served = [
         (one.name + ("_total" if one.type == "counter" else ""), one.type, one.documentation)
-        for one in Metrics(["any"]).families()
+        for one in FinishedCalls(["any"]).families()
     ]
     served += [(name, "gauge", words) for name, words in BACKLOG.items()]
     ran = [(f"lakeseal_ingest_{name}", "gauge", words) for name, words, _ in GAUGES]

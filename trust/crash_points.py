@@ -41,7 +41,7 @@ _SAID = {
 NOT_STRUCK = {
     r"^testing/": "what users try things with, and no part of the product's promises",
     r"^cli/": "a file that a person asked for, or a folder for what they typed",
-    r"^service/recent_calls": "a note for its pages, which forgets: tests/service and tests/console look at it",
+    r"^service/finished_calls": "a note for its pages, which forgets: tests/service and tests/console look at it",
     r"^console/audit": "a note of who looked at what",
     r"^storage/object/": "one request each, without a middle: tests/storage loses requests and replies",
     r"^branches/lakefs/": "another system's: tests/peers/test_lakefs.py kills beside it",

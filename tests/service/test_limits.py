@@ -20,8 +20,8 @@ from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch
 from lakeseal.protocol.actions import CommitInfo
 from lakeseal.protocol.codec import encode
+from lakeseal.service.authentication import Buckets
 from lakeseal.service.bodies import UploadRoom
-from lakeseal.service.limits import Buckets
 from lakeseal.service.places import ServedPlaces
 from lakeseal.storage import Store, open_store
 from support.managed_tables import append, create

@@ -21,9 +21,8 @@ from lakeseal.owner.ledger_owner import LedgerOwner
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import Batch
 from lakeseal.service.client import HttpOwner
+from lakeseal.service.finished_calls import FOLDER_VARIABLE, FinishedCalls, shared_folder
 from lakeseal.service.logs import masked
-from lakeseal.service.metrics import FOLDER_VARIABLE, shared_folder
-from lakeseal.service.recent_calls import RecentCalls
 from lakeseal.service.service import CALLS
 from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.storage import open_store
@@ -90,13 +89,14 @@ def test_numbers_count_commits_conflicts_refusals_and_time(inside, tmp_path: Pat
 
 WORKER = """
 import os, sys
-from lakeseal.service.metrics import Metrics
-counted = Metrics(["ratify"])
+from lakeseal.owner.messages import Ratified
+from lakeseal.service.finished_calls import FinishedCalls
+counted = FinishedCalls(["ratify"])
+decided = [Ratified(table="t", version=1, key="")]
 print(counted.is_first, flush=True)
 for _ in range(int(sys.argv[1])):
-    counted.ratified()
-    counted.answered("ratify", 200, 0.003, None)
-    counted.answered("nobody knows", 200, 0.003, None)
+    counted.count("ratify", 200, 0.003, None, decided)
+    counted.count("nobody knows", 200, 0.003, None)
 sys.stdin.read()
 print(counted.text({"lakeseal_tables": 1.5}).decode())
 """
@@ -130,10 +130,10 @@ def test_workers_add_up_also_those_that_have_died_and_one_of_them_is_the_first()
 
 NOTING = """
 import sys
-from lakeseal.service.recent_calls import RecentCall, RecentCalls
-recent = RecentCalls()
+from lakeseal.service.finished_calls import FinishedCall, FinishedCalls
+finished = FinishedCalls([])
 for at in range(int(sys.argv[1])):
-    recent.note(RecentCall(at_ms=at, call="ratify", who=sys.argv[2], tables=("t",)))
+    finished.remember(FinishedCall(at_ms=at, call="ratify", who=sys.argv[2], tables=("t",)))
 """
 
 
@@ -141,11 +141,11 @@ def test_workers_remember_the_last_calls_together_also_those_of_one_that_has_die
     with shared_folder():
         for count, who in ((2_500, "ada"), (10, "bo")):
             subprocess.run([sys.executable, "-c", NOTING, str(count), who], check=True)
-        recent = RecentCalls()
-        recent.behind(7)
+        finished = FinishedCalls([])
+        finished.behind(7)
         Path(os.environ[FOLDER_VARIABLE], "calls-1-0").write_text('{"at_ms": 5, "call"')  # one that is being written
-        calls = recent.calls()
-        assert [lag for _, lag in RecentCalls().lags()] == [7]
+        calls = finished.last()
+        assert [lag for _, lag in FinishedCalls([]).lags()] == [7]
     assert [one.at_ms for one in calls] == sorted(one.at_ms for one in calls)
     assert [one.at_ms for one in calls if one.who == "bo"] == [*range(10)]
     assert [one.at_ms for one in calls if one.who == "ada"] == [*range(1_000, 2_500)], "and no more than the last"

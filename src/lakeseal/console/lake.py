@@ -71,7 +71,7 @@ class ShownTable(Struct, frozen=True, kw_only=True):
 
 
 class ShownCall(Protocol):
-    """What a service was asked lately; `service.recent_calls.RecentCall` is one."""
+    """What a service was asked lately; `service.finished_calls.FinishedCall` is one."""
 
     @property
     def at_ms(self) -> int: ...

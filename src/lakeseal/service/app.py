@@ -35,7 +35,7 @@ from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, caller_of
 from lakeseal.service.call_routes import call_routes
 from lakeseal.service.description import GetCall, description_route
-from lakeseal.service.metrics import CONTENT_TYPE
+from lakeseal.service.finished_calls import CONTENT_TYPE
 from lakeseal.service.observed import Note, Observed
 from lakeseal.service.pages import page_routes
 from lakeseal.service.prompt_loop import collect_when_quiet, collected_by_hand, prompt_turns

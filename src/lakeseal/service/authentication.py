@@ -1,11 +1,11 @@
-"""Who sends a request: from its headers and its connection to a `Caller`, or `NotAuthenticated`.
+"""Who sends a request, and not too often: from its headers and its connection to a `Caller`, or `NotAuthenticated`.
 
 What was looked up is remembered for `KEPT_S` seconds: so long may a token that was revoked still work. That it has
 expired is seen at once. Tokens are looked up together: one question to the ledger at a time, for all that came
 meanwhile, so that many wrong ones cost it little and hold up nobody who has a right one. An address that wrong tokens
 come from again and again is told to wait; a right one from there gets in all the same.
 
-`caller_of` does all of it for a request, and counts it.
+`caller_of` does all of it for a request, and counts it: each token has a bucket (`Buckets`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -32,7 +33,6 @@ from lakeseal.ledger import Ledger
 from lakeseal.service import tokens
 from lakeseal.service.access import ANONYMOUS, Caller
 from lakeseal.service.connections import known
-from lakeseal.service.limits import Buckets
 from lakeseal.service.observed import Note
 from lakeseal.service.settings import is_loopback
 from lakeseal.service.tokens import AccessToken
@@ -46,6 +46,42 @@ KEPT_S = 1.0
 _MOST_KEPT = 1000
 _FAILURES_PER_S = 5.0
 _FAILURES_AT_ONCE = 20
+_MOST_KEYS = 10_000
+
+
+class Buckets:
+    """A token bucket per key: `rate` a second, and `burst` at once after a pause. Not for several threads."""
+
+    def __init__(self, rate: float, burst: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """A rate of 0 is no limit."""
+        self._rate = rate
+        self._burst = max(burst, 1.0)
+        self._clock = clock
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> float:
+        """0 if there was one to take; otherwise the seconds until there will be."""
+        level = self._level(key)
+        if not self._rate or level >= 1:
+            self._set(key, level - 1)
+            return 0.0
+        return (1 - level) / self._rate
+
+    def wait(self, key: str) -> float:
+        """As `take`, and takes none."""
+        level = self._level(key)
+        return 0.0 if not self._rate or level >= 1 else (1 - level) / self._rate
+
+    def _level(self, key: str) -> float:
+        level, then = self._levels.get(key, (self._burst, 0.0))
+        return min(self._burst, level + (self._clock() - then) * self._rate)
+
+    def _set(self, key: str, level: float) -> None:
+        self._levels[key] = (level, self._clock())
+        self._levels.move_to_end(key)
+        if len(self._levels) > _MOST_KEYS:
+            # Whoever was silent longest has a full bucket again anyway.
+            self._levels.popitem(last=False)
 
 
 class Authenticator:

@@ -84,17 +84,16 @@ def _unity_answer(
         reply = service.perform(asked, caller)
     except ConcurrentWriteException as error:
         if error.table is not None and error.version is not None:
-            _decided(service, note, Taken(table=error.table, version=error.version))
+            _decided(note, Taken(table=error.table, version=error.version))
         raise
     if (commit := asked.committed(reply)) is not None:
-        _decided(service, note, Ratified(table=commit[0], version=commit[1], key=""))
+        _decided(note, Ratified(table=commit[0], version=commit[1], key=""))
     return asked.encoded(reply)
 
 
-def _decided(service: Service, note: Note, answer: Ratified | Taken) -> None:
+def _decided(note: Note, answer: Ratified | Taken) -> None:
     """An engine's commit, in the words of the owner's own calls."""
     note.decided = BatchAnswer(commits=(answer,))
-    service.count(note.decided)
 
 
 class _CallEndpoint:
@@ -155,7 +154,6 @@ async def _perform(call: type[ServiceCall[Any]], request: Request, note: Note) -
                 reply, text = await service.large.run(_performed, service, asked, caller)
             else:
                 reply, text = await to_thread.run_sync(_performed, service, asked, caller)
-    service.count(reply)
     note.table = _table_of(reply)
     note.decided = reply if isinstance(reply, BatchAnswer) else None
     return text

@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lakeseal import traces
 from lakeseal.clock import now_ms
 from lakeseal.owner.messages import BatchAnswer, Ratified, Taken
-from lakeseal.service.metrics import Metrics
-from lakeseal.service.recent_calls import RecentCall
+from lakeseal.service.finished_calls import FinishedCall, FinishedCalls
 from lakeseal.service.wire import REQUEST_ID
 
 _log = logging.getLogger("lakeseal.service.requests")
@@ -75,10 +74,10 @@ class Note:
         """On pages: it was refused, and not by a page itself, or it decided on commits."""
         return self.decided is not None or (self.kind is not None and self.call not in ("page", "other", *_QUIET))
 
-    def line(self) -> RecentCall:
+    def line(self) -> FinishedCall:
         told = () if self.decided is None else self.decided.commits[:_MOST_TOLD]
         ratified = tuple(one for one in told if isinstance(one, Ratified))
-        return RecentCall(
+        return FinishedCall(
             at_ms=now_ms(),
             call=self.call,
             who=self.who,
@@ -88,9 +87,11 @@ class Note:
             refused=self.kind,
         )
 
-    def end(self, metrics: Metrics) -> None:
+    def end(self, finished: FinishedCalls) -> None:
         seconds = time.perf_counter() - self.start
-        metrics.answered(self.call, self.status, seconds, self.kind)
+        finished.count(self.call, self.status, seconds, self.kind, () if self.decided is None else self.decided.commits)
+        if self.is_worth_a_line:
+            finished.remember(self.line())
         level = logging.DEBUG if self.call in _QUIET and self.status == 200 else logging.INFO
         if _log.isEnabledFor(level):
             told = {
@@ -128,7 +129,4 @@ class Observed:
                 await self._app(scope, receive, noted)
                 say(note.attributes)
         finally:
-            service = scope["app"].state.service
-            note.end(service.metrics)
-            if note.is_worth_a_line:
-                service.recent.note(note.line())
+            note.end(scope["app"].state.service.finished)

@@ -43,7 +43,7 @@ def lake_of(service: Service) -> Lake:
 
     def lags() -> tuple[tuple[int, int], ...]:
         service.backlog()  # as it is now is the last of them
-        return service.recent.lags()
+        return service.finished.lags()
 
     return Lake(
         title=service.owner.name,
@@ -52,7 +52,7 @@ def lake_of(service: Service) -> Lake:
         open_table=open_table,
         owned=lambda: status.of_tables(service.ledger, now=now_ms()),
         tokens=lambda: tokens.listed(service.ledger),
-        calls=service.recent.calls,
+        calls=service.finished.last,
         lags=lags,
         lags_of=lambda uri: status.lags(service.ledger, uri, now=now_ms()),
         repositories=lambda: {

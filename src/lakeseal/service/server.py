@@ -19,10 +19,11 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 from lakeseal import ledger
 from lakeseal.errors import InvalidArgument, StorageUnavailable
 from lakeseal.owner import policies
-from lakeseal.service import logs, metrics
+from lakeseal.service import logs
 from lakeseal.service.app import AppFactory
 from lakeseal.service.connections import ConnectionFactory, raise_file_limit, tls_context
 from lakeseal.service.credentials import Credentials
+from lakeseal.service.finished_calls import shared_folder
 from lakeseal.service.places import ServedPlaces
 from lakeseal.service.service import OpenOwner, open_owner
 from lakeseal.service.settings import ServiceSettings, is_loopback
@@ -55,7 +56,7 @@ def serve(
         if settings.workers == 1:
             _run_alone(_config(settings, make_owner), bound)
             return
-        with metrics.shared_folder():
+        with shared_folder():
             workers = Workers(_config(settings, make_owner), sockets=[bound])
             workers.run()
         if any(one.exitcode == STARTUP_FAILURE for one in workers.processes):

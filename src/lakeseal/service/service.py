@@ -19,24 +19,21 @@ from lakeseal.ledger import Ledger
 from lakeseal.ledger.schema import facts
 from lakeseal.owner import policies
 from lakeseal.owner.ledger_owner import LedgerOwner
-from lakeseal.owner.messages import BatchAnswer, Ratified, Taken
 from lakeseal.owner.publisher import Publisher, recover
 from lakeseal.service import status
 from lakeseal.service.access import Caller, Role
-from lakeseal.service.authentication import Authenticator
+from lakeseal.service.authentication import Authenticator, Buckets
 from lakeseal.service.bodies import UploadRoom
 from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.call import Reply, ServiceCall
 from lakeseal.service.credentials import Credentials
 from lakeseal.service.fair_queue import FairQueue
-from lakeseal.service.limits import Buckets
-from lakeseal.service.metrics import Metrics
+from lakeseal.service.finished_calls import FinishedCalls
 from lakeseal.service.name_calls import NAME_CALLS
 from lakeseal.service.owner_calls import OWNER_CALLS
 from lakeseal.service.places import ServedPlaces
 from lakeseal.service.prompt_loop import LargeWork
 from lakeseal.service.proxies import TrustedProxies
-from lakeseal.service.recent_calls import RecentCalls
 from lakeseal.service.settings import ServiceSettings
 from lakeseal.service.unity_calls import UNITY_CALLS
 from lakeseal.service.wire import TableList
@@ -124,7 +121,7 @@ class Service:
         self.buckets = Buckets(settings.rate, 2 * settings.rate)
         self.uploads = UploadRoom(settings.max_body, settings.max_upload)
         self.large = LargeWork()
-        self.metrics = Metrics((*(call.name for call in (*CALLS, *UNITY_CALLS)), *OTHER_CALLS))
+        self.finished = FinishedCalls((*(call.name for call in (*CALLS, *UNITY_CALLS)), *OTHER_CALLS))
         self.books = LedgerBooks(self.ledger)
         self.names = NameBook(self.ledger, root=next(iter(self.places.roots), None))
         self.unity = UnityTables(self.owner)
@@ -132,7 +129,6 @@ class Service:
         self.creation = Creation(self.owner, self.names)
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
         self.fair_queue = FairQueue()
-        self.recent = RecentCalls()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self.unity.when_published = self._publisher.notify
@@ -154,15 +150,6 @@ class Service:
         """For any thread."""
         call.check(self, caller)
         return call.perform(self, caller)
-
-    def count(self, reply: Any) -> None:
-        """What was ratified, and what came too late."""
-        if isinstance(reply, BatchAnswer):
-            for one in reply.commits:
-                if isinstance(one, Ratified):
-                    self.metrics.ratified()
-                elif isinstance(one, Taken):
-                    self.metrics.conflicted()
 
     def tables(self, caller: Caller, *, prefix: str = "", after: str = "", limit: int) -> TableList:
         """Those that the caller may read."""
@@ -204,12 +191,12 @@ class Service:
 
     def backlog(self) -> status.Backlog:
         found = status.backlog(self.ledger, now=now_ms())
-        self.recent.behind(found.lag_ms)
+        self.finished.behind(found.lag_ms)
         return found
 
     def metrics_text(self) -> bytes:
         waiting = self.backlog()
-        return self.metrics.text(
+        return self.finished.text(
             {
                 "lakeseal_tables": waiting.tables,
                 "lakeseal_unbackfilled_commits": waiting.unbackfilled,
@@ -219,7 +206,7 @@ class Service:
         )
 
     def _recover(self) -> None:
-        if self.metrics.is_first:
+        if self.finished.is_first:
             # One worker is enough. Commits need not wait for it.
             try:
                 self.owner.tell_of_idle_policies()

@@ -478,8 +478,8 @@ def test_an_engines_commits_are_in_the_log_the_numbers_and_the_pages(
     catalog: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, old = catalog.create("orders"), catalog.create("old", kind="coordinated")
-    recent = catalog.service.recent
-    before = len(recent.calls())
+    finished = catalog.service.finished
+    before = len(finished.last())
     caplog.set_level("INFO", "lakeseal.service.requests")
     assert catalog.commit("orders", catalog.stage("orders", 1)).status_code == 200
     assert catalog.commit("orders", catalog.stage("orders", 1)).status_code == 409
@@ -490,7 +490,7 @@ def test_an_engines_commits_are_in_the_log_the_numbers_and_the_pages(
     lines = [one for one in caplog.records if getattr(one, "call", "") in ("commit_table", "post_preview_commit")]
     assert [(one.status, one.error) for one in lines] == [(200, None), (409, "concurrent-write"), (200, None)]
     assert lines[0].table == "main.sales.orders"
-    done = [one for one in recent.calls()[before:] if one.call != "get_commits"]
+    done = [one for one in finished.last()[before:] if one.call != "get_commits"]
     assert [(one.who, one.tables, one.versions, one.conflicts) for one in done] == [
         ("somebody", (table.uri,), (1,), 0),
         ("somebody", (table.uri,), (), 1),
