@@ -36,7 +36,7 @@ from lakeseal.owner.messages import Batch, BatchAnswer, CommitRequest, TableComm
 from lakeseal.service import wire
 from lakeseal.service.book_client import HttpBooks
 from lakeseal.service.call import ServiceCall
-from lakeseal.service.http_client import PATIENCE_S, TIMEOUT, HttpClient, retry_after_s
+from lakeseal.service.http_client import PATIENCE_S, TIMEOUT, HttpAnswer, HttpClient, retry_after_s
 from lakeseal.service.name_client import HttpNames
 from lakeseal.service.owner_calls import (
     Backfill,
@@ -50,7 +50,6 @@ from lakeseal.service.owner_calls import (
     Ratify,
     WithdrawTakeover,
 )
-from lakeseal.service.transport import HttpAnswer
 from lakeseal.service.wire import ErrorReply, OwnerInfo, TableList, TableStatus
 from lakeseal.storage.base import Store
 

@@ -20,8 +20,7 @@ from lakeseal.catalog.unity.answers import TheirErrorReply
 from lakeseal.catalog.unity.messages import BASE
 from lakeseal.catalog.unity.remote_names import RemoteNames
 from lakeseal.errors import LakesealError, UnknownOutcome
-from lakeseal.service.http_client import HttpClient, retry_after_s
-from lakeseal.service.transport import HttpAnswer
+from lakeseal.service.http_client import HttpAnswer, HttpClient, retry_after_s
 
 TOKEN_VARIABLE = "LAKESEAL_UNITY_TOKEN"  # noqa: S105  its name, not its value
 

@@ -1,16 +1,22 @@
-"""Requests over kept connections, with servers that end, dawdle, or answer in other ways than ours."""
+"""Requests over kept connections, with servers that end, dawdle, or answer in other ways than ours: by the client's own
+connections, and where those are turned off."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
 
-from lakeseal.service.transport import Direct, NoAnswer, NotConnected, ViaProxy, open_transport
+from lakeseal.errors import StorageUnavailable, UnknownOutcome
+from lakeseal.service.client import HttpOwner
+from lakeseal.service.http_client import HttpClient
+from lakeseal.storage import open_store
+from support.managed_tables import append, create
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -53,33 +59,38 @@ def _length(data: bytes) -> int:
     return int(said or 0)
 
 
+@pytest.fixture(params=["by hand", "by httpx"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpClient, "by_hand", request.param == "by hand")
+
+
 @contextmanager
-def serving(*script: list[bytes]) -> Iterator[tuple[Scripted, Direct]]:
+def serving(*script: list[bytes]) -> Iterator[tuple[Scripted, HttpClient]]:
     server = Scripted(*script)
-    transport = Direct(server.url + "/prefix", {"X-One": "1"}, httpx.Timeout(5.0))
+    client = HttpClient(server.url + "/prefix", token="one", timeout=httpx.Timeout(5.0))
     try:
-        yield server, transport
+        yield server, client
     finally:
-        transport.close()
+        client.close()
         server.close()
 
 
 def test_requests_follow_each_other_on_one_connection() -> None:
-    with serving([OK, OK]) as (server, transport):
-        assert transport.ask("POST", "/v1/x", b"{}").content == b"{}"
-        assert transport.ask("GET", "/v1/y?a=b", None).status == 200
+    with serving([OK, OK]) as (server, client):
+        assert client.once("POST", "/v1/x", b"{}").content == b"{}"
+        assert client.once("GET", "/v1/y?a=b", None).status == 200
     first, second = (request.decode() for request in server.requests)
     assert first.startswith("POST /prefix/v1/x HTTP/1.1\r\nHost: 127.0.0.1:")
-    assert first.endswith("X-One: 1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+    assert first.endswith("Authorization: Bearer one\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
     assert second.startswith("GET /prefix/v1/y?a=b HTTP/1.1\r\n")
     assert "Content-Length" not in second
 
 
-def test_a_kept_connection_that_the_server_has_ended_is_not_used() -> None:
-    with serving([OK], [OK]) as (server, transport):
-        transport.ask("POST", "/", b"")
+def test_a_kept_connection_that_the_server_has_ended_is_not_used(either_way: None) -> None:
+    with serving([OK], [OK]) as (server, client):
+        client.once("POST", "/", b"")
         assert server.ended[0].wait(5)
-        assert transport.ask("POST", "/", b"").status == 200
+        assert client.once("POST", "/", b"").status == 200
 
 
 @pytest.mark.parametrize(
@@ -91,36 +102,36 @@ def test_a_kept_connection_that_the_server_has_ended_is_not_used() -> None:
         (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
     ],
 )
-def test_an_answer_of_any_form_is_read_whole(answer: bytes, content: bytes) -> None:
-    with serving([answer]) as (_, transport):
-        assert transport.ask("POST", "/", b"{}").content == content
+def test_an_answer_of_any_form_is_read_whole(either_way: None, answer: bytes, content: bytes) -> None:
+    with serving([answer]) as (_, client):
+        assert client.once("POST", "/", b"{}").content == content
 
 
 @pytest.mark.parametrize(
     "answer",
     [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"SSH-2.0-x\r\n"],
 )
-def test_an_answer_that_is_cut_off_or_none_at_all_is_no_answer(answer: bytes) -> None:
-    with serving([answer], [OK]) as (_, transport):
-        with pytest.raises(NoAnswer):
-            transport.ask("POST", "/", b"{}")
+def test_an_answer_that_is_cut_off_or_none_at_all_is_no_answer(either_way: None, answer: bytes) -> None:
+    with serving([answer], [OK]) as (_, client):
+        with pytest.raises(UnknownOutcome):
+            client.once("POST", "/", b"{}")
         # What was left of it is nobody else's answer.
-        assert transport.ask("POST", "/", b"{}").content == b"{}"
+        assert client.once("POST", "/", b"{}").content == b"{}"
 
 
 def test_what_comes_unasked_on_a_kept_connection_is_not_taken_for_the_next_answer() -> None:
-    with serving([OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"], [OK]) as (_, transport):
-        with suppress(NoAnswer):
-            assert transport.ask("POST", "/", b"{}").content == b"{}"
-        assert transport.ask("POST", "/", b"{}").content == b"{}"
+    with serving([OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"], [OK]) as (_, client):
+        with suppress(UnknownOutcome):
+            assert client.once("POST", "/", b"{}").content == b"{}"
+        assert client.once("POST", "/", b"{}").content == b"{}"
 
 
-def test_where_nobody_listens_or_the_name_is_none_nothing_was_sent() -> None:
+def test_where_nobody_listens_or_the_name_is_none_nothing_was_sent(either_way: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for url in (f"http://127.0.0.1:{port}", "http://" + "x" * 70 + ".invalid", "http://a..b"):
-        with pytest.raises(NotConnected):
-            Direct(url, {}, httpx.Timeout(5.0)).ask("GET", "/", None)
+        with pytest.raises(StorageUnavailable):
+            HttpClient(url, timeout=httpx.Timeout(5.0)).once("GET", "/", None)
 
 
 def test_only_where_the_environment_names_a_proxy_for_the_host_is_one_used(
@@ -130,8 +141,24 @@ def test_only_where_the_environment_names_a_proxy_for_the_host_is_one_used(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "near.example")
-    made: Callable[[str], object] = lambda url: type(open_transport(url, {}, httpx.Timeout(5.0)))  # noqa: E731
-    assert made("http://far.example") is ViaProxy
-    assert made("http://near.example") is Direct
-    assert made("https://far.example") is Direct
-    assert made("http://127.0.0.1:8700") is Direct
+
+    def goes_by_httpx(url: str) -> bool:
+        client = HttpClient(url)
+        try:
+            return client._connections().by_httpx is not None
+        finally:
+            client.close()
+
+    assert goes_by_httpx("http://far.example")
+    assert not goes_by_httpx("http://near.example")
+    assert not goes_by_httpx("https://far.example")
+    assert not goes_by_httpx("http://127.0.0.1:8700")
+
+
+def test_connections_by_hand_can_be_turned_off(inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpClient, "by_hand", False)
+    with inside(insecure=True) as service:
+        owner = HttpOwner(str(service.base_url))
+        assert append(*create(open_store(tmp_path / "t"), owner), "a").version == 1
+        assert owner._http._connections().by_httpx is not None
+        owner.close()
