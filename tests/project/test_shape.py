@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import runpy
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -116,3 +118,14 @@ def test_each_room_has_its_tests_under_its_own_name() -> None:
     rooms = {file.parent.name for file in PACKAGE.glob("*/__init__.py")} - {"testing"}
     assert len(rooms) >= 20
     assert {room for room in rooms if not list((ROOT / "tests" / room).rglob("test_*.py"))} == set()
+
+
+def test_a_managed_write_over_http_visits_at_most_20_modules_and_the_design_note_lists_them() -> None:
+    traced = runpy.run_path(str(ROOT / "scripts" / "visits.py"))
+    found = traced["visited"]()
+    assert traced["VALUES"] <= set(found), "nothing stands among the values that is not visited"
+    places = [one for one in found if one not in traced["VALUES"]]
+    assert len(places) <= 20, places
+    note = (ROOT / "docs" / "design" / "018-one-way.md").read_text("utf-8")
+    listed = re.findall(r"^\d+\. `([a-z_/]+)`", note.partition("### After")[2].partition("\n#")[0], re.MULTILINE)
+    assert listed == places

@@ -14,7 +14,7 @@ from functools import partial
 
 from lakeseal.cli import main
 from lakeseal.ledger import Ledger
-from lakeseal.owner.ledger_owner import LedgerOwner
+from lakeseal.owner.ledger_owner import LedgerOwner, Run
 from lakeseal.owner.messages import Batch, BatchAnswer
 from lakeseal.service import server
 from lakeseal.service.places import ServedPlaces
@@ -25,8 +25,8 @@ from support.crashes import CrashingLedger, CrashingStore, Effects, When
 
 
 class DiesAfterRatifying(LedgerOwner):
-    def ratify(self, batch: Batch, **options: object) -> BatchAnswer:
-        super().ratify(batch, **options)  # type: ignore[arg-type]
+    async def decide_in_turn(self, batch: Batch, run: Run) -> BatchAnswer:
+        await super().decide_in_turn(batch, run)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 

@@ -287,6 +287,17 @@ def test_grants_are_read_from_text() -> None:
             Grant.from_text(text)
 
 
+@pytest.mark.parametrize("keeps_s", [3600.0, 0.0])
+def test_what_was_looked_up_of_a_token_is_remembered_and_that_can_be_turned_off(inside, keeps_s: float) -> None:
+    with inside() as client:
+        client.service.authenticator.keeps_s = keeps_s
+        headers = client.login("reader")
+        assert client.get("/v1/owner", headers=headers).status_code == 200
+        (token,) = tokens.listed(client.service.ledger)
+        tokens.revoke(client.service.ledger, token.token_id, now=now_ms())
+        assert client.get("/v1/owner", headers=headers).status_code == (200 if keeps_s else 401)
+
+
 def test_tokens_are_kept_as_hashes_shown_once_and_revoked_once(tmp_path: Path) -> None:
     with ledger.open(f"sqlite:///{tmp_path}/ledger.db") as opened:
         text, token = tokens.create(opened, "etl", (Grant(role=Role.WRITER),), now=1000, expires=2000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import threading
@@ -29,6 +30,7 @@ from lakeseal.storage import Store, open_store
 from models.history import check_history
 from support.managed_tables import add, append, create, managed_log, paths
 
+JSON = {"content-type": "application/json"}
 FUTURE = now_ms() + 3_000_000
 
 
@@ -194,3 +196,31 @@ def test_where_connections_to_the_ledger_are_cut_again_and_again_no_commit_is_lo
             assert sorted(known.values()) == list(range(1, len(known) + 1))
         owner.close()
     assert cuts == 10
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_small_commit_is_looked_at_on_the_event_loop_and_that_can_be_turned_off(
+    inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    store = open_store(tmp_path / "t")
+    looked: list[bool] = []
+    with inside(insecure=True) as client:
+        owner, service = HttpOwner(str(client.base_url)), client.service
+        log, managed = create(store, owner)
+        service.owner.admits_at_once = at_once
+        check = service.owner._admission._check
+
+        def checked(*arguments: Any) -> Any:
+            looked.append(asyncio._get_running_loop() is not None)
+            return check(*arguments)
+
+        monkeypatch.setattr(service.owner._admission, "_check", checked)
+        assert append(log, managed, "a").version == 1
+        late = client.post("/v1/ratify", content=body(owner, store, 1, "late"), headers=JSON)
+        assert isinstance(msgspec.json.decode(late.content, type=BatchAnswer).commits[0], Taken)
+        smuggled = body(owner, store, 2, "smuggler", more=SMUGGLED)
+        refused = client.post("/v1/ratify", content=smuggled, headers=JSON).json()["error"]
+        owner.close()
+    assert refused["kind"] == PolicyRefused.kind
+    # What is wrong with a commit, a thread says.
+    assert looked == ([True, True, True, False] if at_once else [False, False, False])

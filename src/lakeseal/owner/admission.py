@@ -6,7 +6,8 @@ decides on what it then holds (`validation`, `policies`): there are many ways to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 
 import msgspec
@@ -27,6 +28,7 @@ from lakeseal.protocol.properties import TableProperties
 from lakeseal.storage import Store, is_below, prefix_of
 
 _LET_GO_AT_ONCE = 1000
+_log = logging.getLogger(__name__)
 
 
 class Admission:
@@ -75,6 +77,15 @@ class Admission:
 
     def check_principal(self, table: str, principal: str | None, doing: policies.Doing) -> None:
         policies.check_principal(self._applying(table), table=table, principal=principal, doing=doing)
+
+    def tell_of_idle_policies(self, coming: str, known: Callable[[], Collection[str]]) -> None:
+        """A policy for tables that are not there may be for others than somebody thinks: among those that are `known`,
+        and the one that is about to come."""
+        named = [(prefix, policy) for prefix, policy in self.policies if prefix and not is_below(coming, prefix)]
+        there = known() if named else ()
+        for prefix, policy in named:
+            if not any(is_below(table, prefix) for table in there):
+                _log.warning("the policy %s for %s holds for no table of the owner yet", policy.name, prefix)
 
     def _applying(self, table: str) -> list[Policy]:
         return [policy for prefix, policy in self.policies if is_below(table, prefix)]

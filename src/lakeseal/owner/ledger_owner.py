@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -63,9 +64,12 @@ from lakeseal.owner.policies import Policy
 from lakeseal.owner.queue import Queue
 from lakeseal.owner.ratification import Asked, Decided, Decision, Denied, InTheLog, Ratification, answered
 from lakeseal.protocol.paths import LOG_DIR, commit_path
-from lakeseal.storage import Store, is_below, open_store
+from lakeseal.storage import Store, open_store
 
 _log = logging.getLogger(__name__)
+
+Run = Callable[..., Awaitable[Any]]
+"""Has a function done in a thread, for an event loop."""
 
 GRACE_MS = 3_600_000
 """How long a reader may take between asking the owner and reading a file in `_commits`."""
@@ -131,6 +135,8 @@ class LedgerOwner:
         )
         self._logs: dict[str, DeltaLog] = {}
         """Of tables whose commits are compared with what was there before."""
+        self.admits_at_once = True
+        """Off, each commit is looked at in a thread: to hand one over and back takes more than to look at it."""
         self.when_full: Callable[[], object] = lambda: None
         """Called where this owner leaves it to others to backfill, and a table's batch is full."""
         self._publishing: dict[str, threading.Lock] = {}
@@ -187,6 +193,11 @@ class LedgerOwner:
         return tuple(one.up_to_data() for one in (self.book.told(tables, start_version) if waiting else told))
 
     def ratify(self, batch: Batch, *, principal: str | None = None) -> BatchAnswer:
+        admitted = self.admit(batch, principal=principal)
+        return self._decide(admitted) if isinstance(admitted, Batch) else admitted
+
+    def admit(self, batch: Batch, *, principal: str | None = None) -> Batch | BatchAnswer:
+        """The batch as it may be decided on; or its answer, where there is one already."""
         self.tell_of_idle_policies()
         named = [request.table for request in batch.commits] + [guard.table for guard in batch.guards]
         if not batch.commits or len(set(named)) != len(named):
@@ -197,35 +208,45 @@ class LedgerOwner:
             if isinstance(found, Ratified) and len(batch.commits) == 1:
                 return BatchAnswer(commits=(found,))
             checked.append(found if isinstance(found, CommitRequest) else request)
-        decision = self._decide(replace(batch, commits=tuple(checked)))
-        self._backfill_after(batch, decision)
-        return decision.answer
+        return replace(batch, commits=tuple(checked))
 
-    async def ratify_at_once(self, batch: Batch, *, principal: str | None) -> BatchAnswer | None:
-        """As `ratify`, for an event loop: of one small commit, where nothing but the ledger has to be asked. None
-        where it takes more than that, or something is wrong: then nothing was decided, and `ratify` is to be asked."""
-        if not self._has_told or self._backfills or len(batch.commits) != 1 or batch.guards or batch.records:
+    def admit_at_once(self, batch: Batch, *, principal: str | None) -> Batch | None:
+        """As `admit`, for an event loop: one small commit of which nothing but its own bytes has to be looked at. None
+        where it takes more than that, or something is wrong: `admit` is to be asked then."""
+        if not self.admits_at_once or not self._has_told or len(batch.commits) != 1 or batch.guards or batch.records:
             return None
         (request,) = batch.commits
         if request.data is None or len(request.data) > self.inline_bytes:
             # What takes longer to read would keep the loop from others.
             return None
         checked = self._admission.check_at_once(request, principal=principal or self._principal)
-        if checked is None:
-            return None
-        decision = await self._queue.ask_async(Asked(batch=Batch(commits=(checked,))))
-        if not isinstance(decision, Decided):
-            return None
-        self._backfill_after(batch, decision)
-        return decision.answer
+        return None if checked is None else Batch(commits=(checked,))
 
-    def _decide(self, batch: Batch) -> Decided:
+    async def decide_in_turn(self, batch: Batch, run: Run) -> BatchAnswer:
+        """Of a batch that was admitted, for an event loop: who waits for a turn needs no thread."""
+        if len(batch.commits) != 1:
+            return cast(BatchAnswer, await run(self._decide, batch))
+        (request,) = batch.commits
+        decision, is_next = await self._queue.ask_in_turn(
+            Asked(batch=batch), request.table, request.txn_id, lost=_has_lost
+        )
+        if not isinstance(decision, Decided):
+            return cast(BatchAnswer, await run(self._decide, batch))
+        if self._backfills:
+            await run(self._backfill_after, batch, decision)
+        else:
+            self._backfill_after(batch, decision)
+        answer = decision.answer
+        return replace(answer, commits=(replace(answer.commits[0], is_next=True),)) if is_next else answer
+
+    def _decide(self, batch: Batch) -> BatchAnswer:
         known: dict[str, Answer] = {}
         for _ in range(_TRIES + len(batch.commits)):
             decision = self._queue.ask(Asked(batch=batch, known=dict(known)))
             match decision:
                 case Decided():
-                    return decision
+                    self._backfill_after(batch, decision)
+                    return decision.answer
                 case InTheLog(request=request):
                     known[request.table] = self._in_the_log(request)
                 case Denied(verdict=StepRefusal.UNSETTLED):
@@ -397,19 +418,10 @@ class LedgerOwner:
         return tidy(self.store(table), below) if below > 0 else 0
 
     def tell_of_idle_policies(self, coming: str = "") -> None:
-        """Once: a policy for tables that are not there may be for others than somebody thinks. `coming` is about to be
-        there."""
-        if self._has_told:
-            return
-        self._has_told = True
-        bound = [(prefix, policy) for prefix, policy in self._admission.policies if prefix]
-        named = [(prefix, policy) for prefix, policy in bound if not is_below(coming, prefix)]
-        if not named:
-            return
-        known = self.ledger.read(rows.table_names)
-        for prefix, policy in named:
-            if not any(is_below(table, prefix) for table in known):
-                _log.warning("the policy %s for %s holds for no table of the owner yet", policy.name, prefix)
+        """Once; `coming` is a table that is about to be there."""
+        if not self._has_told:
+            self._has_told = True
+            self._admission.tell_of_idle_policies(coming, lambda: self.ledger.read(rows.table_names))
 
     def snapshot_at(self, table: str, version: int) -> Snapshot:
         """The table at a ratified version, nearly always the newest: an open log then reads only what is new."""
@@ -534,6 +546,10 @@ class LedgerOwner:
             version=version,
             hint="Open the table again: its log tells who does",
         )
+
+
+def _has_lost(decision: Decision) -> bool:
+    return isinstance(decision, Decided) and isinstance(decision.answer.commits[0], Taken)
 
 
 class _Source:

@@ -1,4 +1,4 @@
-"""One queue, one group at a time: who asks while a group is decided on is in the next one.
+"""One queue, one group at a time: who asks while a group is decided on is in the next one, and who lost goes first.
 
 Whoever comes when nothing is under way is decided on at once, alone; those who came meanwhile are decided on next, all
 of them together. So a single caller waits for nobody, and of many the ledger sees one transaction for as many as came
@@ -11,7 +11,14 @@ A single caller never waits.
 Callers in threads decide themselves, the first of a group on all of it. Callers on an event loop (`ask_async`) have one
 thread for it that the queue keeps: a thread is woken once for a group, and the loop once when the group is answered.
 
-For any thread and any event loop, and for a process that was forked.
+Of many writers on one table each version has one winner. If all of the others asked again at once, most of it would be
+in vain, and whoever is a little slower would lose again and again. So callers on an event loop take turns at a table
+(`Turns`), in the order in which they came; and whoever lost keeps its turn for a moment, in which it can read what came
+before it and ask for the next version. Then the next one in the line is decided on. Turns decide nothing: one that is
+not used in time is passed on, whoever has waited for `longest_s` goes on without one, and other processes have lines of
+their own.
+
+For any thread and any event loop, but for turns, and for a process that was forked.
 """
 
 from __future__ import annotations
@@ -34,6 +41,9 @@ R = TypeVar("R")
 _MOST_AT_ONCE = 64
 GATHERS_S = 0.0005
 """Less than a database takes to commit."""
+KEEPS_S = 0.2
+"""How long a turn is kept for whoever lost. A large commit on a store that is far away takes longer, and may lose."""
+LONGEST_S = 10.0
 
 
 class Queue(Generic[A, R]):
@@ -49,6 +59,7 @@ class Queue(Generic[A, R]):
         self._decide = decide
         self._most = most
         self._gathers_s = gathers_s
+        self.turns = Turns()
         self._reset()
 
     def _reset(self) -> None:
@@ -89,6 +100,18 @@ class Queue(Generic[A, R]):
         except asyncio.CancelledError:
             self._leave(mine)
             raise
+
+    async def ask_in_turn(self, asked: A, table: str, name: str, *, lost: Callable[[R], bool]) -> tuple[R, bool]:
+        """As `ask_async`, when it is the turn of whoever has this name at the table; and whether it keeps its turn,
+        since it `lost`."""
+        await self.turns.enter(table, name)
+        has_lost = False
+        try:
+            came_to = await self.ask_async(asked)
+            has_lost = lost(came_to)
+        finally:
+            is_kept = self.turns.leave(table, name, lost=has_lost)
+        return came_to, is_kept
 
     def _enter(self, mine: _Waiting[A, R]) -> None:
         if self._process != os.getpid():
@@ -202,3 +225,65 @@ def _tell_tasks(tasks: Sequence[_WaitingTask[A, R]]) -> None:
 
 def _interrupted() -> UnknownOutcome:
     return UnknownOutcome("Whoever decided on the commit was interrupted", hint="Ask for the same again")
+
+
+class Turns:
+    """Whose turn it is at each table. For one event loop."""
+
+    def __init__(self, *, keeps_s: float = KEEPS_S, longest_s: float = LONGEST_S) -> None:
+        """With `keeps_s` of 0 nobody keeps a turn."""
+        self._keeps_s = keeps_s
+        self._longest_s = longest_s
+        self._lines: dict[str, _Line] = {}
+
+    async def enter(self, table: str, name: str) -> None:
+        """Returns when it is the transaction's turn at the table."""
+        line = self._lines.get(table)
+        if line is None:
+            self._lines[table] = _Line(name)
+        elif line.holder == name:
+            line.stop_timer()
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            line.waiting.append((name, turn))
+            # A turn that comes at the very end of the wait is passed on by `leave`, as any other.
+            await asyncio.wait([turn], timeout=self._longest_s)
+            turn.cancel()
+
+    def leave(self, table: str, name: str, *, lost: bool) -> bool:
+        """Whether it keeps its turn, since it `lost`."""
+        line = self._lines.get(table)
+        if line is None or line.holder != name:
+            return False
+        line.stop_timer()
+        if lost and self._keeps_s > 0:
+            loop = asyncio.get_running_loop()
+            line.timer = loop.call_later(self._keeps_s, self._pass_on, table, line)
+            return True
+        self._pass_on(table, line)
+        return False
+
+    def _pass_on(self, table: str, line: _Line) -> None:
+        line.stop_timer()
+        while line.waiting:
+            name, turn = line.waiting.popleft()
+            if not turn.done():
+                line.holder = name
+                turn.set_result(None)
+                return
+        del self._lines[table]
+
+
+class _Line:
+    __slots__ = ("holder", "timer", "waiting")
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+        self.timer: asyncio.TimerHandle | None = None
+        """Runs while the holder is not here."""
+        self.waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

@@ -61,27 +61,17 @@ class Buckets:
 
     def take(self, key: str) -> float:
         """0 if there was one to take; otherwise the seconds until there will be."""
-        level = self._level(key)
-        if not self._rate or level >= 1:
-            self._set(key, level - 1)
-            return 0.0
-        return (1 - level) / self._rate
-
-    def wait(self, key: str) -> float:
-        """As `take`, and takes none."""
-        level = self._level(key)
-        return 0.0 if not self._rate or level >= 1 else (1 - level) / self._rate
-
-    def _level(self, key: str) -> float:
+        now = self._clock()
         level, then = self._levels.get(key, (self._burst, 0.0))
-        return min(self._burst, level + (self._clock() - then) * self._rate)
-
-    def _set(self, key: str, level: float) -> None:
-        self._levels[key] = (level, self._clock())
+        level = min(self._burst, level + (now - then) * self._rate)
+        if self._rate and level < 1:
+            return (1 - level) / self._rate
+        self._levels[key] = (level - 1, now)
         self._levels.move_to_end(key)
         if len(self._levels) > _MOST_KEYS:
             # Whoever was silent longest has a full bucket again anyway.
             self._levels.popitem(last=False)
+        return 0.0
 
 
 class Authenticator:
@@ -89,6 +79,8 @@ class Authenticator:
 
     def __init__(self, ledger: Ledger, *, insecure: bool) -> None:
         """`insecure`: callers without a token may do everything."""
+        self.keeps_s = KEPT_S
+        """With 0 each request asks the ledger."""
         self._ledger = ledger
         self._insecure = insecure
         self._kept: OrderedDict[bytes, tuple[float, AccessToken]] = OrderedDict()
@@ -103,7 +95,7 @@ class Authenticator:
                 return ANONYMOUS
             raise NotAuthenticated("There is no token")
         found = self._kept.get(_name(text))
-        if found is None or found[0] < time.monotonic():
+        if found is None or found[0] <= time.monotonic():
             return None
         return self._caller(found[1])
 
@@ -117,7 +109,7 @@ class Authenticator:
             if wait := self._failures.take(peer):
                 raise OwnerBusy("Too many wrong tokens came from this address", hint=f"Wait {math.ceil(wait)} s")
             raise NotAuthenticated("The token is not valid")
-        self._kept[_name(text)] = (time.monotonic() + KEPT_S, token)
+        self._kept[_name(text)] = (time.monotonic() + self.keeps_s, token)
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
         return self._caller(token)

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from anyio import to_thread
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -19,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from lakeseal.errors import ConcurrentWriteException, InvalidArgument
 from lakeseal.owner.messages import BatchAnswer, Ratified, TableCommits, Taken
-from lakeseal.service.access import Caller, Role
+from lakeseal.service.access import Caller
 from lakeseal.service.authentication import bearer, caller_of
 from lakeseal.service.bodies import count_values, decoded, read_body
 from lakeseal.service.call import ServiceCall
@@ -138,22 +137,16 @@ async def _perform(call: type[ServiceCall[Any]], request: Request, note: Note) -
     said = headers.get("content-length")
     with service.uploads.room_for(said, may_be_large=call.may_be_large) as limit:
         pieces = await read_body(request.receive, said, limit)
-        asked: ServiceCall[Any]
         if sum(map(len, pieces)) > FEW_BYTES or (count := count_values(pieces)) > FEW_VALUES:
             reply, text = await service.large.run(_read_and_performed, service, pieces, call, caller)
         else:
-            asked = decoded(pieces, call, count)
-            if (
-                isinstance(asked, Ratify)
-                and len(asked.commits) == 1
-                and caller.may(Role.WRITER, asked.commits[0].table)
-            ):
-                reply = await _in_turn(service, asked, caller)
+            asked: ServiceCall[Any] = decoded(pieces, call, count)
+            run = service.large.run if asked.is_much_work() else to_thread.run_sync
+            if isinstance(asked, Ratify):
+                reply = await asked.perform_in_turn(service, caller, run)
                 text = msgspec.json.encode(reply)
-            elif asked.is_much_work():
-                reply, text = await service.large.run(_performed, service, asked, caller)
             else:
-                reply, text = await to_thread.run_sync(_performed, service, asked, caller)
+                reply, text = await run(_performed, service, asked, caller)
     note.table = _table_of(reply)
     note.decided = reply if isinstance(reply, BatchAnswer) else None
     return text
@@ -178,23 +171,6 @@ def _performed(service: Service, asked: ServiceCall[Any], caller: Caller) -> tup
     while parts:
         encoded.append(msgspec.json.encode(parts.pop()))
     return None, b"".join((b"[", b",".join(encoded), b"]"))
-
-
-async def _in_turn(service: Service, batch: Ratify, caller: Caller) -> BatchAnswer:
-    """See `fair_queue`. Whoever waits for a turn is in nobody's way."""
-    table, txn_id = batch.commits[0].table, batch.commits[0].txn_id
-    await service.fair_queue.enter(table, txn_id)
-    lost = False
-    try:
-        run = service.large.run if batch.is_much_work() else to_thread.run_sync
-        done = await batch.at_once(service, caller)
-        answer: BatchAnswer = await run(service.perform, batch, caller) if done is None else done
-        lost = isinstance(answer.commits[0], Taken)
-    finally:
-        is_kept = service.fair_queue.leave(table, txn_id, lost=lost)
-    if is_kept:
-        answer = replace(answer, commits=(replace(answer.commits[0], is_next=True),))
-    return answer
 
 
 def _table_of(reply: Any) -> str | None:

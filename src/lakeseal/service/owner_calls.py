@@ -10,6 +10,7 @@ from msgspec import Meta
 from lakeseal.catalog.name_records import place_of_record
 from lakeseal.errors import InvalidArgument, NotAllowed, VersionNotFound
 from lakeseal.owner.backfill import look
+from lakeseal.owner.ledger_owner import Run
 from lakeseal.owner.messages import MAX_INT, Batch, BatchAnswer, CommitRequest, Number, TableCommits, TableName
 from lakeseal.service.access import Caller, Role
 from lakeseal.service.call import OwnerCall, calls_of
@@ -58,12 +59,23 @@ class Ratify(Batch, OwnerCall[BatchAnswer], frozen=True, kw_only=True):
         for guard in self.guards:
             _check_numbers(guard.version, guard.epoch)
 
-    async def at_once(self, service: Service, caller: Caller) -> BatchAnswer | None:
+    async def perform_in_turn(self, service: Service, caller: Caller, run: Run) -> BatchAnswer:
+        """As `Service.perform`, for the event loop."""
+        admitted: Batch | BatchAnswer | None = self._admit_at_once(service, caller)
+        if admitted is None:
+            admitted = await run(self._admit, service, caller)
+        return await service.owner.decide_in_turn(admitted, run) if isinstance(admitted, Batch) else admitted
+
+    def _admit_at_once(self, service: Service, caller: Caller) -> Batch | None:
         if self.records or not all(map(service.places.was_checked, self.about())):
             return None
-        caller.check(self.needed(), self.about())
+        caller.check(self.role, self.about())
         self._check_content()
-        return await service.owner.ratify_at_once(self, principal=caller.principal)
+        return service.owner.admit_at_once(self, principal=caller.principal)
+
+    def _admit(self, service: Service, caller: Caller) -> Batch | BatchAnswer:
+        self.check(service, caller)
+        return service.owner.admit(self, principal=caller.principal)
 
     def perform(self, service: Service, caller: Caller) -> BatchAnswer:
         return service.owner.ratify(self, principal=caller.principal)

@@ -27,7 +27,6 @@ from lakeseal.service.bodies import UploadRoom
 from lakeseal.service.book_calls import BOOK_CALLS
 from lakeseal.service.call import Reply, ServiceCall
 from lakeseal.service.credentials import Credentials
-from lakeseal.service.fair_queue import FairQueue
 from lakeseal.service.finished_calls import FinishedCalls
 from lakeseal.service.name_calls import NAME_CALLS
 from lakeseal.service.owner_calls import OWNER_CALLS
@@ -128,7 +127,6 @@ class Service:
         self.credentials = Credentials(settings.credentials)
         self.creation = Creation(self.owner, self.names)
         self.step_places = StepPlaces.anything_below(settings.roots, settings.roots) if settings.roots else None
-        self.fair_queue = FairQueue()
         self._publisher = Publisher(self.owner, every_s=settings.publish_every_s)
         self.owner.when_full = self._publisher.notify
         self.unity.when_published = self._publisher.notify

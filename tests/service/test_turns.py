@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from lakeseal.owner.queue import Turns
 from lakeseal.service.client import HttpOwner
-from lakeseal.service.fair_queue import FairQueue
 from lakeseal.storage import open_store
 from models.history import check_history
 from support.managed_tables import append, create, managed_log
 
 
-def run(do: Callable[[FairQueue], Awaitable[None]], *, keeps_s: float = 60.0, longest_s: float = 60.0) -> None:
+def run(do: Callable[[Turns], Awaitable[None]], *, keeps_s: float = 60.0, longest_s: float = 60.0) -> None:
     async def running() -> None:
-        queue = FairQueue(keeps_s=keeps_s, longest_s=longest_s)
+        turns = Turns(keeps_s=keeps_s, longest_s=longest_s)
         async with asyncio.timeout(30):
-            await do(queue)
-        assert not queue._lines, "nothing is left of a line that is over"
+            await do(turns)
+        assert not turns._lines, "nothing is left of a line that is over"
 
     asyncio.run(running())
 
 
-async def in_line(queue: FairQueue, *names: str) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.create_task(queue.enter("t", name)) for name in names]
+async def in_line(turns: Turns, *names: str) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(turns.enter("t", name)) for name in names]
     await asyncio.sleep(0)
     return tasks
 
@@ -37,83 +37,83 @@ def there(*tasks: asyncio.Task[None]) -> list[bool]:
 
 
 def test_who_comes_alone_does_not_wait_and_tables_have_lines_of_their_own() -> None:
-    async def do(queue: FairQueue) -> None:
-        await queue.enter("t", "a")
-        await queue.enter("other", "b")
-        assert not queue.leave("t", "a", lost=False)
-        assert not queue.leave("other", "b", lost=False)
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "a")
+        await turns.enter("other", "b")
+        assert not turns.leave("t", "a", lost=False)
+        assert not turns.leave("other", "b", lost=False)
 
     run(do)
 
 
 def test_who_lost_keeps_its_turn_and_the_others_follow_in_the_order_in_which_they_came() -> None:
-    async def do(queue: FairQueue) -> None:
-        await queue.enter("t", "a")
-        b, c = await in_line(queue, "b", "c")
-        assert not queue.leave("t", "a", lost=False)
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "a")
+        b, c = await in_line(turns, "b", "c")
+        assert not turns.leave("t", "a", lost=False)
         await asyncio.sleep(0.01)
         assert there(b, c) == [True, False]
-        assert queue.leave("t", "b", lost=True)
+        assert turns.leave("t", "b", lost=True)
         await asyncio.sleep(0.01)
-        (late,) = await in_line(queue, "late")
+        (late,) = await in_line(turns, "late")
         assert there(c, late) == [False, False], "the turn is kept for b"
-        await queue.enter("t", "b")
-        assert not queue.leave("t", "b", lost=False)
+        await turns.enter("t", "b")
+        assert not turns.leave("t", "b", lost=False)
         await c
         assert not late.done()
-        queue.leave("t", "c", lost=False)
+        turns.leave("t", "c", lost=False)
         await late
-        queue.leave("t", "late", lost=False)
+        turns.leave("t", "late", lost=False)
 
     run(do)
 
 
 def test_a_turn_that_is_not_used_in_time_is_passed_on() -> None:
-    async def do(queue: FairQueue) -> None:
-        await queue.enter("t", "gone")
-        (b,) = await in_line(queue, "b")
-        assert queue.leave("t", "gone", lost=True)
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "gone")
+        (b,) = await in_line(turns, "b")
+        assert turns.leave("t", "gone", lost=True)
         await b
-        await queue.enter("other", "x")
-        queue.leave("other", "x", lost=False)
-        queue.leave("t", "b", lost=False)
-        assert not queue.leave("t", "gone", lost=True), "it has no turn any more"
+        await turns.enter("other", "x")
+        turns.leave("other", "x", lost=False)
+        turns.leave("t", "b", lost=False)
+        assert not turns.leave("t", "gone", lost=True), "it has no turn any more"
 
     run(do, keeps_s=0.05)
 
 
 def test_whoever_waits_too_long_goes_on_without_a_turn() -> None:
-    async def do(queue: FairQueue) -> None:
-        await queue.enter("t", "slow")
-        b, c = await in_line(queue, "b", "c")
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "slow")
+        b, c = await in_line(turns, "b", "c")
         await asyncio.gather(b, c)
-        assert not queue.leave("t", "b", lost=True), "it never had one"
-        queue.leave("t", "slow", lost=False)
+        assert not turns.leave("t", "b", lost=True), "it never had one"
+        turns.leave("t", "slow", lost=False)
 
     run(do, longest_s=0.05)
 
 
 def test_one_that_asks_twice_holds_up_nobody() -> None:
-    async def do(queue: FairQueue) -> None:
-        await queue.enter("t", "a")
-        await queue.enter("t", "a")
-        (b,) = await in_line(queue, "b")
-        queue.leave("t", "a", lost=False)
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "a")
+        await turns.enter("t", "a")
+        (b,) = await in_line(turns, "b")
+        turns.leave("t", "a", lost=False)
         await b
-        queue.leave("t", "a", lost=False)
-        (c,) = await in_line(queue, "c")
+        turns.leave("t", "a", lost=False)
+        (c,) = await in_line(turns, "c")
         assert not c.done()
-        queue.leave("t", "b", lost=False)
+        turns.leave("t", "b", lost=False)
         await c
-        queue.leave("t", "c", lost=False)
+        turns.leave("t", "c", lost=False)
 
     run(do)
 
 
 def test_it_can_be_turned_off() -> None:
-    async def do(queue: FairQueue) -> None:
-        await queue.enter("t", "a")
-        assert not queue.leave("t", "a", lost=True)
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "a")
+        assert not turns.leave("t", "a", lost=True)
 
     run(do, keeps_s=0)
 
@@ -122,7 +122,7 @@ def test_it_can_be_turned_off() -> None:
 def test_of_many_writers_on_one_table_nobody_loses_often(inside, tmp_path: Path, keeps_s: float) -> None:
     store = open_store(tmp_path / "t")
     with inside(insecure=True, rate=0) as client:
-        client.service.fair_queue._keeps_s = keeps_s
+        client.service.owner._queue.turns._keeps_s = keeps_s
         owner = HttpOwner(str(client.base_url))
         create(store, owner)
 
