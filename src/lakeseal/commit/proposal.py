@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from lakeseal import typed_json
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.read_set import ReadSet
-from lakeseal.errors import InvalidArgument
+from lakeseal.errors import InvalidArgument, UnsupportedFeature
 from lakeseal.protocol.actions import (
     Action,
     AddCDCFile,
@@ -26,6 +26,10 @@ from lakeseal.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
+from lakeseal.protocol.data_paths import canonical_path
+
+SEVERAL = "TRANSACTION"
+"""The operation that the history shows for more than one."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -117,3 +121,48 @@ class FileActions(Struct, frozen=True, kw_only=True):
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def combined(first: Proposal, then: Proposal, known: frozenset[str], *, has_feed: bool) -> Proposal:
+    """Two changes to one table as one. A file that the first adds and the second removes is never part of the table;
+    everything else adds up, as the second was decided on the table as the first left it. `known` are the paths of the
+    table's files before both; `has_feed`: whether it has a change feed."""
+    if has_feed and (first.cdc or then.cdc):
+        raise UnsupportedFeature(
+            "The change feed tells of one change that updates or rewrites rows per commit, and this transaction makes "
+            "another one to the same table",
+            hint="Do it in one merge, or in two transactions",
+        )
+    added = {_file_key(add): add for add in first.adds}
+    removes = [*first.removes, *(remove for remove in then.removes if added.pop(_file_key(remove), None) is None)]
+    for add in then.adds:
+        if _file_key(add) in added:
+            raise InvalidArgument("One commit cannot add the same file twice", file=add.path)
+        added[_file_key(add)] = add if canonical_path(add.path) in known else _unnumbered(add)
+    return msgspec.structs.replace(
+        then,
+        adds=tuple(added.values()),
+        removes=tuple(removes),
+        cdc=first.cdc + then.cdc,
+        operation=_combined_operation(first.operation, then.operation),
+        brings_back=first.brings_back or then.brings_back,
+    )
+
+
+def _unnumbered(add: AddFile) -> AddFile:
+    """A file of the transaction's own gets its row ids when it is committed."""
+    return msgspec.structs.replace(add, base_row_id=None, default_row_commit_version=None)
+
+
+def _file_key(file: AddFile | RemoveFile) -> tuple[str, str | None]:
+    vector = file.deletion_vector
+    return canonical_path(file.path), None if vector is None else vector.unique_id
+
+
+def _combined_operation(first: Operation, then: Operation) -> Operation:
+    before = first.parameters["operations"] if first.name == SEVERAL else [first.name]
+    return Operation(
+        name=SEVERAL,
+        parameters={"operations": [*before, then.name]},
+        user_metadata=then.user_metadata or first.user_metadata,
+    )

@@ -38,7 +38,7 @@ from lakeseal.commit.attempts import Landed, Patience, Retry, attempt_on, check_
 from lakeseal.commit.isolation import IsolationLevel
 from lakeseal.commit.owner import OwnedCommits
 from lakeseal.commit.post_commit import PostCommit
-from lakeseal.commit.proposal import Operation, Proposal
+from lakeseal.commit.proposal import Operation, Proposal, combined
 from lakeseal.commit.rendering import Attempt
 from lakeseal.commit.transaction import CommitResult, OptimisticTransaction
 from lakeseal.errors import (
@@ -58,7 +58,6 @@ from lakeseal.errors import (
 from lakeseal.log.delta_log import DeltaLog
 from lakeseal.log.replay import LogCommit, replay
 from lakeseal.log.snapshot import Snapshot
-from lakeseal.owner.combined_proposal import combined
 from lakeseal.owner.endpoint import OwnerEndpoint
 from lakeseal.owner.managed_owner import ManagedOwner
 from lakeseal.owner.messages import (
