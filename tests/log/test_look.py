@@ -112,3 +112,36 @@ def test_other_columns_are_not_read_before_the_first_and_behind_the_last_match(t
     for condition in ("id < 9 OR id = 2500", "id = 2500 OR id = 5999"):
         with pytest.raises(errors.BrokenDataFile):
             table.to_arrow(where=condition)
+
+
+def test_rows_that_match_here_and_there_are_chosen_from_all_kinds_of_columns(tmp_path: Path) -> None:
+    numbers = np.arange(150_000)
+    rows = pa.table(
+        {
+            "id": numbers,
+            "kind": pa.array(numbers * 7_919 % 50, pa.int32()),
+            "code": pa.array([f"{n * 2_654_435_761 % 2**32:08x}" for n in numbers]),
+            "name": pa.array([f"customer {n % 100}" for n in numbers]),
+            "some": pa.array([None if n % 3 else n for n in numbers.tolist()]),
+            "list": pa.array([[n % 5] for n in numbers]),
+            "day": pa.array(["d"] * len(numbers)),
+        }
+    )
+    properties = {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"}
+    table = lakeseal.create(tmp_path / "t", rows.schema, partition_by=["day"], properties=properties)
+    table.write(rows)
+    gone = {57, 149_950, *(n for n in range(0, 150_000, 5_000) if n * 7_919 % 50 == 0)}
+    table.delete(f"id IN ({', '.join(map(str, gone))})")
+    assert table.files().num_rows == 1
+    left = np.array([n not in gone for n in numbers])
+    for condition, chosen in (
+        ("kind = 7", numbers * 7_919 % 50 == 7),
+        ("kind = 0 AND 10 / (id - 57) < 9", (numbers * 7_919 % 50 == 0) & (numbers != 58)),
+        ("id % 20000 = 3", numbers % 20_000 == 3),
+        ("kind < 20", numbers * 7_919 % 50 < 20),
+    ):
+        found = table.to_arrow(where=condition, row_ids=True).sort_by("id")
+        right = rows.filter(pa.array(left & chosen))
+        assert found.select(rows.column_names).equals(right), condition
+        assert found["_row_id"].to_pylist() == right["id"].to_pylist()
+        assert table.to_arrow(where=condition, columns=["day", "code"]).num_rows == right.num_rows

@@ -12,6 +12,7 @@ import pytest
 
 from lakeseal.log.decoded_size import Fitting, fitting_rows
 from lakeseal.log.parquet_reader import open_parquet, row_memory
+from lakeseal.log.plain_columns import plain_columns
 from lakeseal.log.row_groups import batches_of, texts_among
 from lakeseal.protocol.parquet_footer import Footer
 
@@ -57,12 +58,14 @@ def read(data: bytes, group: int = 0, most: int = 1_000) -> tuple[pa.Table, Fitt
     batches = batches_of(
         parquet,
         source,
+        footer,
         group,
         leaves,
         rows=fitting.rows,
         dictionaries={leaf: size for leaf, size in fitting.dictionaries.items() if leaf in texts},
+        plain=plain_columns(footer, parquet.schema_arrow, source, group, leaves),
         use_threads=False,
-        pre_buffer=False,
+        is_local=True,
     )
     return pa.Table.from_batches(batches), fitting
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeseal.protocol.parquet_footer import Footer, pages_of
+from lakeseal.protocol.parquet_footer import Footer, each_page, pages_of
 
 ROWS = {
     "x": list(range(100)),
@@ -48,8 +48,9 @@ def test_it_says_what_arrow_says_of_a_file_that_is_whole(codec: str, version: An
             starts = [theirs.data_page_offset, theirs.dictionary_page_offset]
             assert chunk.start == min(start for start in starts if start)
             assert chunk.has_whole_bounds
-            pages = pages_of(chunk, lambda length, at: data[at : at + length])
-            assert pages is not None
+            seen = each_page(chunk, lambda length, at: data[at : at + length])
+            assert seen is not None
+            pages = pages_of(seen)
             headers = 200
             assert pages.dictionary + pages.plain <= theirs.total_uncompressed_size
             assert pages.dictionary + pages.plain >= theirs.total_uncompressed_size - headers
@@ -67,8 +68,9 @@ def test_pages_are_followed_in_small_reads_and_large_ones() -> None:
         asked.append(length)
         return data[at : at + length]
 
-    pages = pages_of(footer.groups[0][0], read)
-    assert pages is not None
+    seen = each_page(footer.groups[0][0], read)
+    assert seen is not None
+    pages = pages_of(seen)
     assert sum(len(text) + 4 for text in texts) <= pages.plain < len(data)
     assert max(asked) <= 2**16
     assert len(asked) < len(data) // 2**15

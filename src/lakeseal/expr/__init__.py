@@ -13,6 +13,7 @@ from lakeseal.expr.expression import (
     evaluate,
     filter_batch,
     literal,
+    mask,
     parse,
 )
 from lakeseal.expr.prune import FileMatch, Split, prune, split, stats_columns
@@ -29,6 +30,7 @@ __all__ = [
     "evaluate",
     "filter_batch",
     "literal",
+    "mask",
     "parse",
     "prune",
     "split",

@@ -152,7 +152,13 @@ def filter_batch(
     if isinstance(batch, pa.Table):
         parts = [filter_batch(bound, part, now=now) for part in batch.to_batches()]
         return pa.Table.from_batches(parts, batch.schema)
-    return batch.filter(run_mask(bound.root, _rows(bound, batch, now)))
+    return batch.filter(mask(bound, batch, now=now))
+
+
+def mask(bound: BoundExpression, batch: pa.RecordBatch, *, now: datetime.datetime | None = None) -> pa.BooleanArray:
+    """Whether a condition is TRUE, of each row; none is null."""
+    check_predicate(bound)
+    return run_mask(bound.root, _rows(bound, batch, now))
 
 
 def _rows(bound: BoundExpression, batch: pa.RecordBatch, now: datetime.datetime | None) -> Rows:

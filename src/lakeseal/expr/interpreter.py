@@ -272,4 +272,7 @@ def run_array(node: Bound, rows: Rows) -> pa.Array:
 def run_mask(node: Bound, rows: Rows) -> pa.Array:
     """TRUE rows; what is FALSE or NULL is not chosen."""
     assert node.type == BOOLEAN
-    return pa.array(truths(run_whole(node, rows), rows.length))
+    found = run_whole(node, rows)
+    if is_scalar(found):
+        return pa.array(truths(found, rows.length))
+    return found.fill_null(False) if found.null_count else found

@@ -19,6 +19,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -41,9 +42,9 @@ from lakeseal.log.deletion_vector_files import read_deletion_vector
 from lakeseal.log.old_calendar import SPARK_VERSION, OldCalendar
 from lakeseal.log.parquet_reader import open_parquet
 from lakeseal.log.physical import Mapping, Projection, plain_field
+from lakeseal.log.plain_columns import plain_columns
 from lakeseal.log.read_ahead import in_order
-from lakeseal.log.row_groups import batches_of, check_texts, texts_among
-from lakeseal.log.row_ranges import rows_of
+from lakeseal.log.row_groups import batches_of, rows_at, texts_among
 from lakeseal.protocol.actions import DeletionVectorDescriptor
 from lakeseal.protocol.char_varchar import char_limits, padded
 from lakeseal.protocol.data_paths import resolve_data_path
@@ -67,6 +68,8 @@ _LOOK_BYTES = 2**19
 # A batch that is read, one that waits, and one that is being used; and what is made of one.
 _BATCHES_AHEAD = 4
 _JOINED_BYTES = 2**24
+# To choose one row in so many costs less than to read them all.
+_FEW = 8
 _FILE_COLUMNS = ("path", "partitionValues", "deletionVector", "size", "baseRowId", "defaultRowCommitVersion")
 
 
@@ -126,6 +129,9 @@ class ReadSpec(Struct, frozen=True, kw_only=True):
         return tuple(found)
 
 
+Places = range | npt.NDArray[np.int64]
+"""Of rows in a file, ascending."""
+
 RowGroups = Callable[[Footer], Iterable[int]]
 """Which row groups of a file to read, ascending; for readers that can tell from the footer."""
 
@@ -135,8 +141,8 @@ class Look(Struct, frozen=True):
 
     reader: DataReader
     """Of those columns, and the position of each row in its file."""
-    wanted: Callable[[pa.RecordBatch], pa.RecordBatch]
-    """Rows of what that reads."""
+    wanted: Callable[[pa.RecordBatch], pa.BooleanArray]
+    """Which rows of what that reads."""
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
@@ -269,13 +275,13 @@ class DataReader:
             looked = DecodedSize(self._spec.max_decoded_bytes, opened.size())
             few, all_ = look.reader._planned(parquet).leaves, self._planned(parquet).leaves
             for number in wanted:
-                rows = None
+                only = None
                 if _is_worth_a_look(footer, number, few, all_):
                     seen = look.reader._rows(file, parquet, opened, footer, [number], deleted, looked)
-                    rows = _rows_seen(map(look.wanted, seen), most=self._spec.batch_rows)
-                    if rows == range(0):
+                    only = _rows_seen(seen, look.wanted, most=self._spec.batch_rows)
+                    if only is not None and not len(only):
                         continue
-                yield from self._rows(file, parquet, opened, footer, [number], deleted, decoded, rows)
+                yield from self._rows(file, parquet, opened, footer, [number], deleted, decoded, only)
 
     def _rows(
         self,
@@ -286,21 +292,22 @@ class DataReader:
         row_groups: Iterable[int],
         deleted: Positions | None,
         decoded: DecodedSize,
-        only: range | None = None,
+        only: Places | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """`only` names rows of the file by their positions; others may be left out."""
+        """`only` names rows of the file by their positions, none of them deleted; others may be left out."""
         partition = [
             self._partition_value(f, file) for f, yes in zip(self._wanted, self._is_partition, strict=True) if yes
         ]
         plan = self._planned(parquet)
-        for start, batch in self._batches(parquet, opened, footer, plan, row_groups, only):
+        for places, batch in self._batches(parquet, opened, footer, plan, row_groups, only):
             decoded.add(batch.nbytes)
-            extra = self._with_row_ids(plan.extra.apply(batch), file, start)
+            extra = self._with_row_ids(plan.extra.apply(batch), file, places)
             own = plan.own.apply(batch)
             if plan.calendar is not None:
                 own = [plan.calendar.read(column) for column in own]
-            columns = self._columns(batch, own, partition, extra, start)
-            yield _without(_record_batch(columns, self.schema, batch.num_rows), start, deleted)
+            columns = self._columns(batch, own, partition, extra, places)
+            read = _record_batch(columns, self.schema, batch.num_rows)
+            yield _without(read, places.start, deleted) if isinstance(places, range) else read
 
     def _planned(self, parquet: pq.ParquetReader) -> _Plan:
         plan, file = self._plan, parquet.schema_arrow
@@ -327,14 +334,16 @@ class DataReader:
         footer: Footer,
         plan: _Plan,
         row_groups: Iterable[int],
-        only: range | None,
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches with the position of their first row in the file."""
+        only: Places | None,
+    ) -> Iterator[tuple[Places, pa.RecordBatch]]:
+        """Batches with the positions of their rows in the file."""
         starts = [0, *accumulate(footer.rows)]
         wanted, limit = self._spec.batch_rows, self._spec.max_decoded_bytes // _BATCHES_AHEAD
         for number in row_groups:
             at = starts[number]
             threaded = parquet.metadata.row_group(number).total_byte_size >= _THREADED_BYTES
+            # Pages are read one by one then, which a remote store is slow at.
+            plain = plain_columns(footer, plan.file, opened, number, plan.leaves) if self.is_local else {}
             rows, dictionaries = fitting_rows(
                 footer,
                 opened,
@@ -345,25 +354,37 @@ class DataReader:
                 page_limit=self._spec.max_decoded_bytes,
                 is_local=self.is_local,
             )
-            if only is not None and self.is_local:
-                some = range(only.start - at, only.stop - at)
-                batch = rows_of(parquet, opened, footer, number, plan.leaves, some, most=rows)
+            dictionaries = {n: size for n, size in dictionaries.items() if n in plan.texts and size <= rows}
+            if only is not None and self.is_local and len(only) <= rows:
+                some = range(only.start - at, only.stop - at) if isinstance(only, range) else only - at
+                batch = rows_at(
+                    parquet,
+                    opened,
+                    footer,
+                    number,
+                    plan.leaves,
+                    some,
+                    rows=rows,
+                    dictionaries=dictionaries,
+                    plain=plain,
+                )
                 if batch is not None:
-                    check_texts(batch)
-                    yield only.start, batch
+                    yield only, batch
                     continue
             batches = batches_of(
                 parquet,
                 opened,
+                footer,
                 number,
                 plan.leaves,
                 rows=rows,
-                dictionaries={n: size for n, size in dictionaries.items() if n in plan.texts and size <= rows},
+                dictionaries=dictionaries,
+                plain=plain,
                 use_threads=threaded,
-                pre_buffer=not self.is_local,
+                is_local=self.is_local,
             )
             for batch in joined(batches, rows=wanted, limit=min(limit, _JOINED_BYTES)) if rows < wanted else batches:
-                yield at, batch
+                yield range(at, at + batch.num_rows), batch
                 at += batch.num_rows
             if at != starts[number + 1]:
                 raise BrokenDataFile(f"Row group {number} has {at - starts[number]} rows, not as many as it states")
@@ -374,7 +395,7 @@ class DataReader:
         stored: list[pa.Array],
         partition: list[pa.Scalar],
         extra: list[pa.Array],
-        start: int,
+        places: Places,
     ) -> list[pa.Array]:
         rows = batch.num_rows
         values, constants = iter(stored), iter(partition)
@@ -383,17 +404,16 @@ class DataReader:
             columns[n] = padded(columns[n], limit)
         columns += extra
         if self._spec.position_column is not None:
-            columns.append(pa.array(np.arange(start, start + rows, dtype=np.int64)))
+            columns.append(pa.array(_numbers(places)))
         return columns
 
-    def _with_row_ids(self, extra: list[pa.Array], file: DataFile, start: int) -> list[pa.Array]:
+    def _with_row_ids(self, extra: list[pa.Array], file: DataFile, places: Places) -> list[pa.Array]:
         """Rows that were never moved are called after their place."""
         if self._spec.row_ids is None:
             return extra
         *others, ids, versions = extra
         if file.base_row_id is not None:
-            first = file.base_row_id + start
-            ids = pc.coalesce(ids, pa.array(np.arange(first, first + len(ids), dtype=np.int64)))
+            ids = pc.coalesce(ids, pa.array(_numbers(places) + file.base_row_id))
         if file.default_row_commit_version is not None:
             versions = pc.fill_null(versions, file.default_row_commit_version)
         return [*others, ids, versions]
@@ -444,24 +464,36 @@ def _is_worth_a_look(footer: Footer, number: int, few: tuple[int, ...], all_: tu
     return whole >= _LOOK_BYTES and 2 * looked <= whole
 
 
-def _rows_seen(wanted: Iterable[pa.RecordBatch], *, most: int) -> range | None:
-    """From the first to the last of them, by their positions; None where these are more than `most`, so that there is
-    no need to look at what is behind them."""
-    found = range(0)
-    for batch in wanted:
-        if batch.num_rows:
-            positions = batch.column(-1)
-            found = range(found.start if found else positions[0].as_py(), positions[-1].as_py() + 1)
-        if len(found) > most:
-            return None
-    return found
+def _rows_seen(
+    batches: Iterable[pa.RecordBatch], wanted: Callable[[pa.RecordBatch], pa.BooleanArray], *, most: int
+) -> Places | None:
+    """Positions of those rows of the batches that are wanted: from the first to the last of them where these are not
+    more than `most`, and else each of them. None where they are too many for that, without a look at what is behind."""
+    found: list[npt.NDArray[np.int64]] = []
+    count = seen = 0
+    for batch in batches:
+        seen += batch.num_rows
+        places = batch.column(-1).filter(wanted(batch)).to_numpy()
+        if len(places):
+            found.append(places)
+            count += len(places)
+            if found[-1][-1] - found[0][0] >= most and (count > most or count * _FEW > seen):
+                return None
+    if not found:
+        return range(0)
+    stretch = range(int(found[0][0]), int(found[-1][-1]) + 1)
+    return stretch if len(stretch) <= most else np.concatenate(found)
+
+
+def _numbers(places: Places) -> npt.NDArray[np.int64]:
+    return np.arange(places.start, places.stop, dtype=np.int64) if isinstance(places, range) else places
 
 
 def _record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     # Nobody asked for columns, but the number of rows is still an answer.
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
 
 
 def _without(batch: pa.RecordBatch, start: int, deleted: Positions | None) -> pa.RecordBatch:

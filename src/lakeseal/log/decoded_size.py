@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeseal.errors import DecodedTooLarge
-from lakeseal.protocol.parquet_footer import BYTE_ARRAY, Footer, pages_of
+from lakeseal.protocol.parquet_footer import BYTE_ARRAY, HEADER, Footer, pages_of
 from lakeseal.trust import MAX_DECODED_BYTES
 
 _TIMES_ITS_SIZE = 10_000
@@ -34,8 +34,6 @@ _MOST_PER_BYTE = {"UNCOMPRESSED": 1, "SNAPPY": 22, "LZ4": 256, "LZ4_RAW": 256, "
 # To look at pages first costs requests; a store that is slow at these is asked only for chunks that are cheap.
 _REMOTE_CHUNK = 2**20
 _UNSEEN_ROWS = 4_096
-# Enough for a header without statistics: a local disk is not slow at small reads, and pages are much larger.
-_HEADER = 2**9
 _BUFFER = 2**16
 
 
@@ -107,10 +105,12 @@ def fitting_rows(
         if unfolded * (rows if is_text else 1) <= limit:
             continue
         is_seen = is_local or chunk.compressed < _REMOTE_CHUNK
-        pages = pages_of(chunk, source.read_at, ahead=_HEADER if is_local else 2**16) if is_seen else None
-        if pages is None:
+        seen = footer.pages(group, leaf, source.read_at, ahead=HEADER if is_local else 2**16) if is_seen else None
+        if seen is None:
             unseen = unseen or is_text
-        elif pages.largest > max(page_limit, most):
+            continue
+        pages = pages_of(seen)
+        if pages.largest > max(page_limit, most):
             raise too_large(f"A page of {column.path} has {pages.largest:,} bytes")
         elif is_text:
             texts[column.path] = pages.dictionary

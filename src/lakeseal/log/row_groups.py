@@ -10,39 +10,46 @@ where Arrow's way, value by value, took 105. Two values of a dictionary that are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
 from lakeseal.log.parquet_reader import open_parquet, row_memory
+from lakeseal.log.plain_columns import PlainColumn, Unfit
+from lakeseal.log.row_ranges import rows_of
+from lakeseal.protocol.parquet_footer import Footer
 
 
 def batches_of(
     parquet: pq.ParquetReader,
     source: pa.NativeFile,
+    footer: Footer,
     group: int,
     leaves: Sequence[int],
     *,
     rows: int,
     dictionaries: Mapping[int, int],
+    plain: Mapping[int, PlainColumn],
     use_threads: bool,
-    pre_buffer: bool,
+    is_local: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Of these leaf columns, up to so many rows at a time. `dictionaries`: of columns of texts that have nothing else,
-    how many values there are in it."""
+    how many values there are in it. `plain`: what is known to be read by that."""
     given = 0
-    if dictionaries:
-        metadata = parquet.metadata
-        coded = open_parquet(source, metadata=metadata, pre_buffer=pre_buffer, by_dictionary=dictionaries)
-        sizes = {metadata.schema.column(leaf).name: size for leaf, size in dictionaries.items()}
-        for batch in coded.iter_batches(rows, [group], column_indices=leaves, use_threads=use_threads):
-            if not _has_sizes(batch, sizes):
-                break
-            check_texts(batch)
-            yield _spelled_out(batch)
-            given += batch.num_rows
+    others = _Others.of(parquet, source, [leaf for leaf in leaves if leaf not in plain], dictionaries, is_local)
+    if plain or dictionaries:
+        try:
+            for batch in others.batches(group, rows, footer.rows[group], use_threads=use_threads):
+                stretch = range(given, given + batch.num_rows)
+                yield _with(batch, {leaf: column.rows(stretch) for leaf, column in plain.items()}, parquet)
+                given += batch.num_rows
+        except Unfit:
+            pass
         else:
             return
     for batch in parquet.iter_batches(rows, [group], column_indices=leaves, use_threads=use_threads):
@@ -52,6 +59,108 @@ def batches_of(
         check_texts(batch)
         yield batch.slice(given)
         given = 0
+
+
+def rows_at(
+    parquet: pq.ParquetReader,
+    source: pa.NativeFile,
+    footer: Footer,
+    group: int,
+    leaves: Sequence[int],
+    places: range | npt.NDArray[np.int64],
+    *,
+    rows: int,
+    dictionaries: Mapping[int, int],
+    plain: Mapping[int, PlainColumn],
+) -> pa.RecordBatch | None:
+    """The rows at these places of a row group, ascending, of a file on a local disk; None where it has to be read with
+    all its rows, up to so many at a time."""
+    left = [leaf for leaf in leaves if leaf not in plain]
+    try:
+        columns = {
+            leaf: column.rows(places) if isinstance(places, range) else column.at(places)
+            for leaf, column in plain.items()
+        }
+        if not left:
+            found = _empty(len(places))
+        elif isinstance(places, range):
+            found = rows_of(parquet, source, footer, group, left, places, most=rows)
+            if found is not None:
+                check_texts(found)
+        else:
+            others = _Others.of(parquet, source, left, dictionaries, True)
+            found = pa.concat_batches(others.batches(group, rows, footer.rows[group], use_threads=False, places=places))
+    except Unfit:
+        return None
+    return None if found is None or found.num_rows != len(places) else _with(found, columns, parquet)
+
+
+class _Others(NamedTuple):
+    """Columns that Arrow reads, those of texts by their dictionaries where they have nothing else."""
+
+    reader: pq.ParquetReader
+    leaves: Sequence[int]
+    sizes: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        parquet: pq.ParquetReader,
+        source: pa.NativeFile,
+        leaves: Sequence[int],
+        dictionaries: Mapping[int, int],
+        is_local: bool,
+    ) -> _Others:
+        coded = {leaf: size for leaf, size in dictionaries.items() if leaf in leaves}
+        metadata = parquet.metadata
+        reader = parquet
+        if coded:
+            reader = open_parquet(source, metadata=metadata, pre_buffer=not is_local, by_dictionary=coded)
+        return cls(reader, leaves, {metadata.schema.column(leaf).name: size for leaf, size in coded.items()})
+
+    def batches(
+        self,
+        group: int,
+        rows: int,
+        all_rows: int,
+        *,
+        use_threads: bool,
+        places: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Of a row group, with all its rows or those at these places; `Unfit` where a dictionary is not what its page
+        says."""
+        if not self.leaves:
+            for start in range(0, all_rows, rows):
+                yield _empty(min(rows, all_rows - start))
+            return
+        at = 0
+        for batch in self.reader.iter_batches(rows, [group], column_indices=self.leaves, use_threads=use_threads):
+            if not _has_sizes(batch, self.sizes):
+                raise Unfit
+            end = at + batch.num_rows
+            some = batch
+            if places is not None:
+                first, last = np.searchsorted(places, (at, end))
+                some = batch.take(pa.array(places[first:last] - at))
+            at = end
+            check_texts(some)
+            yield _spelled_out(some)
+
+
+def _empty(rows: int) -> pa.RecordBatch:
+    """So many rows without columns."""
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+
+
+def _with(batch: pa.RecordBatch, columns: Mapping[int, pa.Array], parquet: pq.ParquetReader) -> pa.RecordBatch:
+    """The columns of both, in the order of the file."""
+    if not columns:
+        return batch
+    names, schema = parquet.schema_arrow.names, parquet.metadata.schema
+    together = dict(zip(batch.schema.names, batch.columns, strict=True))
+    together |= {schema.column(leaf).name: column for leaf, column in columns.items()}
+    ordered = sorted(together, key=names.index)
+    return pa.RecordBatch.from_arrays([together[name] for name in ordered], names=ordered)
 
 
 def check_texts(batch: pa.RecordBatch) -> None:

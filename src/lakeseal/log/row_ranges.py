@@ -17,10 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeseal.log.parquet_reader import open_parquet
-from lakeseal.protocol.parquet_footer import ColumnChunk, Footer, Page, each_page
+from lakeseal.protocol.parquet_footer import HEADER, ColumnChunk, Footer, Page
 
-# Enough for a header without statistics; pages are much larger.
-_HEADER = 2**9
 # Arrow asks for this much at a time, or for a page.
 _BUFFER = 2**16
 
@@ -47,7 +45,7 @@ def rows_of(
             return None
         if not 0 < chunk.compressed < source.size():
             return None
-        pages = each_page(chunk, source.read_at, ahead=_HEADER)
+        pages = footer.pages(group, leaf, source.read_at, ahead=HEADER)
         if pages is None or sum(page.values for page in pages) != footer.rows[group]:
             return None
         first, needed = _with_rows(pages, rows)

@@ -87,7 +87,7 @@ class Scan:
         names = tuple(field.name for field in read.schema.fields if field.name.lower() in named)
         spec = msgspec.structs.replace(read, columns=names, row_ids=None, position_column=_POSITION)
         reader = DataReader(store, spec, outside=outside)
-        return Look(reader, lambda batch: expr.filter_batch(bound, batch))
+        return Look(reader, lambda batch: expr.mask(bound, batch))
 
     def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self._bound is not None

@@ -10,7 +10,7 @@ The thrift compact protocol is decoded generically: a structure is a dictionary 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +22,8 @@ _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
 """Bytes of a value in statistics, by physical type; arrays of bytes have any length."""
 _PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
-_DATA_PAGES = (0, 3)
+DATA_PAGE = 0
+_DATA_PAGES = (DATA_PAGE, 3)
 _DICTIONARY_PAGE = 2
 _BY_DICTIONARY = (2, 8)
 """Encodings of data pages."""
@@ -31,6 +32,8 @@ _DEEPEST = 16
 _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
 _BOUNDS = tuple(_BINARY | number << 4 for number in (1, 2, 5, 6))
 _Fields = dict[int, Any]
+HEADER = 2**9
+"""Enough for a page's header without statistics: a local disk is not slow at small reads, and pages are much larger."""
 # A header is short unless it holds statistics of long values.
 _WINDOWS = (2**9, 2**16, 2**22)
 _MOST_PAGES = 4_096
@@ -71,6 +74,7 @@ class Footer:
         if len(groups) != metadata.num_row_groups:
             raise pa.ArrowInvalid(f"The footer has {len(groups)} row groups, not {metadata.num_row_groups}")
         self.metadata = metadata
+        self._pages: dict[tuple[int, int], list[Page] | None] = {}
         self.rows: list[int] = [group.get(_I64 | 3 << 4, 0) for group in groups]
         """Of each row group."""
         self.groups: list[list[ColumnChunk]] = []
@@ -79,6 +83,13 @@ class Footer:
             if len(columns) != len(leaves) or self.rows[number] < 0:
                 raise pa.ArrowInvalid(f"Row group {number} has other columns than the file, or no number of rows")
             self.groups.append([_chunk(*one) for one in zip(columns, leaves, strict=True)])
+
+    def pages(self, group: int, leaf: int, read: Callable[[int, int], bytes], *, ahead: int) -> list[Page] | None:
+        """Of a column chunk, see `each_page`; they are looked for once."""
+        place = group, leaf
+        if place not in self._pages:
+            self._pages[place] = each_page(self.groups[group][leaf], read, ahead=ahead)
+        return self._pages[place]
 
     def check_bounds(self) -> None:
         """Rows can be read without them, so who does not ask for statistics need not mind."""
@@ -163,6 +174,10 @@ class Page(NamedTuple):
     encoding: int
     entries: int
     """Of a dictionary."""
+    body: int
+    """Where the header ends."""
+    checksum: int | None
+    """CRC-32 of what is stored behind the header."""
 
 
 def each_page(chunk: ColumnChunk, read: Callable[[int, int], bytes], *, ahead: int = 2**16) -> list[Page] | None:
@@ -184,17 +199,16 @@ def each_page(chunk: ColumnChunk, read: Callable[[int, int], bytes], *, ahead: i
             encoding = first.get(_I32 | 2 << 4, -1) if first else second.get(_I32 | 4 << 4, -1)
         elif kind == _DICTIONARY_PAGE:
             entries = header.get(_STRUCT | 7 << 4, {}).get(_I32 | 1 << 4, 0)
-        found.append(Page(at, end + stored, kind, size, held, encoding, entries))
+        crc = header.get(_I32 | 4 << 4)
+        checksum = None if crc is None else crc & 0xFFFF_FFFF
+        found.append(Page(at, end + stored, kind, size, held, encoding, entries, end, checksum))
         values += found[-1].values
         at = found[-1].end
     return None
 
 
-def pages_of(chunk: ColumnChunk, read: Callable[[int, int], bytes], *, ahead: int = 2**16) -> Pages | None:
-    """None where there are too many to look at."""
-    pages = each_page(chunk, read, ahead=ahead)
-    if pages is None:
-        return None
+def pages_of(pages: Sequence[Page]) -> Pages:
+    """What they say together."""
     data = [page for page in pages if page.kind in _DATA_PAGES]
     dictionaries = [page for page in pages if page.kind == _DICTIONARY_PAGE]
     refers = len(dictionaries) == 1 and all(page.encoding in _BY_DICTIONARY for page in data)
