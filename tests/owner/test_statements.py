@@ -357,6 +357,11 @@ def test_a_name_that_somebody_else_took_and_a_table_that_was_dropped_refuse_the_
     assert held(catalog.table("shop.a")) == [(1, 1), (2, 2)]
     assert catalog.unfinished() == []
 
+    with pytest.raises(ConcurrentModification, match="The table a was"), lakeseal.transaction(catalog=catalog) as txn:
+        txn.drop("shop.a", delete_files=True)
+        catalog.rename("shop.a", "shop.kept")
+    assert held(catalog.table("shop.kept")) == [(1, 1), (2, 2)]
+
     with pytest.raises(UnsupportedFeature, match="take"), lakeseal.transaction(catalog=catalog) as txn:
         catalog.create("shop.plain", rows().schema)
         txn.drop("shop.plain")

@@ -106,6 +106,13 @@ def test_columns_come_in_the_order_asked_for_and_need_not_be_those_of_the_predic
     assert table.to_arrow(version=1, columns=[]).num_rows == 5
 
 
+def test_a_column_that_is_asked_for_twice_is_refused(table: Table) -> None:
+    for names in (["id", "ID"], ["id", "id"]):
+        for read in (table.to_arrow, table.to_batches):
+            with pytest.raises(errors.InvalidArgument, match="twice"):
+                read(columns=names, where="id > 0")
+
+
 def test_batches_stream_the_same_rows(table: Table) -> None:
     assert ids(table.to_batches(version=1, where="id > 1").read_all()) == [2, 3, 4, 5]
 

@@ -222,6 +222,12 @@ def test_a_transaction_that_the_table_has_seen_does_nothing(table: Table) -> Non
     assert table.snapshot().txns["job"].version == 4
 
 
+@pytest.mark.parametrize("txn", [("app", "1"), ("app", True), (1, 1), "ap", ("app",)])
+def test_a_transaction_is_a_name_and_a_number(table: Table, txn: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="txn"):
+        table.write(pa.table({"id": [1]}), txn=txn)
+
+
 def test_names_match_in_any_case_and_order(table: Table) -> None:
     table.write(pa.table({"DAY": ["d5"], "Id": pa.array([5], pa.int32())}))
     assert ids(table) == [1, 2, 3, 4, 5]

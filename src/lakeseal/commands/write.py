@@ -72,6 +72,8 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
             raise InvalidArgument(
                 f"partition_overwrite cannot be {self.partition_overwrite!r}", hint="Choose 'static' or 'dynamic'"
             )
+        if self.txn is not None and not _is_transaction(self.txn):
+            raise InvalidArgument(f"txn cannot be {self.txn!r}", hint="Give a name and a whole number: ('nightly', 7)")
         for given, name in (
             (self.replace_where is not None, "replace_where"),
             (self.is_dynamic, "partition_overwrite='dynamic'"),
@@ -104,6 +106,14 @@ class WriteCommand(Struct, frozen=True, kw_only=True):
         """Whether it is an overwrite that does not say which rows it replaces."""
         says = self.replace_where is not None or self.overwrite_schema or self.replaces_table
         return self.mode == "overwrite" and self.partition_overwrite is None and not says
+
+
+def _is_transaction(given: Any) -> bool:
+    match given:
+        case (str(), int() as version):
+            return not isinstance(version, bool)
+        case _:
+            return False
 
 
 class Write(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from lakeseal.errors import InvalidArgument, located
 from lakeseal.log.data import DataReader, Look, ReadSpec
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowTrackingColumns
+from lakeseal.protocol.schema import duplicate_name
 from lakeseal.storage.base import Store
 
 Outside = Callable[[str], Store]
@@ -115,6 +116,9 @@ def tracked_columns(snapshot: Snapshot) -> RowTrackingColumns:
 
 
 def read_spec(snapshot: Snapshot, columns: Sequence[str] | None = None) -> ReadSpec:
+    twice = duplicate_name(tuple(columns or ()))
+    if twice is not None:
+        raise InvalidArgument("A column is asked for twice", column=twice, hint="Name each column once, in any case")
     return ReadSpec(
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,

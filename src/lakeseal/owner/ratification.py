@@ -300,7 +300,8 @@ def _write_name(tx: Tx, record: LedgerRecord) -> None:
         )
     if not done and record.delete:
         raise ConcurrentWriteException(
-            f"The table {says.get('name')} was dropped or renamed meanwhile", hint="Nothing was committed. Begin again"
+            f"The table {says.get('name_folded')} was dropped or renamed meanwhile",
+            hint="Nothing was committed. Begin again",
         )
 
 
