@@ -146,6 +146,25 @@ def test_numbers_that_only_duckdb_can_read_are_refused(tmp_path: Path) -> None:
     assert refused.value.column == "n"
 
 
+@pytest.mark.parametrize("kind", ["string", "binary"])
+def test_rows_whose_partition_was_generated_empty_can_be_changed(tmp_path: Path, kind: str) -> None:
+    schema = pa.schema({"id": pa.int64(), "code": pa.string(), "p": pa.string() if kind == "string" else pa.binary()})
+    made = create(
+        tmp_path / "made", schema, partition_by="p", generated={"p": f"CAST(substring(code, 1, 1) AS {kind})"}
+    )
+    made.write(pa.table({"id": [1, 2, 3], "code": ["", None, "ab"]}))
+    assert made.to_arrow(where="p IS NULL").num_rows == 2
+    made.update({"id": "id + 10"}, "id = 2")  # the other row of the file is written again
+    made.update({"id": "id + 10"}, "id = 1")
+    made.merge(pa.table({"id": [4], "code": [""]}), "t.id = s.id").when_not_matched_insert(
+        {"id": "s.id", "code": "s.code"}
+    ).execute()
+    made.write(made.to_arrow(), mode="overwrite")
+    assert sorted(made.to_arrow()["id"].to_pylist()) == [3, 4, 11, 12]
+    with pytest.raises(errors.ConstraintViolation, match="Generated column"):
+        made.write(pa.table({"id": [5], "code": ["ab"], "p": pa.array([None], schema.field("p").type)}))
+
+
 def test_vectors_of_a_fixed_length_are_read_again_beside_ones_that_are_missing(tmp_path: Path) -> None:
     rows: list[list[float] | None] = [[0.5, 1.0], None, None, [2.0, 4.0]]
     embeddings = pa.array(rows, pa.list_(pa.float32(), 2)).cast(pa.list_(pa.float16(), 2))

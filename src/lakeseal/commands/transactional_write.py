@@ -199,7 +199,12 @@ class TransactionalWrite:
     def _constraints(self, columns: ColumnPlan, must_match: str | None, expressions: Expressions) -> ConstraintPlan:
         extra = [] if must_match is None else [RowCondition(what="Predicate", name="replace_where", sql=must_match)]
         return plan_constraints(
-            self._schema, self._properties.constraints, given=columns.given, extra=extra, expressions=expressions
+            self._schema,
+            self._properties.constraints,
+            given=columns.given,
+            partition_columns=self._txn.metadata.partition_columns,
+            extra=extra,
+            expressions=expressions,
         )
 
     def _job_spec(self, options: WriteOptions, constraints: ConstraintPlan, *, cdc: bool) -> WriteJobSpec:

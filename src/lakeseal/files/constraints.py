@@ -31,7 +31,7 @@ from lakeseal.expr import BoundExpression, bind_predicate, evaluate, parse
 from lakeseal.expr.render import quote_name
 from lakeseal.files.expressions import IN_TASK, Expressions
 from lakeseal.protocol.nested import without_hidden
-from lakeseal.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, dotted
+from lakeseal.protocol.schema import BINARY, STRING, ArrayType, DataType, MapType, StructField, StructType, dotted
 
 GENERATION_EXPRESSION = "delta.generationExpression"
 INVARIANTS = "delta.invariants"
@@ -62,6 +62,8 @@ class RowCondition(Struct, frozen=True, kw_only=True, tag="check"):
 
 
 Constraint = NotNull | RowCondition
+_EMPTY: Mapping[DataType, str] = {STRING: "''", BINARY: "X''"}
+"""What partitions cannot tell from null."""
 
 
 class RefusedCheck(Struct, frozen=True, kw_only=True):
@@ -81,14 +83,16 @@ def plan_constraints(
     checks: Mapping[str, str],
     *,
     given: Collection[str],
+    partition_columns: Collection[str] = (),
     extra: Iterable[RowCondition] = (),
     expressions: Expressions = IN_TASK,
 ) -> ConstraintPlan:
     """`checks` are the table's CHECK constraints, SQL by name; `given` are the columns that the data has; `extra`
     are checks of this write alone."""
+    partitions = {name.lower() for name in partition_columns}
     in_task: list[Constraint] = [NotNull(path=path) for path in _not_null(schema, ())]
     in_plan: list[RefusedCheck] = []
-    for check in (*_checks(schema, checks, {name.lower() for name in given}), *extra):
+    for check in (*_checks(schema, checks, {name.lower() for name in given}, partitions), *extra):
         try:
             expressions.check(check.sql, schema)
             bind_predicate(parse(check.sql), schema)
@@ -104,7 +108,9 @@ def generation_expression(field: StructField) -> str | None:
     return sql if isinstance(sql, str) else None
 
 
-def _checks(schema: StructType, checks: Mapping[str, str], given: Collection[str]) -> Iterator[RowCondition]:
+def _checks(
+    schema: StructType, checks: Mapping[str, str], given: Collection[str], partitions: Collection[str]
+) -> Iterator[RowCondition]:
     for name, sql in checks.items():
         yield RowCondition(what="CHECK constraint", name=name, sql=sql)
     for path, field in _fields(schema, ()):
@@ -116,6 +122,10 @@ def _checks(schema: StructType, checks: Mapping[str, str], given: Collection[str
         generated = generation_expression(field)
         if generated is not None and field.name.lower() in given:
             sql = f"{quote_name(field.name)} <=> ({generated})"
+            empty = _EMPTY.get(field.type)
+            if empty is not None and field.name.lower() in partitions:
+                # What is generated as an empty text is null in a row that was read again.
+                sql = f"coalesce({quote_name(field.name)}, {empty}) = coalesce({generated}, {empty})"
             yield RowCondition(what="Generated column", name=field.name, sql=sql, column=field.name)
 
 
