@@ -7,6 +7,9 @@ much memory, and has done the same at a small scale before anything is timed.
 - `upsert 1.2% of lineitem`: a merge by key of a cached frame, half of it known lines in all parts of the table, half
   new ones. `delete 1.2% of lineitem`: by a condition on the order's key. Both on a table of the same files. Facts are
   the rows that are there afterwards and what they sum up to.
+- `query 6 by format`, after all of that: one aggregate over four of the sixteen columns of `lineitem`, by `to_spark`,
+  by `format("lakeseal")`, which reads all columns, and by the same with the options `columns` and `where`, in turns in
+  one session; all three have the same sum.
 - `22 queries`, after all of that: by views of `to_spark`, and by views of Spark's own reader over the very same Parquet
   files, in one session; beside Delta Spark in its own. They take turns query by query, each as often first as the
   other: Spark keeps what it compiles by its text, both ways have the same, and of 22 queries it does not keep all, so
@@ -50,6 +53,17 @@ GONE = "l_orderkey % 83 = 11"
 MEMORY = "3g"
 CHANGED = {"upsert 1.2% of lineitem": "upsert", "delete 1.2% of lineitem": "delete"}
 QUERIES = "22 queries"
+FORMAT = "query 6 by format"
+QUERY_6 = """
+    SELECT sum(l_extendedprice * l_discount) AS revenue FROM lines
+    WHERE l_shipdate >= date'1994-01-01' AND l_shipdate < date'1995-01-01'
+    AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24
+"""
+SAID = {
+    "columns": "l_extendedprice,l_discount",
+    "where": "l_shipdate >= date'1994-01-01' AND l_shipdate < date'1995-01-01' "
+    "AND l_discount BETWEEN 0.05BD AND 0.07BD AND l_quantity < 24BD",
+}
 
 
 def main(report: Report) -> None:
@@ -70,6 +84,12 @@ def main(report: Report) -> None:
     for case, command in CHANGED.items():
         told = {"source": source, "loaded": loaded, "small": small, "small_loaded": small_loaded, "command": command}
         report.compare(case, sides(change_lakeseal, change_delta_spark, **told), targets=beside, warm_up=False)
+    if report.wants(FORMAT):
+        changed = str(data_folder(f"tpch-{SCALE}-changed", build_changed, source=source))
+        with report.watched(FORMAT):
+            asked = {"tables": changed, "rounds": report.repeats}
+            took = harness.in_fresh_process(Subject(name=FORMAT, function=by_format, arguments=asked))["facts"]
+        report.fact(FORMAT, **{f"{way}, s": seconds for way, seconds in took.items()})
     if report.wants(QUERIES):
         _compare_queries(report, source, str(data_folder(f"tpch-{SCALE}-changed", build_changed, source=source)))
 
@@ -165,6 +185,34 @@ def change_delta_spark(timer: Timer, source: str, loaded: str, small: str, small
         peer.run(cached, path=f"{source}/changes.parquet")
         peer.run(code, timer, uri=_copied(loaded, folder / "lineitem"))
         return _facts(folder / "lineitem")
+
+
+def by_format(timer: Timer, tables: str, rounds: int) -> dict[str, float]:
+    """Seconds of query 6, by way: medians of the rounds, after one that does not count."""
+    import lakeseal
+
+    with _spark() as spark:
+        lakeseal.register(spark)
+        lines = lakeseal.Table(f"{tables}/lineitem")
+        reader = spark.read.format("lakeseal")
+        ways = {
+            "to_spark": (lines.to_spark(spark), QUERY_6),
+            "format": (reader.load(lines.uri), QUERY_6),
+            "format, columns and where": (
+                spark.read.format("lakeseal").options(**SAID).load(lines.uri),
+                QUERY_6.partition("WHERE")[0],
+            ),
+        }
+        took: dict[str, list[float]] = {way: [] for way in ways}
+        answers = set()
+        for _ in range(rounds + 1):
+            for way, (frame, text) in ways.items():
+                frame.createOrReplaceTempView("lines")
+                start = time.perf_counter()
+                answers.add(spark.sql(text).collect()[0].revenue)
+                took[way].append(time.perf_counter() - start)
+        assert len(answers) == 1, answers
+        return {way: statistics.median(found[1:]) for way, found in took.items()}
 
 
 def queries(timer: Timer, source: str, tables: str, rounds: int, peer: bool) -> dict[str, list[float]]:
