@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from expr.test_spark import SIMPLE, check, ours
+from lakeseal.expr.bind_lambdas import LAMBDA_FUNCTIONS
 from lakeseal.expr.functions import FUNCTIONS
 from oracles.seeds import case, cases
 
-_NOW = ("current_date", "curdate", "current_timestamp", "now", "current_timezone")
+_NOW = ("current_date", "curdate", "current_timestamp", "now", "current_timezone", "localtimestamp")
 _COLUMNS = (*SIMPLE, "s", "x", "w", "k", "g", "st", "ar", "m", "q")
 _LITERALS = (
     *("0", "1", "-1", "2", "5", "16", "NULL", "2147483648L", "3Y", "1.5D", "-0.0D", "double('NaN')", "1.25BD", "100BD"),
@@ -46,11 +47,57 @@ def test_spark_gives_the_same_answer_to_random_calls(frame: Any, rows: pa.Table)
     assert not wrong, "\n".join(wrong)
 
 
+_ARRAYS = (
+    *("ar", "ar", "array('b', 'a', s)", "array(d, 1.5D, double('NaN'))", "array(k, i, null)", "split(s, ' ')"),
+    *(
+        "array(t, date'2024-02-29')",
+        "array(st)",
+        "array(array(1, 2), ar)",
+        "filter(ar, x -> x > 1)",
+        "array(c, 1.25BD)",
+    ),
+)
+_BODIES = (
+    *("x", "x is null", "x > k", "x = 1", "k / x > 1", "coalesce(x, l)", "concat(x, s)", "x.a", "id", "struct(x, id)"),
+    *("x between 1 and i", "x in (1, 5)", "case when x > 2 then x else k end", "exists(ar, y -> y = x)", "x * 2 - id"),
+    *(
+        "transform(ar, y -> x + y)",
+        "x = x",
+        "cast(x as string)",
+        "hash(x)",
+        "size(x) > 0",
+        "x >= '2020-01-01'",
+        "p or x > 1",
+    ),
+)
+
+
+def _with_lambda(chance: random.Random, name: str) -> str:
+    array, body = chance.choice(_ARRAYS), chance.choice(_BODIES)
+    if name.startswith(("map_", "transform_")):
+        value = chance.choice(("k", "v", "v > 1", "concat(k, s)", "v + id", "upper(k)", "k = s", "coalesce(v, 0) > i"))
+        return f"{name}({chance.choice(('m', 'm', 'map(s, k)'))}, (k, v) -> {value})"
+    if name == "zip_with":
+        both = chance.choice(("x", "y", "x + y", "x = y", "concat(x, y)", "struct(x, y, id)", "coalesce(x, y)"))
+        return f"zip_with({array}, {chance.choice(_ARRAYS)}, (x, y) -> {both})"
+    if name in ("aggregate", "reduce"):
+        zero = chance.choice(("0", "1L", "''", "double('0')", "k", "false"))
+        merge = chance.choice(
+            ("a + x", "a", "concat(a, x)", "a or x > 1", "coalesce(a + x, a)", "greatest(a, x)", "a * id")
+        )
+        finish = chance.choice(("", "", ", a -> a = a", ", a -> concat(a, s)", ", a -> a + id"))
+        return f"{name}({array}, {zero}, (a, x) -> {merge}{finish})"
+    places = name in ("transform", "filter") and chance.random() < 0.3
+    if places:
+        return f"{name}({array}, (x, n) -> {chance.choice((body, 'n > 0', 'x + n'))})"
+    return f"{name}({array}, x -> {body})"
+
+
 def calls(chance: random.Random, rows: pa.Table, count: int) -> list[str]:
     """Mostly such as have a value here."""
     found: dict[str, None] = {}
     while len(found) < count:
-        name = chance.choice(sorted(set(FUNCTIONS) - set(_NOW)))
+        name = chance.choice(sorted((set(FUNCTIONS) | LAMBDA_FUNCTIONS) - set(_NOW)))
         for _ in range(chance.choice((1, 6, 12, 25))):
             text = _call(chance, name)
             outcome, result = ours(rows, text)
@@ -64,6 +111,8 @@ def calls(chance: random.Random, rows: pa.Table, count: int) -> list[str]:
 
 
 def _call(chance: random.Random, name: str) -> str:
+    if name in LAMBDA_FUNCTIONS:
+        return _with_lambda(chance, name)
     function = FUNCTIONS[name]
     most = function.least + 2 if function.most is None else function.most
     args = [_argument(chance) for _ in range(chance.randint(function.least, most))]

@@ -15,12 +15,14 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from lakeseal.errors import EvaluationError, InvalidExpression, UnsupportedExpression
-from lakeseal.expr import casts, coercion, functions, operators
+from lakeseal.expr import casts, coercion, functions, operators, row_collections
 from lakeseal.expr import syntax as sql
-from lakeseal.expr.bound import Bound, Path, literal
+from lakeseal.expr.bind_lambdas import bind_with_lambdas
+from lakeseal.expr.bound import DAY_TIME, Bound, Path, arrow_type, literal
 from lakeseal.expr.interpreter import run_constant
+from lakeseal.expr.intervals import TAKE_INTERVALS
 from lakeseal.expr.lexer import place
-from lakeseal.expr.row_functions import ROW_WITH_NULLS
+from lakeseal.expr.row_functions import ROW, ROW_WITH_NULLS
 from lakeseal.protocol.arrow import to_arrow_type
 from lakeseal.protocol.char_varchar import char_limits
 from lakeseal.protocol.schema import (
@@ -60,6 +62,8 @@ class Binder:
         self.text = text
         # Spark types a number as written more tightly than one that was calculated.
         self._written: dict[int, Bound] = {}
+        self._variables: list[dict[str, Bound]] = []
+        self._lambdas = 0
 
     def bind(self, node: sql.Node) -> Bound:
         match node:
@@ -75,8 +79,12 @@ class Binder:
                 return self.explicit_cast(self.bind(child), target, position, attempt=attempt)
             case sql.Case():
                 return self._case(node)
-            case sql.Interval(position=position):
-                self.unsupported("An interval other than added to or taken from a date or timestamp", position)
+            case sql.Interval():
+                return operators.interval(self, node)
+            case sql.Variable():
+                return self._variable(node)
+            case sql.Lambda(position=position):
+                self.unsupported("A lambda function here", position)
             case sql.Unit(name=name, position=position):
                 self.unsupported(f"The unit {name} by itself", position)
             case sql.Call():
@@ -114,10 +122,10 @@ class Binder:
             return node
 
     def null(self, data_type: DataType) -> Bound:
-        return literal(pa.scalar(None, to_arrow_type(data_type)), data_type)
+        return literal(pa.scalar(None, arrow_type(data_type)), data_type)
 
     def constant(self, value: Any, data_type: DataType) -> Bound:
-        return literal(pa.scalar(value, to_arrow_type(data_type)), data_type)
+        return literal(pa.scalar(value, arrow_type(data_type)), data_type)
 
     def is_written(self, node: Bound) -> bool:
         return id(node) in self._written
@@ -235,6 +243,26 @@ class Binder:
         plain = coercion.without_notes(bound.type)
         return bound if plain is bound.type else replace(bound, type=plain)
 
+    def lambda_body(self, written: sql.Lambda, types: Sequence[DataType]) -> tuple[Bound, tuple[int, ...]]:
+        """The body, bound for parameters of these types, and what `Rows` is to know them by."""
+        keys = tuple(range(self._lambdas, self._lambdas + len(types)))
+        self._lambdas += len(types)
+        variables = {
+            name.lower(): Bound("variable", data_type, option=key)
+            for name, data_type, key in zip(written.parameters, types, keys, strict=True)
+        }
+        self._variables.append(variables)
+        try:
+            return self.bind(written.body), keys
+        finally:
+            self._variables.pop()
+
+    def _variable(self, node: sql.Variable) -> Bound:
+        for known in reversed(self._variables):
+            if node.name.lower() in known:
+                return known[node.name.lower()]
+        self.unsupported(f"The variable {node.name} by itself", node.position)
+
     def member(self, base: Bound, name: str, position: int) -> Bound:
         match base.type:
             case StructType() as struct:
@@ -265,13 +293,13 @@ class Binder:
                 self.mismatch(f"{other} has no parts", position)
 
     def _map_item(self, base: Bound, key: Bound, key_type: DataType, value_type: DataType, position: int) -> Bound:
-        if not key.is_literal:
-            self.unsupported("A map's key that is not constant", position)
         if key_type in coercion.FLOATING or not coercion.is_atomic(key_type):
             self.unsupported(f"Looking up a key of type {key_type}", position)
         if coercion.tightest(key_type, key.type) != key_type:
             self.unsupported(f"Looking up a {key.type} among keys of type {key_type}", position)
         wanted = self.cast(key, key_type)
+        if not wanted.is_literal:
+            return self.make(ROW, value_type, (base, wanted), nullable=True, option=row_collections.map_item)
         if wanted.value is None:
             return self.null(value_type)
         return self.make("map_item", value_type, (base,), nullable=True, option=wanted.option)
@@ -301,7 +329,12 @@ class Binder:
         if node.args and isinstance(node.args[0], sql.Unit):
             rest = [self.bind(arg) for arg in node.args[1:]]
             return functions.bind_with_unit(self, node.name, node.args[0].name, rest, node.position)
-        return functions.bind_function(self, node.name, [self.bind(arg) for arg in node.args], node.position)
+        if any(isinstance(arg, sql.Lambda) for arg in node.args):
+            return bind_with_lambdas(self, node)
+        args = [self.bind(arg) for arg in node.args]
+        if node.name not in TAKE_INTERVALS and any(arg.type == DAY_TIME for arg in args):
+            self.unsupported(f"The function {node.name} of an interval", node.position)
+        return functions.bind_function(self, node.name, args, node.position)
 
     def _without_chars(self, column: StructField, path: Path, position: int) -> None:
         """Values of `char(n)` are stored with and without their blanks, and Spark compares them as if they had them."""

@@ -177,9 +177,26 @@ def _map_concat(call: BoundCall) -> Bound:
     return call.row(found, rows.map_concat, *call.args, raises=True)
 
 
+def _map_from_entries(call: BoundCall) -> Bound:
+    entry = _array(call).element
+    if not isinstance(entry, StructType) or len(entry.fields) != 2:
+        call.binder.mismatch(f"map_from_entries needs an array of pairs, not array<{entry}>", call.position)
+    key, value = entry.fields
+    _comparable(call, key.type)
+    return call.row(MapType(key.type, value.type), rows.map_from_entries, call.args[0], raises=True)
+
+
+def _array_insert(call: BoundCall) -> Bound:
+    array = _array(call)
+    if call.args[1].type not in coercion.INTEGRAL:
+        call.unsupported(f"{call.name} at a place of type {call.args[1].type}")
+    place, item = call.expect(1, INTEGER), _item(call, array.element, 2)
+    return call.row(_same(array), rows.array_insert, call.args[0], place, item, raises=True, with_nulls=True)
+
+
 def _array_join(call: BoundCall) -> Bound:
-    if _array(call).element != STRING:
-        call.unsupported("array_join of other elements than strings")
+    if _array(call).element not in (STRING, BOOLEAN, *coercion.INTEGRAL):
+        call.unsupported(f"array_join of elements of type {_array(call).element}")
     marks = [call.exact(index, STRING) for index in range(1, len(call.args))]
     return call.row(STRING, rows.array_join, call.args[0], *marks, raises=True)
 
@@ -274,6 +291,8 @@ COLLECTION_FUNCTIONS: dict[str, Function] = Function.table(
     ("map_contains_key", _map_key(rows.map_contains_key, lambda found: BOOLEAN), 2, 2),
     ("map_from_arrays", _map_from_arrays, 2, 2),
     ("map_concat", _map_concat, 1, None),
+    ("map_from_entries", _map_from_entries, 1, 1),
+    ("array_insert", _array_insert, 3, 3),
     ("array_position", _with_item(rows.array_position, lambda array: LONG), 2, 2),
     ("array_remove", _with_item(rows.array_remove, _same), 2, 2),
     ("array_append", _with_item(rows.array_append, _same, with_nulls=True, comparable=False), 2, 2),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import partial
 from typing import Any
 
-from lakeseal.errors import EvaluationError
-from lakeseal.expr import coercion, operators, regexes, row_hashes, row_texts
+from lakeseal.errors import EvaluationError, UnsupportedExpression
+from lakeseal.expr import coercion, intervals, number_patterns, operators, regexes, row_hashes, row_texts
 from lakeseal.expr import row_date_patterns as dates
 from lakeseal.expr import row_moments as moments
 from lakeseal.expr import row_numbers as numbers
-from lakeseal.expr.bound import Bound
+from lakeseal.expr.bound import DAY_TIME, Bound
 from lakeseal.expr.bound_call import BoundCall, Function
 from lakeseal.expr.row_functions import ROW_FUNCTIONS
 from lakeseal.protocol.schema import (
@@ -35,6 +35,7 @@ from lakeseal.protocol.schema import (
 )
 
 _BITS: dict[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
+EXACT, LONG_TEXT = Context(prec=77), Context(prec=400)
 _DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
 _FIELDS = {
     name: function
@@ -264,6 +265,8 @@ def _try_divide(left: float, right: float) -> float | None:
 
 def _try_cast(target: DataType) -> Callable[[BoundCall], Bound]:
     def bind(call: BoundCall) -> Bound:
+        if len(call.args) == 2:
+            return _read(call)
         check_moment(call)
         return call.binder.explicit_cast(call.args[0], target, call.position, attempt=True)
 
@@ -288,6 +291,10 @@ def _read(call: BoundCall) -> Bound:
     compute, gives = {
         "to_date": (dates.read_date, DATE),
         "to_timestamp": (dates.read, TIMESTAMP),
+        "to_timestamp_ltz": (dates.read, TIMESTAMP),
+        "to_timestamp_ntz": (dates.read, TIMESTAMP_NTZ),
+        "try_to_date": (dates.try_read_date, DATE),
+        "try_to_timestamp": (dates.try_read, TIMESTAMP),
         "to_unix_timestamp": (dates.read_seconds, LONG),
         "unix_timestamp": (dates.read_seconds, LONG),
     }[call.name]
@@ -296,6 +303,14 @@ def _read(call: BoundCall) -> Bound:
     pattern = _pattern(call, 1) if len(call.args) == 2 else _DEFAULT_PATTERN
     dates.check_read(pattern)
     return call.row(gives, partial(compute, pattern), call.args[0], raises=True)
+
+
+def _make_timestamp(call: BoundCall) -> Bound:
+    """Of a year, a month and so on, in UTC or in a zone that is said."""
+    fields = [call.expect(index, INTEGER) for index in range(5)]
+    seconds = call.expect(5, DecimalType(16, 6))
+    zone = [call.string(6)] if len(call.args) == 7 else []
+    return call.row(TIMESTAMP, moments.make_timestamp_in, *fields, seconds, *zone, raises=True)
 
 
 def _unix_timestamp(call: BoundCall) -> Bound:
@@ -323,10 +338,19 @@ def _date_part(call: BoundCall) -> Bound:
     name = _FIELDS.get(_pattern(call, 0).lower())
     if name is None:
         call.unsupported(f"{call.name} of that field")
+    if call.args[1].type == DAY_TIME:
+        return part_of_interval(BoundCall(call.binder, name, [call.args[1]], call.position), name)
     if name == "second":
         moment = call.args[1] if call.args[1].type == TIMESTAMP_NTZ else call.expect(1, TIMESTAMP)
         return call.row(DecimalType(8, 6), moments.seconds_of_minute, moment)
     return bind_function(call.binder, name, [call.args[1]], call.position)
+
+
+def part_of_interval(call: BoundCall, name: str) -> Bound:
+    if name not in intervals.PARTS:
+        call.unsupported(f"{name} of an interval")
+    gives: dict[str, DataType] = {"day": INTEGER, "second": DecimalType(8, 6)}
+    return call.row(gives.get(name, BYTE), intervals.PARTS[name], call.args[0])
 
 
 def with_unit(call: BoundCall, unit: str) -> Bound:
@@ -353,6 +377,79 @@ def pad(call: BoundCall) -> Bound:
     padding = call.string(2) if len(call.args) == 3 else call.binder.constant(" ", STRING)
     compute = partial(_padded, call.name == "lpad")
     return call.row(STRING, compute, text, call.expect(1, INTEGER), padding, raises=True)
+
+
+def pad_binary(call: BoundCall) -> Bound:
+    padding = call.args[2] if len(call.args) == 3 else call.binder.constant(b"\0", BINARY)
+    if padding.type != BINARY:
+        call.unsupported(f"{call.name} of a binary with {padding.type}")
+    compute = partial(_padded, call.name == "lpad")
+    return call.row(BINARY, compute, call.args[0], call.expect(1, INTEGER), padding, raises=True)
+
+
+def round_up_or_down(call: BoundCall) -> Bound:
+    """`ceil(x, 2)` and `floor(x, 2)`, of whole numbers and decimals."""
+    arg, places = call.args[0], call.constant(1, INTEGER)
+    if arg.type in coercion.INTEGRAL:
+        arg = call.binder.cast(arg, coercion.decimal_of(arg.type))
+    if places is None or places < 0 or not isinstance(arg.type, DecimalType):
+        call.unsupported(f"{call.name} of {arg.type} to {places} places")
+    scale = min(arg.type.scale, places)
+    result = DecimalType(min(arg.type.precision - arg.type.scale + 1 + scale, 38), scale)
+    rounding = ROUND_FLOOR if call.name == "floor" else ROUND_CEILING
+    return call.row(result, partial(_rounded_by, rounding, scale), arg, raises=True)
+
+
+def _rounded_by(rounding: str, places: int, value: Decimal) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-places), rounding, EXACT)
+
+
+def _to_binary(call: BoundCall) -> Bound:
+    written = call.constant(1, STRING) if len(call.args) == 2 else "hex"
+    attempt = call.name.startswith("try_")
+    if call.args[0].type not in (STRING, VOID) or written is None:
+        call.unsupported(f"{call.name} of {call.args[0].type}, written as {written}")
+    match written.lower():
+        case "hex":
+            return call.row(BINARY, partial(_hex_to_binary, attempt), call.string(0), raises=not attempt)
+        case "utf-8" | "utf8":
+            return call.binder.cast(call.string(0), BINARY)
+        case _:
+            call.unsupported(f"{call.name} of a text that is written as {written[:20]!r}")
+
+
+def _hex_to_binary(attempt: bool, text: str) -> bytes | None:
+    found = row_texts.unhex(text)
+    if found is None and not attempt:
+        raise EvaluationError(f"{text[:50]!r} is no hexadecimal text", hint="Use try_to_binary")
+    return found
+
+
+def _to_number(call: BoundCall) -> Bound:
+    pattern = _pattern(call, 1)
+    if call.args[0].type not in (STRING, VOID):
+        call.unsupported(f"{call.name} of {call.args[0].type}")
+    attempt = call.name.startswith("try_")
+    compute = partial(number_patterns.read, pattern, attempt)
+    return call.row(number_patterns.type_of(pattern), compute, call.string(0), raises=not attempt)
+
+
+def _format_number(call: BoundCall) -> Bound:
+    """With commas between thousands, rounded to the even neighbour."""
+    arg = call.args[0]
+    if arg.type not in coercion.INTEGRAL and not isinstance(arg.type, DecimalType):
+        call.unsupported(f"{call.name} of {arg.type}")
+    if call.args[1].type not in coercion.INTEGRAL:
+        call.unsupported(f"{call.name} by {call.args[1].type}")
+    return call.row(STRING, _with_commas, arg, call.expect(1, INTEGER), raises=True)
+
+
+def _with_commas(value: Any, places: int) -> str | None:
+    if places < 0:
+        return None
+    if places > 300:
+        raise UnsupportedExpression("format_number to so many places is not supported")
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_EVEN, LONG_TEXT):,f}"
 
 
 def _padded(left: bool, text: str, width: int, padding: str) -> Any:
@@ -383,8 +480,13 @@ SPECIAL_FUNCTIONS: dict[str, Function] = {
     ("split", _regexp(regexes.split, ArrayType(STRING)), 2, 3),
     ("hash xxhash64", _hash, 1, None),
     ("try_add try_subtract try_multiply try_divide try_mod", _try_arithmetic, 2, 2),
-    ("try_to_date", _try_cast(DATE), 1, 1),
-    ("try_to_timestamp", _try_cast(TIMESTAMP), 1, 1),
+    ("try_to_date", _try_cast(DATE), 1, 2),
+    ("try_to_timestamp", _try_cast(TIMESTAMP), 1, 2),
+    ("to_binary try_to_binary", _to_binary, 1, 2),
+    ("format_number", _format_number, 2, 2),
+    ("to_number try_to_number", _to_number, 2, 2),
+    ("make_timestamp", _make_timestamp, 6, 7),
+    ("make_timestamp_ltz", _make_timestamp, 6, 7),
     ("unix_timestamp to_unix_timestamp", _unix_timestamp, 1, 2),
     ("from_unixtime", _from_unixtime, 1, 2),
     ("date_part datepart", _date_part, 2, 2),

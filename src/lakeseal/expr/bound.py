@@ -19,6 +19,20 @@ from lakeseal.protocol.schema import DataType
 Path = tuple[str, ...]
 
 
+class DayTimeInterval(Struct, frozen=True):
+    """Of what lies between two moments; no column is of it (`intervals`)."""
+
+    def __str__(self) -> str:
+        return "interval day to second"
+
+
+DAY_TIME: Any = DayTimeInterval()
+
+
+def arrow_type(data_type: DataType) -> pa.DataType:
+    return pa.duration("us") if data_type == DAY_TIME else to_arrow_type(data_type)
+
+
 class Bound(Struct, frozen=True, eq=False):
     op: str
     type: DataType
@@ -29,7 +43,7 @@ class Bound(Struct, frozen=True, eq=False):
 
     @property
     def arrow(self) -> pa.DataType:
-        return to_arrow_type(self.type)
+        return arrow_type(self.type)
 
     @property
     def is_literal(self) -> bool:

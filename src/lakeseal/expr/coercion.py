@@ -46,6 +46,28 @@ def is_atomic(data_type: DataType) -> bool:
     return is_numeric(data_type) or data_type in (STRING, BINARY, BOOLEAN, *MOMENTS)
 
 
+def has_equality(data_type: DataType) -> bool:
+    """Whether values of it are equal or not: of maps, Spark does not say."""
+    match data_type:
+        case StructType(fields=fields):
+            return all(has_equality(field.type) for field in fields)
+        case ArrayType(element=element):
+            return has_equality(element)
+        case _:
+            return is_atomic(data_type)
+
+
+def nullable_parts(data_type: DataType) -> DataType:
+    """The same type with parts that may be null, and without notes: that is how values are compared."""
+    match data_type:
+        case StructType(fields=fields):
+            return StructType(tuple(StructField(f.name, nullable_parts(f.type)) for f in fields))
+        case ArrayType(element=element):
+            return ArrayType(nullable_parts(element))
+        case _:
+            return data_type
+
+
 def decimal_of(data_type: DataType) -> DecimalType:
     """The decimal that holds every value of an integral type."""
     return data_type if isinstance(data_type, DecimalType) else DecimalType(_INTEGER_DIGITS[data_type], 0)

@@ -47,7 +47,12 @@ _TYPES: dict[str, DataType] = {
     "VOID": VOID,
 }
 _TYPED_LITERALS = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "TIMESTAMP_LTZ": TIMESTAMP, "TIMESTAMP_NTZ": TIMESTAMP_NTZ}
-_UNITS = frozenset(["year", "month", "week", "day", "hour", "minute", "second"])
+_UNITS = frozenset(["year", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"])
+_MONTHS = {"year": 12, "month": 1}
+_MICROS = {
+    **{"week": 7 * 86_400_000_000, "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000},
+    **{"second": 1_000_000, "millisecond": 1000, "microsecond": 1},
+}
 
 
 class Cursor:
@@ -135,19 +140,37 @@ class Cursor:
 
     def interval(self) -> Node:
         token = self.advance()
+        parts = [self.amount_of_unit(token)]
+        while self.token.kind in ("number", "string") or (
+            self.at_op("-", "+") and self.following.kind in ("number", "string") and self._unit_follows()
+        ):
+            parts.append(self.amount_of_unit(token))
+        if self.at_word("TO"):
+            self.unsupported("An interval from one unit to another", token)
+        if self.at_op("::"):
+            self.unsupported("The cast of an interval", token)
+        if len(parts) == 1:
+            return Interval(*parts[0], token.start)
+        units = [unit for _, unit in parts]
+        for unit, table in (("month", _MONTHS), ("microsecond", _MICROS)):
+            if all(one in table for one in units) and len(set(units)) == len(units):
+                return Interval(sum(amount * table[one] for amount, one in parts), unit, token.start)
+        self.unsupported("An interval of months and days, or twice of one unit", token)
+
+    def _unit_follows(self) -> bool:
+        after = self.tokens[min(self.index + 2, len(self.tokens) - 1)]
+        return after.kind == "name" and after.text.lower().removesuffix("s") in _UNITS
+
+    def amount_of_unit(self, token: Token) -> tuple[int, str]:
         sign = -1 if self.at_op("-") else 1
         if self.at_op("-", "+"):
             self.advance()
-        amount = self.advance()
-        unit = self.token.text.lower()
-        unit = unit.removesuffix("s")
-        digits = amount.text.strip()
+        digits = self.advance().text.strip()
+        unit = self.token.text.lower().removesuffix("s")
         if unit not in _UNITS or not digits.lstrip("+-").isdecimal() or not digits.isascii() or len(digits) > 12:
-            self.unsupported("An interval other than a whole number of one unit", token)
+            self.unsupported("An interval other than of whole numbers of units", token)
         self.advance()
-        if self.at_word("TO") or self.token.kind in ("number", "string"):
-            self.unsupported("An interval of several units", token)
-        return Interval(sign * int(digits), unit, token.start)
+        return sign * int(digits), unit
 
     def data_type(self) -> DataType:
         token = self.advance()
@@ -155,7 +178,7 @@ class Cursor:
         if word in ("DECIMAL", "DEC", "NUMERIC"):
             return self.decimal_type(token)
         if word in _TYPES:
-            if self.at_op("(") or self.at_word("WITH", "WITHOUT"):
+            if self.at_op("(") or self.at_word("WITH", "WITHOUT", "COLLATE"):
                 self.unsupported(f"The type {word.lower()} with parameters", token)
             return _TYPES[word]
         self.unsupported(f"The type {token.text[:40]!r}", token)

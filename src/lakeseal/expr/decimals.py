@@ -6,16 +6,19 @@ Intermediate results use 76 digits. What could need more is refused when an expr
 
 from __future__ import annotations
 
-from decimal import Decimal
+from collections.abc import Callable
+from decimal import Context, Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeseal.errors import EvaluationError, UnsupportedExpression
 from lakeseal.protocol.schema import DecimalType
 
 _WIDE = 76
 # One digit stays free for a carry.
 _ROOM = _WIDE - 1
+_EXACT = Context(prec=2 * _WIDE)
 
 
 def arrow_decimal(data_type: DecimalType) -> pa.DataType:
@@ -93,3 +96,32 @@ def _divide(left: pa.Array, right: pa.Array, target: DecimalType) -> pa.Array:
     places = target.scale + 1
     precision = max(right.type.precision, places - left.type.scale + right.type.scale - 1)
     return pc.divide(left, right.cast(pa.decimal256(precision, right.type.scale)))
+
+
+def _rest(left: Decimal, right: Decimal) -> Decimal:
+    """With the sign of what is divided."""
+    if not right:
+        raise EvaluationError("Division by zero in %", hint="Leave such rows out by a condition, or use nullif")
+    return _EXACT.remainder(left, right)
+
+
+def _positive_rest(left: Decimal, right: Decimal) -> Decimal:
+    rest = _rest(left, right)
+    return _EXACT.remainder(_EXACT.add(rest, right), right) if rest < 0 else rest
+
+
+def _whole_quotient(left: Decimal, right: Decimal) -> int:
+    if not right:
+        raise EvaluationError("Division by zero in div", hint="Leave such rows out by a condition, or use nullif")
+    quotient = int(_EXACT.divide_int(left, right))
+    if not -(1 << 63) <= quotient < 1 << 63:
+        raise UnsupportedExpression("A quotient beyond 64 bits is not supported")
+    return quotient
+
+
+REMAINDERS: dict[str, Callable[[Decimal, Decimal], Decimal | int]] = {
+    "%": _rest,
+    "pmod": _positive_rest,
+    "div": _whole_quotient,
+}
+"""Of two decimals that are no null."""

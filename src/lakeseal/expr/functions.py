@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lakeseal.errors import InvalidExpression, UnsupportedExpression
-from lakeseal.expr import bind_rows, coercion, operators, temporal
+from lakeseal.expr import bind_rows, coercion, operators, row_texts, temporal
 from lakeseal.expr.bind_collections import COLLECTION_FUNCTIONS, concat_arrays
 from lakeseal.expr.bind_json import JSON_FUNCTIONS
-from lakeseal.expr.bound import Bound
+from lakeseal.expr.bind_lambdas import LAMBDA_FUNCTIONS
+from lakeseal.expr.bound import DAY_TIME, Bound
 from lakeseal.expr.bound_call import BoundCall, Function
 from lakeseal.expr.lexer import place
 from lakeseal.protocol.schema import (
@@ -76,6 +77,8 @@ def _abs(call: BoundCall) -> Bound:
 
 
 def _floor(call: BoundCall) -> Bound:
+    if len(call.args) == 2:
+        return bind_rows.round_up_or_down(call)
     arg = _number(call)
     op = "floor" if call.name == "floor" else "ceil"
     if isinstance(arg.type, DecimalType):
@@ -102,6 +105,10 @@ def _round(call: BoundCall) -> Bound:
     elif abs(places) > 400:
         call.unsupported("Rounding to so many places")
     return call.make("round", result, arg, raises=places < 0, option=places)
+
+
+def _signed(call: BoundCall) -> Bound:
+    return operators.sign(call.binder, "neg" if call.name == "negative" else "positive", call.args[0], call.position)
 
 
 def _modulo(call: BoundCall) -> Bound:
@@ -152,6 +159,8 @@ def _substring(call: BoundCall) -> Bound:
 def _left(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY:
         call.unsupported(f"{call.name} of a binary")
+    if not _constants(call, 1):
+        return call.row(STRING, row_texts.SIDES[call.name], call.string(0), call.expect(1, INTEGER))
     text, count = call.string(0), call.constant(1, INTEGER)
     if count is None:
         return call.null(STRING)
@@ -160,6 +169,8 @@ def _left(call: BoundCall) -> Bound:
 
 
 def _replace(call: BoundCall) -> Bound:
+    if not _constants(call, 1):
+        return call.row(STRING, row_texts.replace, *(call.string(index) for index in range(len(call.args))))
     text, search = call.string(0), call.constant(1, STRING)
     replacement = call.constant(2, STRING) if len(call.args) == 3 else ""
     if search is None or replacement is None:
@@ -172,6 +183,8 @@ def _find(call: BoundCall) -> Bound:
         if call.args[1].type != BINARY:
             call.unsupported(f"{call.name} of a binary and {call.args[1].type}")
         return call.row(BOOLEAN, _FINDING[call.name], *call.args)
+    if not _constants(call, 1):
+        return call.row(BOOLEAN, _FINDING_TEXTS[call.name], call.string(0), call.string(1))
     text, wanted = call.string(0), call.constant(1, STRING)
     if wanted is None:
         return call.null(BOOLEAN)
@@ -183,6 +196,11 @@ _FINDING: dict[str, Callable[[bytes, bytes], bool]] = {
     "endswith": bytes.endswith,
     "contains": bytes.__contains__,
 }
+_FINDING_TEXTS: dict[str, Callable[[str, str], bool]] = {
+    "startswith": str.startswith,
+    "endswith": str.endswith,
+    "contains": str.__contains__,
+}
 
 
 def _like(call: BoundCall) -> Bound:
@@ -192,6 +210,8 @@ def _like(call: BoundCall) -> Bound:
 
 def _field(call: BoundCall) -> Bound:
     op = {"dayofmonth": "day"}.get(call.name, call.name)
+    if call.args[0].type == DAY_TIME:
+        return bind_rows.part_of_interval(call, op)
     if op in temporal.FIELDS_OF_TIME:
         arg = call.args[0] if call.args[0].type == TIMESTAMP_NTZ else call.expect(0, TIMESTAMP)
     else:
@@ -249,6 +269,12 @@ def _date_format(call: BoundCall) -> Bound:
     if translated is None:
         return bind_rows.date_format(call, pattern, arg)
     return call.make("date_format", STRING, arg, option=translated)
+
+
+def _to_char(call: BoundCall) -> Bound:
+    if call.args[0].type not in coercion.MOMENTS:
+        call.unsupported(f"{call.name} of {call.args[0].type}")
+    return _date_format(call)
 
 
 def _clock(target: DataType) -> Callable[[BoundCall], Bound]:
@@ -345,7 +371,7 @@ def _array_contains(call: BoundCall) -> Bound:
 
 def _pad(call: BoundCall) -> Bound:
     if call.args[0].type == BINARY:
-        call.unsupported(f"{call.name} of a binary")
+        return bind_rows.pad_binary(call)
     if not _constants(call, 1):
         return bind_rows.pad(call)
     text, width = call.string(0), call.constant(1, INTEGER)
@@ -363,7 +389,8 @@ FUNCTIONS: dict[str, Function] = (
     | JSON_FUNCTIONS
     | Function.table(
         ("abs", _abs, 1, 1),
-        ("floor ceil ceiling", _floor, 1, 1),
+        ("floor ceil ceiling", _floor, 1, 2),
+        ("negative positive", _signed, 1, 1),
         ("round", _round, 1, 2),
         ("mod pmod", _modulo, 2, 2),
         ("upper ucase", _text("upper"), 1, 1),
@@ -383,7 +410,8 @@ FUNCTIONS: dict[str, Function] = (
         ("date", _to_type(DATE), 1, 1),
         ("timestamp", _to_type(TIMESTAMP), 1, 1),
         ("to_date", _read_as(DATE), 1, 2),
-        ("to_timestamp", _read_as(TIMESTAMP), 1, 2),
+        ("to_timestamp to_timestamp_ltz", _read_as(TIMESTAMP), 1, 2),
+        ("to_timestamp_ntz", _read_as(TIMESTAMP_NTZ), 1, 2),
         ("boolean", _to_type(BOOLEAN), 1, 1),
         ("tinyint", _to_type(BYTE), 1, 1),
         ("smallint", _to_type(SHORT), 1, 1),
@@ -400,8 +428,10 @@ FUNCTIONS: dict[str, Function] = (
         ("last_day", lambda call: call.make("last_day", DATE, call.expect(0, DATE)), 1, 1),
         ("trunc date_trunc", _trunc, 2, 2),
         ("date_format", _date_format, 2, 2),
+        ("to_char to_varchar", _to_char, 2, 2),
         ("current_date curdate", _clock(DATE), 0, 0),
         ("current_timestamp now", _clock(TIMESTAMP), 0, 0),
+        ("localtimestamp", _clock(TIMESTAMP_NTZ), 0, 0),
         ("coalesce", _coalesce, 1, None),
         ("nvl ifnull", _coalesce, 2, 2),
         ("nvl2", _nvl2, 3, 3),
@@ -420,7 +450,9 @@ FUNCTIONS: dict[str, Function] = (
     | {name: Function(_trim, 1, 2) for name in ("trim both", "trim leading", "trim trailing")}
 )
 
-OF_SESSION = frozenset((*bind_rows.SPECIAL_FUNCTIONS, *COLLECTION_FUNCTIONS, *JSON_FUNCTIONS)) - {"array_contains"}
+OF_SESSION = (
+    frozenset((*bind_rows.SPECIAL_FUNCTIONS, *COLLECTION_FUNCTIONS, *JSON_FUNCTIONS)) - {"array_contains"}
+) | LAMBDA_FUNCTIONS
 """Functions of which nobody has looked into what they do in other sessions than those that `expr` stands in for."""
 
 _AGGREGATES = frozenset(

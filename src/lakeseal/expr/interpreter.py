@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeseal.errors import InvalidArgument, SchemaMismatch, UnsupportedExpression
-from lakeseal.expr import arithmetic, compare, nested, strings, temporal
+from lakeseal.expr import arithmetic, compare, intervals, nested, strings, temporal
 from lakeseal.expr.bound import Bound, Path
 from lakeseal.expr.casts import cast
+from lakeseal.expr.lambdas import LAMBDA_KERNELS
 from lakeseal.expr.row_functions import ROW, ROW_WITH_NULLS, run_rows
 from lakeseal.expr.values import Bools, Datum, as_array, has_nulls, is_scalar, scatter, truths, valid
 from lakeseal.protocol.decimal_text import recast
@@ -38,6 +40,10 @@ class Rows:
         self.now = now
         self.parent = chosen_of
         self.chosen: Bools | None = None
+        self.spread_by: pa.Array | None = None
+        """Which row of the parent each row is, where these are the elements of its rows."""
+        self.variables: dict[int, pa.Array] = {}
+        """Parameters of lambdas."""
         self.cache: dict[Path, pa.Array] = {}
         self.shared: dict[int, Datum] = {}
 
@@ -46,11 +52,30 @@ class Rows:
         rows.chosen = chosen
         return rows
 
+    def spread(self, owners: npt.NDArray[np.int64], variables: dict[int, pa.Array]) -> Rows:
+        """One row for each element, with the columns of the row that it is of."""
+        rows = Rows(self.columns, len(owners), self.now, self)
+        rows.spread_by = pa.array(owners)
+        rows.variables = variables
+        return rows
+
+    def inherited(self, values: Datum) -> Datum:
+        """The parent's values as this has them."""
+        if is_scalar(values):
+            return values
+        return values.filter(pa.array(self.chosen)) if self.spread_by is None else values.take(self.spread_by)
+
+    def variable(self, key: int) -> pa.Array:
+        if key not in self.variables:
+            assert self.parent is not None, "a parameter is used in its lambda only"
+            self.variables[key] = self.inherited(self.parent.variable(key))
+        return self.variables[key]
+
     def column(self, node: Bound) -> pa.Array:
         path: Path = node.option
         if path not in self.cache:
             if self.parent is not None:
-                self.cache[path] = self.parent.column(node).filter(pa.array(self.chosen))
+                self.cache[path] = self.inherited(self.parent.column(node))
             else:
                 self.cache[path] = self._read(path, node)
         return self.cache[path]
@@ -94,6 +119,8 @@ def run(node: Bound, rows: Rows) -> Datum:
             return rows.column(node)
         case "shared":
             return _shared(node, rows)
+        case "variable":
+            return rows.variable(node.option)
         case "and" | "or":
             return _connective(node, rows)
         case "case":
@@ -102,6 +129,8 @@ def run(node: Bound, rows: Rows) -> Datum:
             return _coalesce(node, rows)
         case "now":
             return _now(node, rows)
+        case op if op in LAMBDA_KERNELS:
+            return LAMBDA_KERNELS[op](node, rows, run)
         case _:
             return KERNELS[node.op](node, _arguments(node, rows))
 
@@ -137,8 +166,7 @@ def _shared(node: Bound, rows: Rows) -> Datum:
     if key not in rows.shared:
         above = rows.parent
         if above is not None and key in above.shared:
-            known = above.shared[key]
-            rows.shared[key] = known if is_scalar(known) else known.filter(pa.array(rows.chosen))
+            rows.shared[key] = rows.inherited(above.shared[key])
         else:
             rows.shared[key] = run(node.args[0], rows)
     return rows.shared[key]
@@ -234,6 +262,7 @@ KERNELS: dict[str, Kernel] = {
     **dict.fromkeys((*temporal.FIELDS_OF_DATE, *temporal.FIELDS_OF_TIME), temporal.field),
     **dict.fromkeys(("date_add", "date_sub"), temporal.shift_days),
     "datediff": temporal.date_diff,
+    **dict.fromkeys(("interval +", "interval -", "interval neg"), intervals.calculate),
     "add_months": temporal.shift_months,
     "add_micros": temporal.shift_micros,
     "last_day": temporal.last_day,

@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from lakeseal.expr import casts, coercion, compare, decimals, patterns
 from lakeseal.expr import syntax as sql
-from lakeseal.expr.bound import Bound
+from lakeseal.expr.bound import DAY_TIME, Bound, literal
 from lakeseal.expr.calendar import MICROS_PER_SECOND
 from lakeseal.expr.numbers import RANGES, decimal_type
+from lakeseal.expr.row_collections import equal_parts
+from lakeseal.expr.row_functions import ROW
 from lakeseal.protocol.arrow import to_arrow_type
 from lakeseal.protocol.schema import (
     BINARY,
@@ -37,12 +39,15 @@ _DAYS = (BYTE, SHORT, INTEGER)
 _UNIT_MONTHS = {"month": 1, "year": 12}
 _UNIT_DAYS = {"day": 1, "week": 7}
 _UNIT_SECONDS = {"hour": 3600, "minute": 60, "second": 1}
+_UNIT_MICROS = {"microsecond": 1, "millisecond": 1000}
 
 
 def comparison(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
     settled = _beyond_longs(binder, op, left, right) or _beyond_longs(binder, compare.FLIPPED[op], right, left)
     if settled is not None:
         return settled
+    if not (_is_single(left.type) and _is_single(right.type)):
+        return _compare_parts(binder, op, left, right, position)
     left, right = _meet(binder, left, right)
     if isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType):
         wider = coercion.wider_decimal(left.type, right.type)
@@ -51,9 +56,20 @@ def comparison(binder: Binder, op: str, left: Bound, right: Bound, position: int
         binder.mismatch(f"{left.type} and {right.type} cannot be compared", position)
     if left.type == VOID:
         left = right = binder.null(BOOLEAN)
-    if not coercion.is_atomic(left.type):
-        binder.unsupported(f"Comparing values of type {left.type}", position)
     return binder.make(op, BOOLEAN, (left, right), nullable=False if op == "<=>" else None)
+
+
+def _is_single(data_type: DataType) -> bool:
+    return coercion.is_atomic(data_type) or data_type in (VOID, DAY_TIME)
+
+
+def _compare_parts(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
+    """Arrays and structs are equal where all their parts are; a null among these equals a null."""
+    kinds = [coercion.nullable_parts(side.type) for side in (left, right)]
+    if op not in ("=", "<>") or kinds[0] != kinds[1] or not coercion.has_equality(left.type):
+        binder.unsupported(f"Comparing {left.type} and {right.type} by {op}", position)
+    equal = binder.make(ROW, BOOLEAN, (left, right), nullable=True, option=equal_parts)
+    return equal if op == "=" else binder.make("not", BOOLEAN, (equal,))
 
 
 def _beyond_longs(binder: Binder, op: str, number: Bound, limit: Bound) -> Bound | None:
@@ -217,12 +233,29 @@ def _among(binder: Binder, value: Bound, choices: pa.Array) -> Bound:
 def _arithmetic(binder: Binder, node: sql.Call) -> Bound:
     for index, arg in enumerate(node.args):
         if isinstance(arg, sql.Interval):
-            return _shift(binder, node, binder.bind(node.args[1 - index]), arg, last=index == 1)
+            other = binder.bind(node.args[1 - index])
+            if other.type != DAY_TIME:
+                return _shift(binder, node, other, arg, last=index == 1)
     left, right = (binder.bind(arg) for arg in node.args)
     return arithmetic(binder, node.name, left, right, node.position)
 
 
+def interval(binder: Binder, node: sql.Interval) -> Bound:
+    """By itself, to compare with."""
+    unit = node.unit
+    if unit in _UNIT_MONTHS:
+        binder.unsupported("An interval of months other than added to or taken from a date or timestamp", node.position)
+    scale = _UNIT_MICROS.get(unit) or (_UNIT_SECONDS.get(unit) or _UNIT_DAYS[unit] * 86_400) * MICROS_PER_SECOND
+    if abs(node.amount * scale) >= 1 << 63:
+        binder.unsupported("So long an interval", node.position)
+    return literal(pa.scalar(node.amount * scale, pa.duration("us")), DAY_TIME)
+
+
 def arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
+    if DAY_TIME in (left.type, right.type):
+        if op not in ("+", "-") or left.type != right.type:
+            binder.unsupported(f"{op} of {left.type} and {right.type}", position)
+        return binder.make(f"interval {op}", DAY_TIME, (left, right), raises=True)
     if left.type in coercion.MOMENTS or right.type in coercion.MOMENTS:
         return _date_arithmetic(binder, op, left, right, position)
     if op == "/" and left.type == VOID and right.type != STRING:
@@ -233,6 +266,8 @@ def arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int
     if not (coercion.is_numeric(left.type) and coercion.is_numeric(right.type)):
         binder.mismatch(f"{op} needs numbers, not {left.type} and {right.type}", position)
     if isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType):
+        if op in ("%", "div", "pmod"):
+            return _decimal_remainder(binder, op, left, right)
         if op not in ("+", "-", "*", "/") or decimals.needs_too_many_digits(op, left.type, right.type):
             binder.unsupported(f"{op} of {left.type} and {right.type}", position)
         result = coercion.decimal_result(op, left.type, right.type)
@@ -247,15 +282,33 @@ def arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int
     return binder.make(op, left.type, (left, right), raises=raises)
 
 
+def _decimal_remainder(binder: Binder, op: str, left: Bound, right: Bound) -> Bound:
+    """One row at a time: Arrow has no remainder of decimals."""
+    assert isinstance(left.type, DecimalType)
+    assert isinstance(right.type, DecimalType)
+    gives = LONG if op == "div" else coercion.decimal_result("%", left.type, right.type)
+    return binder.make(ROW, gives, (left, right), nullable=True, raises=True, option=decimals.REMAINDERS[op])
+
+
 def _date_arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:
     if op == "+" and right.type == DATE:
         left, right = right, left
     if op in ("+", "-") and left.type == DATE and right.type in _DAYS:
         name = "date_add" if op == "+" else "date_sub"
         return binder.make(name, DATE, (left, binder.cast(right, INTEGER)))
+    if op == "-" and left.type in coercion.MOMENTS and right.type in coercion.MOMENTS:
+        return _between_moments(binder, left, right, position)
     if op not in ("+", "-") or (coercion.is_numeric(right.type) and right.type not in _DAYS):
         binder.mismatch(f"{op} does not work on {left.type} and {right.type}", position)
     binder.unsupported(f"{op} of {left.type} and {right.type}", position)
+
+
+def _between_moments(binder: Binder, left: Bound, right: Bound, position: int) -> Bound:
+    if {left.type, right.type} == set(coercion.TIMESTAMPS):
+        binder.unsupported(f"- of {left.type} and {right.type}", position)
+    later = max(left.type, right.type, key=coercion.MOMENTS.index)
+    sides = (binder.cast(left, later), binder.cast(right, later))
+    return binder.make("interval -", DAY_TIME, sides, raises=True)
 
 
 def _shift(binder: Binder, node: sql.Call, moment: Bound, interval: sql.Interval, *, last: bool) -> Bound:
@@ -263,11 +316,14 @@ def _shift(binder: Binder, node: sql.Call, moment: Bound, interval: sql.Interval
         binder.unsupported(f"{node.name} of an interval and {moment.type}", node.position)
     amount = interval.amount if node.name == "+" else -interval.amount
     unit = interval.unit
-    if abs(amount) > 1_000_000_000:
+    if abs(amount) > (10**15 if unit in _UNIT_MICROS else 10**9):
         binder.unsupported("So long an interval", interval.position)
     if unit in _UNIT_MONTHS:
         months = binder.constant(amount * _UNIT_MONTHS[unit], LONG)
         return binder.make("add_months", moment.type, (moment, months), raises=True)
+    if unit in _UNIT_MICROS:
+        moment = binder.cast(moment, TIMESTAMP) if moment.type == DATE else moment
+        return binder.make("add_micros", moment.type, (moment,), raises=True, option=amount * _UNIT_MICROS[unit])
     if unit in _UNIT_DAYS and moment.type == DATE:
         days = binder.constant(amount * _UNIT_DAYS[unit], LONG)
         return binder.make("date_add", DATE, (moment, days))
@@ -279,12 +335,17 @@ def _shift(binder: Binder, node: sql.Call, moment: Bound, interval: sql.Interval
 
 
 def _sign(binder: Binder, node: sql.Call) -> Bound:
-    arg = binder.bind(node.args[0])
+    return sign(binder, node.name, binder.bind(node.args[0]), node.position)
+
+
+def sign(binder: Binder, name: str, arg: Bound, position: int) -> Bound:
+    if arg.type == DAY_TIME:
+        return arg if name == "positive" else binder.make("interval neg", DAY_TIME, (arg,), raises=True)
     if arg.type in (STRING, VOID):
         arg = binder.cast(arg, DOUBLE)
     if not coercion.is_numeric(arg.type):
-        binder.mismatch(f"A sign needs a number, not {arg.type}", node.position)
-    if node.name == "positive":
+        binder.mismatch(f"A sign needs a number, not {arg.type}", position)
+    if name == "positive":
         return arg
     return binder.make("neg", arg.type, (arg,), raises=arg.type in coercion.INTEGRAL)
 

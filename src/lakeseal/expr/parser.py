@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from lakeseal.errors import InvalidExpression
 from lakeseal.expr.cursor import Cursor
-from lakeseal.expr.lexer import Token
+from lakeseal.expr.lexer import Token, place
 from lakeseal.expr.numbers import number_literal
 from lakeseal.expr.syntax import (
     AND,
@@ -26,11 +26,13 @@ from lakeseal.expr.syntax import (
     Case,
     Cast,
     Column,
+    Lambda,
     Literal,
     Member,
     Node,
     Subscript,
     Unit,
+    Variable,
     walk,
 )
 from lakeseal.protocol.schema import BOOLEAN, STRING, VOID, DataType
@@ -72,6 +74,8 @@ class _Parser(Cursor):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.calls = 0
+        self.scopes: list[tuple[str, ...]] = []
+        """Of lambdas, their parameters in lower case."""
 
     def whole(self) -> Node:
         if self.at_end():
@@ -146,7 +150,9 @@ class _Parser(Cursor):
             case "RLIKE" | "REGEXP":
                 node = Call("rlike", (left, self.expression(COMPARISON)), start)
             case word:
-                node = self.like(left, word.lower(), start)
+                several = self.at_word("ANY", "SOME", "ALL") and self.following.text == "("
+                node = self.like(left, word.lower(), start, negated=negated)
+                negated = negated and not several
         return Call("not", (node,), start) if negated else node
 
     def in_list(self) -> tuple[Node, ...]:
@@ -166,15 +172,23 @@ class _Parser(Cursor):
                 self.index -= 1
                 self.unexpected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
 
-    def like(self, left: Node, name: str, start: int) -> Node:
+    def like(self, left: Node, name: str, start: int, *, negated: bool) -> Node:
         if self.at_word("ANY", "SOME", "ALL") and self.following.text == "(":
-            self.unsupported(f"{name.upper()} {self.token.keyword}", self.token)
+            return self.like_several(left, name, start, negated=negated)
         pattern = self.expression(COMPARISON)
         if not self.take_word("ESCAPE"):
             return Call(name, (left, pattern), start)
         if self.token.kind != "string" or len(self.token.text) != 1:
             self.unexpected("a string of one character after ESCAPE")
         return Call(name, (left, pattern, self.string()), start)
+
+    def like_several(self, left: Node, name: str, start: int, *, negated: bool) -> Node:
+        """`LIKE ANY (…)` and `LIKE ALL (…)`: NOT is about each of the patterns."""
+        op = "and" if self.advance().keyword == "ALL" else "or"
+        self.expect_op("(")
+        likes: list[Node] = [Call(name, (left, pattern), start) for pattern in self.arguments()]
+        parts = [Call("not", (like,), start) for like in likes] if negated else likes
+        return parts[0] if len(parts) == 1 else Call(op, tuple(parts), start)
 
     def prefix(self, binding: int) -> Node:
         token = self.token
@@ -257,6 +271,11 @@ class _Parser(Cursor):
             parts.append(self.advance().text)
         if self.at_op("("):
             self.unsupported(f"The function {'.'.join(parts)}", first)
+        if any(first.text.lower() in names for names in self.scopes):
+            node: Node = Variable(first.text, first.start)
+            for name in parts[1:]:
+                node = Member(node, name, first.start)
+            return node
         return Column(tuple(parts), first.start)
 
     def postfix(self, node: Node) -> Node:
@@ -318,7 +337,7 @@ class _Parser(Cursor):
             case "overlay":
                 return self.overlay(token)
             case "struct":
-                self.unsupported(f"The function {name}", token)
+                return self.struct(token)
             case "trim":
                 return self.trim(token)
         if self.at_word("DISTINCT") and self.following.text not in (")", ","):
@@ -334,29 +353,74 @@ class _Parser(Cursor):
             self.refuse(f"An aggregate ({name})", token)
         return Call(name, args, token.start)
 
+    def struct(self, token: Token) -> Node:
+        """`struct(a, b + 1, c AS d)` as a `named_struct`: `a`, `col2` and `d`."""
+        parts: list[Node] = []
+        while not parts or self.take_op(","):
+            value = self.expression(0)
+            name = _last_name(value) or f"col{len(parts) // 2 + 1}"
+            if self.take_word("AS") or self.token.kind in ("name", "quoted"):
+                name = self.advance().text
+            parts += [Literal(name, STRING, token.start), value]
+        self.expect_op(")")
+        return Call("named_struct", tuple(parts), token.start)
+
     def unit(self, node: Node, token: Token) -> Node:
         if not isinstance(node, Column) or len(node.parts) != 1:
             self.unsupported(f"{token.text} with such a unit", token)
         return Unit(node.parts[0].lower(), node.position)
 
     def arguments(self, *, substring: bool = False) -> tuple[Node, ...]:
-        args = [self.expression(0)]
+        args = [self.argument()]
         while self.take_op(",") or (substring and self.take_word("FROM", "FOR")):
-            args.append(self.expression(0))
+            args.append(self.argument())
         if self.at_op("=>"):
             self.unsupported("An argument by name", self.token)
         self.expect_op(")")
         return tuple(args)
 
+    def argument(self) -> Node:
+        start = self.token.start
+        parameters = self.parameters()
+        if not parameters:
+            return self.expression(0)
+        names = tuple(name.lower() for name in parameters)
+        if len(set(names)) < len(names):
+            raise InvalidExpression(f"A lambda has two parameters of one name, at {place(self.text, start)}")
+        self.scopes.append(names)
+        body = self.expression(0)
+        self.scopes.pop()
+        return Lambda(parameters, body, start)
+
+    def parameters(self) -> tuple[str, ...]:
+        """Those of a lambda, if one begins here; behind them then."""
+        ahead = self.tokens[self.index :]
+        names = ahead[:1]
+        if self.at_op("("):
+            end = next((n for n, token in enumerate(ahead) if token.kind == "op" and token.text == ")"), 0)
+            names = ahead[1:end:2]
+            commas = ahead[2:end:2]
+            if len(names) < 2 or any(token.text != "," for token in commas):
+                return ()
+            ahead = ahead[end:]
+        after = ahead[1:2]
+        is_lambda = bool(after) and after[0].kind == "op" and after[0].text == "->"
+        if not is_lambda or any(token.kind not in ("name", "quoted") for token in names):
+            return ()
+        self.index = self.tokens.index(after[0], self.index) + 1
+        return tuple(token.text for token in names)
+
     def extract(self, token: Token) -> Node:
+        if self.token.kind == "string" and self.following.text == ",":
+            return Call("date_part", self.arguments(), token.start)
         field = self.advance().text.lower()
         self.expect_word("FROM")
         source = self.expression(COMPARISON)
         self.expect_op(")")
         if field in ("second", "seconds"):
             return Call("date_part", (Literal(field, STRING, token.start), source), token.start)
-        if field not in _FIELDS:
-            self.unsupported(f"EXTRACT of {field}", token)
+        if field not in _FIELDS:  # under another name, or not at all
+            return Call("date_part", (Literal(field, STRING, token.start), source), token.start)
         return Call(_FIELDS[field], (source,), token.start)
 
     def position(self, token: Token) -> Node:
@@ -395,6 +459,19 @@ class _Parser(Cursor):
     def no_query(self) -> None:
         if self.at_word("SELECT", "WITH", "VALUES") and self.following.kind not in ("op", "end"):
             self.refuse("A subquery", self.token, "Read the other table first and write its values into the expression")
+
+
+def _last_name(node: Node) -> str | None:
+    """What a field of a struct is called that is made of this."""
+    match node:
+        case Column(parts=parts):
+            return parts[-1]
+        case Member(name=name) | Variable(name=name):
+            return name
+        case Subscript(key=Literal(value=str(name))):
+            return name
+        case _:
+            return None
 
 
 def _flat(operator: str, operands: list[Node]) -> tuple[Node, ...]:

@@ -24,11 +24,13 @@ from lakeseal.expr.syntax import (
     Cast,
     Column,
     Interval,
+    Lambda,
     Literal,
     Member,
     Node,
     Subscript,
     Unit,
+    Variable,
 )
 from lakeseal.protocol.schema import BYTE, DATE, FLOAT, LONG, SHORT, TIMESTAMP, TIMESTAMP_NTZ, DataType
 
@@ -76,6 +78,11 @@ def _text(node: Node) -> tuple[str, int]:
             return " ".join([*words, "END"]), POSTFIX
         case Interval(amount=amount, unit=unit):
             return f"INTERVAL '{amount}' {unit.upper()}", POSTFIX
+        case Lambda(parameters=parameters, body=body):
+            names = ", ".join(map(quote_name, parameters))
+            return f"{names if len(parameters) == 1 else f'({names})'} -> {_operand(body, 0)}", 0
+        case Variable(name=name):
+            return quote_name(name), POSTFIX
         case Unit(name=name):
             return name.upper(), POSTFIX
         case Call():

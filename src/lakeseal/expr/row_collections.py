@@ -25,6 +25,10 @@ def key_of(value: Any) -> Any:
     return value
 
 
+def equal_parts(left: Any, right: Any) -> bool:
+    return bool(key_of(left) == key_of(right))
+
+
 def order_of(value: Any) -> Any:
     return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
 
@@ -81,6 +85,26 @@ def map_from_arrays(keys: list[Any], values: list[Any]) -> list[tuple[Any, Any]]
     return _checked_map(list(zip(keys, values, strict=True)))
 
 
+def map_from_entries(entries: list[Any]) -> list[tuple[Any, Any]] | None:
+    if None in entries:
+        return None
+    return _checked_map([tuple(entry.values()) for entry in entries])
+
+
+def array_insert(array: list[Any] | None, place: int | None, item: Any) -> list[Any] | None:
+    """At a place that counts from 1, or from -1 behind the last; what is between is null."""
+    if array is None or place is None:
+        return None
+    if place == 0:
+        raise EvaluationError("array_insert counts from 1, or from -1 at the end")
+    if abs(place) > _MAX_ITEMS:
+        raise EvaluationError(f"An array of more than {_MAX_ITEMS} elements would be made")
+    if place > 0:
+        return [*array[: place - 1], *[None] * (place - 1 - len(array)), item, *array[place - 1 :]]
+    at = len(array) + place + 1
+    return [*array[:at], item, *array[at:]] if at >= 0 else [item, *[None] * -at, *array]
+
+
 def map_concat(*maps: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return _checked_map([pair for pairs in maps for pair in pairs])
 
@@ -123,11 +147,15 @@ def array_min(array: list[Any]) -> Any:
 
 
 def array_join(array: list[Any], separator: str, null: str | None = None) -> str:
-    texts = [null if item is None else item for item in array]
+    texts = [null if item is None else _as_text(item) for item in array]
     joined = [text for text in texts if text is not None]
     if sum(map(len, joined)) + len(separator) * len(joined) > MAX_TEXT:
         raise too_long()
     return separator.join(joined)
+
+
+def _as_text(item: Any) -> str:
+    return item if isinstance(item, str) else str(item).lower() if isinstance(item, bool) else str(item)
 
 
 def array_distinct(array: list[Any]) -> list[Any]:

@@ -131,6 +131,18 @@ def read_date(pattern: str, text: str) -> int:
     return read(pattern, text) // MICROS_PER_DAY
 
 
+def try_read(pattern: str, text: str) -> int | None:
+    try:
+        return read(pattern, text)
+    except EvaluationError:
+        return None
+
+
+def try_read_date(pattern: str, text: str) -> int | None:
+    found = try_read(pattern, text)
+    return None if found is None else found // MICROS_PER_DAY
+
+
 def read_seconds(pattern: str, text: str) -> int:
     return read(pattern, text) // MICROS_PER_SECOND
 

@@ -48,13 +48,13 @@ def _numbered(array: pa.Array) -> pa.Array:
 def _has_moments(arrow: pa.DataType) -> bool:
     if pa.types.is_nested(arrow):
         return any(_has_moments(arrow.field(n).type) for n in range(arrow.num_fields))
-    return bool(pa.types.is_date(arrow) or pa.types.is_timestamp(arrow))
+    return bool(pa.types.is_date(arrow) or pa.types.is_timestamp(arrow) or pa.types.is_duration(arrow))
 
 
 def _numbered_type(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_date(arrow):
         return pa.int32()
-    if pa.types.is_timestamp(arrow):
+    if pa.types.is_timestamp(arrow) or pa.types.is_duration(arrow):
         return pa.int64()
     if pa.types.is_list(arrow):
         return pa.list_(arrow.value_field.with_type(_numbered_type(arrow.value_type)))

@@ -88,6 +88,13 @@ def _make_timestamp(year: int, month: int, day: int, hour: int, minute: int, sec
     return _checked(whole + (hour * 60 + minute) * 60 * MICROS_PER_SECOND + micros + carried)
 
 
+def make_timestamp_in(
+    year: int, month: int, day: int, hour: int, minute: int, seconds: Decimal, name: str | None = None
+) -> int:
+    local = _make_timestamp(year, month, day, hour, minute, seconds)
+    return local if name is None else _to_utc(local, name)
+
+
 def _from_seconds(seconds: int) -> int:
     return _checked(seconds * MICROS_PER_SECOND)
 
@@ -215,13 +222,6 @@ def _seconds_of_minute(micros: int) -> Decimal:
 
 MOMENT_FUNCTIONS: dict[str, RowFunction] = (
     row_function("make_date", make_date, (INTEGER, INTEGER, INTEGER), DATE, raises=True)
-    | row_function(
-        "make_timestamp",
-        _make_timestamp,
-        (INTEGER, INTEGER, INTEGER, INTEGER, INTEGER, DecimalType(16, 6)),
-        TIMESTAMP,
-        raises=True,
-    )
     | row_function(
         "make_timestamp_ntz",
         _make_timestamp,

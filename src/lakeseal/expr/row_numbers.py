@@ -1,15 +1,18 @@
 """Functions of numbers, one row at a time.
 
-Only what every machine computes to the same last bit: sines, logarithms and their like are left to Spark.
+Only what every machine computes to the same last bit: sines and their like, which Spark takes from the machine, are
+left to it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
 from lakeseal.errors import EvaluationError
+from lakeseal.expr import strict_math
 from lakeseal.expr.row_function import RowFunction, row_function
 from lakeseal.protocol.schema import DOUBLE, INTEGER, LONG, STRING
 
@@ -112,6 +115,26 @@ def _nan_or(value: float | None, other: float | None) -> float | None:
     return other if value is not None and math.isnan(value) else value
 
 
+def _logarithm(compute: Callable[[float], float], above: float = 0.0) -> Callable[[float], float | None]:
+    return lambda value: None if value <= above else compute(value)
+
+
+def _log2(value: float) -> float:
+    return strict_math.log(value) / strict_math.log(2.0)
+
+
+def _log_to(base: float, value: float | None = None) -> float | None:
+    if base <= 0 or (value is not None and value <= 0):
+        return None
+    if value is None:
+        return strict_math.log(base)
+    below = strict_math.log(base)
+    above = strict_math.log(value)
+    if below:
+        return above / below
+    return math.nan if above == 0 or math.isnan(above) else math.copysign(math.inf, above)
+
+
 def half_even(value: Any, places: int) -> Any:
     """A whole number or a decimal, rounded to the even neighbour."""
     unit = Decimal(1).scaleb(-places)
@@ -125,6 +148,13 @@ NUMBER_FUNCTIONS: dict[str, RowFunction] = (
     | row_function("radians", lambda value: value * 0.017453292519943295, (DOUBLE,), DOUBLE)
     | row_function("sign signum", _sign, (DOUBLE,), DOUBLE)
     | row_function("rint", _rint, (DOUBLE,), DOUBLE)
+    | row_function("exp", strict_math.exp, (DOUBLE,), DOUBLE)
+    | row_function("ln", _logarithm(strict_math.log), (DOUBLE,), DOUBLE)
+    | row_function("log2", _logarithm(_log2), (DOUBLE,), DOUBLE)
+    | row_function("log10", _logarithm(strict_math.log10), (DOUBLE,), DOUBLE)
+    | row_function("log1p", _logarithm(strict_math.log1p, -1.0), (DOUBLE,), DOUBLE)
+    | row_function("log", _log_to, (DOUBLE, DOUBLE), DOUBLE, least=1)
+    | row_function("pow power", strict_math.power, (DOUBLE, DOUBLE), DOUBLE)
     | row_function("nanvl", _nan_or, (DOUBLE, DOUBLE), DOUBLE, with_nulls=True)
     | row_function("factorial", _factorial, (INTEGER,), LONG)
     | row_function("bin", _bin, (LONG,), STRING)

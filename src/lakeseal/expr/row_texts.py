@@ -8,6 +8,7 @@ import hashlib
 import re
 import urllib.parse
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from lakeseal.errors import EvaluationError, UnsupportedExpression
@@ -61,6 +62,21 @@ def substring(text: Any, start: int, count: int | None = None) -> Any:
         count = MOST_CHARACTERS
     end = len(text) if count is None else begin + count
     return text[max(begin, 0) : max(end, 0)] if end > begin else text[:0]
+
+
+def replace(text: str, search: str, replacement: str = "") -> str:
+    return text.replace(search, replacement) if search else text
+
+
+def _left(text: str, count: int) -> str:
+    return text[: max(count, 0)]
+
+
+def _right(text: str, count: int) -> str:
+    return text[-count:] if count > 0 else ""
+
+
+SIDES: dict[str, Callable[[str, int], str]] = {"left": _left, "right": _right}
 
 
 def _overlay(text: Any, other: Any, start: int, count: int = -1) -> Any:
@@ -281,6 +297,7 @@ def pad(text: Any, width: int, padding: Any, *, left: bool) -> Any:
 TEXT_FUNCTIONS: dict[str, RowFunction] = (
     row_function("instr", lambda text, wanted: text.find(wanted) + 1, (STRING, STRING), INTEGER)
     | row_function("locate position", _locate, (STRING, STRING, INTEGER), INTEGER, least=2, with_nulls=True)
+    | row_function("charindex", _locate, (STRING, STRING, INTEGER), INTEGER, least=2, with_nulls=True)
     | row_function("ascii", lambda text: ord(text[0]) if text else 0, (STRING,), INTEGER)
     | row_function("chr char", _char, (LONG,), STRING)
     | row_function("initcap", _initcap, (STRING,), STRING, raises=True)
@@ -310,5 +327,6 @@ TEXT_FUNCTIONS: dict[str, RowFunction] = (
 """Those that are bound by their types alone."""
 
 format_string = _format_string
+unhex = _unhex
 concat_ws = _concat_ws
 overlay = _overlay

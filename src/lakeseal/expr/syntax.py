@@ -103,6 +103,21 @@ class Unit(Struct, frozen=True):
     position: int = 0
 
 
+class Lambda(Struct, frozen=True):
+    """An argument that is called for each element: `x -> x > 0`, `(k, v) -> v`."""
+
+    parameters: tuple[str, ...]
+    body: Node
+    position: int = 0
+
+
+class Variable(Struct, frozen=True):
+    """A parameter of a lambda around it."""
+
+    name: str
+    position: int = 0
+
+
 class Call(Struct, frozen=True):
     """An operator or function by its lower-case name; predicates are `in`, `between`, `like`, `is null` and so on."""
 
@@ -111,7 +126,7 @@ class Call(Struct, frozen=True):
     position: int = 0
 
 
-Node = Literal | Column | Member | Subscript | Cast | Case | Interval | Unit | Call
+Node = Literal | Column | Member | Subscript | Cast | Case | Interval | Unit | Lambda | Variable | Call
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -122,6 +137,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return (base, key)
         case Cast(child=child):
             return (child,)
+        case Lambda(body=body):
+            return (body,)
         case Case(branches=branches, default=default, operand=operand):
             parts = [operand, *(part for branch in branches for part in branch), default]
             return tuple(part for part in parts if part is not None)

@@ -365,7 +365,7 @@ def _is_exact(parts: tuple[str, ...], schema: StructType) -> bool:
 
 
 def _has_clock(root: sql.Node) -> bool:
-    clocks = {*CLOCKS, "curdate", "now"}
+    clocks = {*CLOCKS, "curdate", "now", "localtimestamp"}
     return any(
         (isinstance(node, sql.Call) and node.name in clocks)
         or (isinstance(node, sql.Column) and node.parts[0].lower() in clocks)

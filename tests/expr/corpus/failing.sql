@@ -73,3 +73,13 @@ slice(ar, 1, -1)
 conv('99999999999999999999', 10, 16)
 dateadd(YEAR, 300000, ts)
 mask('abc', 'Qa')
+transform_keys(m, (k, v) -> 'x')
+transform_keys(m, (k, v) -> cast(null as string))
+transform(ar, x -> 1 / (x - 1))
+c % 0
+c div 0
+array_insert(ar, 0, 1)
+to_binary('xyz')
+e % c
+to_number('x', '9')
+to_number('1234', '999')

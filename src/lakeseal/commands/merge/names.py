@@ -111,6 +111,8 @@ def _mapped(node: sql.Node, change: Callable[[sql.Column], sql.Node]) -> sql.Nod
             return msgspec.structs.replace(node, base=inner(base), key=inner(key))
         case sql.Cast(child=child):
             return msgspec.structs.replace(node, child=inner(child))
+        case sql.Lambda(body=body):
+            return msgspec.structs.replace(node, body=inner(body))
         case sql.Case(branches=branches, default=default, operand=operand):
             return msgspec.structs.replace(
                 node,
