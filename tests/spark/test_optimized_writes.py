@@ -38,7 +38,7 @@ def test_rows_of_a_partition_are_brought_together(rows: Any, tmp_path: Path) -> 
     by_name = lakeseal.create(tmp_path / "known", SCHEMA, partition_by="part", properties=OPTIMIZED)
     rows.write.format("lakeseal").mode("append").save(by_name.uri)
     new = lakeseal.Table(tmp_path / "new")
-    rows.write.format("lakeseal").options(**OPTIMIZED).partitionBy("part").mode("append").save(new.uri)
+    rows.write.format("lakeseal").options(**OPTIMIZED, partitionBy="part").mode("append").save(new.uri)
     for table in (by_name, new):
         assert sorted(values[0][1] for values in table.files()["partitionValues"].to_pylist()) == ["0", "1"]
         assert table.to_arrow(columns=[]).num_rows == 600

@@ -297,7 +297,6 @@ def pad(text: Any, width: int, padding: Any, *, left: bool) -> Any:
 TEXT_FUNCTIONS: dict[str, RowFunction] = (
     row_function("instr", lambda text, wanted: text.find(wanted) + 1, (STRING, STRING), INTEGER)
     | row_function("locate position", _locate, (STRING, STRING, INTEGER), INTEGER, least=2, with_nulls=True)
-    | row_function("charindex", _locate, (STRING, STRING, INTEGER), INTEGER, least=2, with_nulls=True)
     | row_function("ascii", lambda text: ord(text[0]) if text else 0, (STRING,), INTEGER)
     | row_function("chr char", _char, (LONG,), STRING)
     | row_function("initcap", _initcap, (STRING,), STRING, raises=True)

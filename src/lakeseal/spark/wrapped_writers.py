@@ -172,21 +172,11 @@ def _of_rows_together(writer: Any, said: Mapping[str, Any]) -> Any:
     asked = TableProperties(configuration=options if snapshot is None else snapshot.metadata.configuration)
     if not asked.optimize_write:
         return writer
-    partitions = _partitions(writer, said) if snapshot is None else snapshot.partition_columns
-    together = type(writer)(brought_together(writer._df, tuple(partitions)))
+    by = listed("partitionBy", options.get("partitionby")) if snapshot is None else snapshot.partition_columns
+    together = type(writer)(brought_together(writer._df, by or ()))
     for method, told, named in writer.__dict__.get(_CALLS, []):
         method(together, *told, **named)
     return together
-
-
-def _partitions(writer: Any, said: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of a table that is not there yet."""
-    called = [told for method, told, _ in writer.__dict__.get(_CALLS, []) if method.__name__ == "partitionBy"]
-    given = said.get("partitionBy()") or (
-        called[-1] if called else listed("partitionBy", said.get("partitionby")) or ()
-    )
-    columns = given[0] if len(given) == 1 and not isinstance(given, str) else given
-    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def _is_dynamic_by_session(spark: SparkSession, said: Mapping[str, Any]) -> bool:
