@@ -38,6 +38,11 @@ _SAID = {
     Way.LOST.name: "reply lost",
 }
 
+_NOT_SAID = {
+    "not come to": "points that a second run did not come to",
+    "of another kind": "points that were of another kind in a second run",
+}
+
 NOT_STRUCK = {
     r"^testing/": "what users try things with, and no part of the product's promises",
     r"^cli/": "a file that a person asked for, or a folder for what they typed",
@@ -75,11 +80,14 @@ def main(report: Report) -> None:
             report.count(f"{wanted[number].name}: points", struck.points)
             counts.update(struck.counts)
             sites |= set(struck.sites)
-            report.count("strikes", sum(struck.counts.values()) - struck.counts.get("not come to NONE", 0))
+            nothing = sum(number for what, number in struck.counts.items() if what.endswith(" NONE"))
+            report.count("strikes", sum(struck.counts.values()) - nothing)
+            if struck.counts.get("of another kind NONE", 0) > struck.points // 4:
+                report.violation(f"{wanted[number].name}: what was struck is not what happens undisturbed")
             report.count("done again by the same client after a failure", struck.retried)
     for what, number in sorted(counts.items()):
         kind, _, way = what.rpartition(" ")
-        report.count(f"{kind}, {_SAID[way]}" if way in _SAID else "points that a second run did not come to", number)
+        report.count(f"{kind}, {_SAID[way]}" if way in _SAID else _NOT_SAID[kind], number)
     if not report.only:
         _count_writers(report, sites)
 
@@ -98,7 +106,7 @@ def _memory() -> str | None:
 
 
 def _line(case: Case, struck: Struck) -> str:
-    strikes = sum(struck.counts.values())
+    strikes = sum(number for what, number in struck.counts.items() if not what.endswith(" NONE"))
     return f"{case.name}: {struck.points} points, {strikes} strikes, {len(struck.violations)} violations"
 
 

@@ -21,7 +21,7 @@ from report import Report
 from scenarios import NOBODY, SCENARIOS, SQLITE, history
 from strikes import Act, Case, Stage, come_after, rehearse
 
-HISTORIES = tuple(history(seed, 20) for seed in range(8))
+HISTORIES = tuple(history(seed, 20) for seed in range(18))
 CASES = tuple(
     Case(scenario, ledger)
     for scenario in (*HISTORIES, *SCENARIOS)

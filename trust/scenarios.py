@@ -376,9 +376,8 @@ def _free(lake: Lake) -> None:
 
 
 def _take_over(lake: Lake) -> None:
-    store = open_store(lake.root / "t")
-    if DeltaLog(store).update().properties.managed_commit_owner_name is None:  # type: ignore[union-attr]
-        take_over(lake.owner, store)
+    with contextlib.suppress(AlreadyExists):  # also where nobody had told the owner yet
+        take_over(lake.owner, open_store(lake.root / "t"))
 
 
 def _release(lake: Lake) -> None:
@@ -804,9 +803,8 @@ def _served_release(lake: Lake, client: HttpOwner) -> None:
 
 
 def _served_take_over(lake: Lake, client: HttpOwner) -> None:
-    store = open_store(lake.root / "t")
-    if DeltaLog(store).update().properties.managed_commit_owner_name is None:  # type: ignore[union-attr]
-        take_over(client, store)
+    with contextlib.suppress(AlreadyExists):
+        take_over(client, open_store(lake.root / "t"))
 
 
 def _served_both(lake: Lake, client: HttpOwner) -> None:

@@ -171,6 +171,7 @@ def rehearse(stage: Stage) -> tuple[list[Act], set[Site]]:
         return {"seen": seen, "sites": sites, "after": after, "end": end, "loaded": loaded}
 
     before = _came_through(stage, in_child(look))
+    stage.reset(0)  # whoever looked has opened a ledger, which the step that is struck does
     for number, step in enumerate(scenario.steps):
         said = _came_through(stage, in_child(lambda: go(step)))  # noqa: B023
         acts.append(Act([Effect(*one) for one in said["seen"]], before, said["after"], said["end"]))
@@ -266,6 +267,8 @@ def struck_everywhere(case: Case, root: Path, server: str | None, *, every: int 
                 counts["not come to NONE"] += 1
                 continue
             where += f", {hit[1]} {hit[2]}"
+            if hit[1] != acts[number].effects[at - 1].kind:
+                counts["of another kind NONE"] += 1
             counts[f"{hit[1]} {way.name}"] += 1
             if not ended.was_killed and ended.code != 0:
                 violations.append(f"{where}: {'it hangs' if ended.hung else ended.said or ended.code}")
