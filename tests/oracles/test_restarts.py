@@ -112,6 +112,8 @@ class _Work:
     def _say(self, text: str | None, name: str) -> errors.LakesealError | None:
         if text is None:
             return errors.InvalidExpression("The source is none")
+        # It need not be the session that Spark takes for the active one.
+        self._plain.createDataFrame([(1,)], "x int").collect()
         try:
             lakeseal.sql(text, self._sessions[name])
             return None

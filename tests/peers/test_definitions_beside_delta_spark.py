@@ -24,7 +24,7 @@ from oracles.seeds import case, cases
 
 pytestmark = [pytest.mark.peers, pytest.mark.spark, pytest.mark.stress]
 
-_TOGETHER = 12
+_TOGETHER = 4
 _LENGTH = 12
 _REFUSED_BY_NAME = (errors.UnsupportedFeature, errors.UnsupportedExpression)
 _DELTA = """
@@ -96,6 +96,7 @@ def test_definitions_do_what_they_do_in_delta_spark(spark: Any, delta_spark: Any
             except AssertionError as error:  # the others may have more to tell
                 print(f"DIFFERENT {one.seed}: {error}", flush=True)
                 wrong.append(error)
+        print(f"{compared} statements, the last of history {found[-1].seed}", flush=True)
     print(f"{compared} statements in {len(every)} histories, {unasked} refused by name")
     if wrong:
         raise ExceptionGroup(f"{len(wrong)} histories differ", wrong)

@@ -163,7 +163,9 @@ def compare(every: list[int], spark: Any, delta_spark: Any, tmp_path: Path, *, a
                 try:
                     compared += one.compare(spark)
                 except AssertionError as error:  # the others may have more to tell
+                    print(f"DIFFERENT {one.seed}: {error}", flush=True)
                     wrong.append(error)
+                print(f"{compared} statements, the last of history {one.seed}", flush=True)
     print(f"{compared} statements in {len(every)} histories")
     if wrong:
         raise ExceptionGroup(f"{len(wrong)} histories differ", wrong)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 import lakeseal
 from lakeseal import LakesealError, Table
-from lakeseal.errors import DataFileMissing, InvalidArgument
+from lakeseal.errors import DataFileMissing, InvalidArgument, InvalidExpression
 from lakeseal.log.scan import Scan, read_spec
 from lakeseal.protocol.actions import AddFile
 from lakeseal.protocol.partitions import NULL_DIRECTORY
@@ -131,6 +131,15 @@ def test_columns_and_conditions_are_the_same_either_way(spark: Any, tmp_path: Pa
         check_both_ways(spark, table, where=where, columns=["d"])
     for where in ("1 = 0", "id = 1 AND CAST(NULL AS BOOLEAN)"):
         check_both_ways(spark, table, where=where, sparks=False)
+
+
+def test_a_condition_that_means_nothing_is_an_error_of_ours_that_names_the_table(spark: Any, tmp_path: Path) -> None:
+    table = write(tmp_path, pa.table({"id": [1]}))
+    for where in ("nothing > 1", "id > (SELECT nothing FROM VALUES (1) AS y(x))", "id >"):
+        for in_tasks in (True, False):
+            with pytest.raises(InvalidExpression) as found:
+                frame(spark, table, in_tasks=in_tasks, where=where)
+            assert found.value.table is not None
 
 
 def test_counting_reads_rows_without_columns(spark: Any, tmp_path: Path) -> None:

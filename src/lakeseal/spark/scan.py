@@ -61,7 +61,10 @@ def to_spark(
     else:
         task = ScanTask(store=store, spec=spec, where=early, version=snapshot.version)
         frame = run_in_tasks(spark, task, file_splits(files, max_bytes=_max_split(spark)), f"read of {store.uri}")
-    exact = frame if where is None else frame.where(where)
+    exact = frame
+    if where is not None:
+        with located(table=snapshot.table), analysed("judge this condition"):
+            exact = frame.where(where)
     shown = [F.col(quote_name(name)) for name in names]
     if tracked is not None:
         shown += [
