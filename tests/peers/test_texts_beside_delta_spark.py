@@ -32,7 +32,7 @@ from oracles.sessions import INTERPRETED, SESSIONS, some_session, with_settings
 
 pytestmark = [pytest.mark.peers, pytest.mark.spark]
 
-_TOGETHER = 6
+_TOGETHER = 2
 _LENGTH = 14
 _TABLES = ("a", "b", "c")
 _REFUSED_BY_NAME = (errors.UnsupportedFeature, errors.UnsupportedExpression)
@@ -112,7 +112,7 @@ _DELTA = """
         "spark.sql.adaptive.enabled": "false",
         **interpreted,
     }
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         result = list(pool.map(told, todo))
 """
 _READ = """
