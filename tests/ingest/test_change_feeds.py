@@ -14,6 +14,7 @@ from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import deltalake
 import fastavro
 import pyarrow as pa
 import pytest
@@ -241,6 +242,35 @@ def test_a_tables_own_feed_makes_the_same_table_elsewhere(lake: Any, seed: int, 
                     source.merge(new, "t.id = s.id").when_not_matched_insert().execute()
     pipeline.run()
     assert _sorted(lake.table()) == _sorted(source)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_feed_that_deltalake_wrote_makes_the_table_that_deltalake_reads(lake: Any, seed: int) -> None:
+    rng, place = random.Random(seed), f"{lake.place}/theirs"
+    schema = pa.schema([("id", pa.int64()), ("a", pa.string())])
+
+    def rows(*ids: int) -> pa.Table:
+        return pa.table({"id": ids, "a": [str(rng.random()) for _ in ids]}, schema=schema)
+
+    deltalake.write_deltalake(place, rows(1, 2, 3), configuration={"delta.enableChangeDataFeed": "true"})
+    target = lake.to_table(mode="cdc", keys=("id",))
+    pipeline = lake.pipeline(Dataset(name="t", source=TableSource(uri=place), target=target))
+    for turn in range(4):
+        for change in range(rng.randrange(1, 4)):
+            theirs = deltalake.DeltaTable(place)
+            match rng.randrange(4):
+                case 0:
+                    theirs.delete(f"id % 3 = {rng.randrange(3)}")
+                case 1:
+                    theirs.update({"a": f"'{rng.random()}'"}, predicate=f"id % 2 = {rng.randrange(2)}")
+                case 2:
+                    merge = theirs.merge(rows(*rng.sample(range(20), 5)), "t.id = s.id", "s", "t")
+                    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+                case _:
+                    deltalake.write_deltalake(place, rows(100 + 10 * turn + change), mode="append")
+        pipeline.run()
+        read = deltalake.DeltaTable(place).to_pyarrow_table()
+        assert _sorted(lake.table()) == sorted(read.to_pylist(), key=lambda row: row["id"])
 
 
 def _sorted(table: lakeseal.Table) -> list[Row]:

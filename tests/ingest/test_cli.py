@@ -101,7 +101,9 @@ def test_a_dataset_that_fails_is_shown_and_makes_the_exit_code_1(
 ) -> None:
     lake.land("2.json", ["{broken"])
     assert main(["ingest", "run", clicks, "--no-spark"]) == 1
-    assert "2.json, line 1" in capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
+    assert "2.json, line 1" in told
+    assert "{broken" in told, "the record itself"
     assert main(["ingest", "run", str(lake.place / "none.yaml")]) == 1
     assert main(["ingest", "run", clicks, "--every", "soon"]) == 2
     assert main(["ingest", "run", clicks, "--every", "0s"]) == 2
