@@ -217,7 +217,7 @@ class QualityFailed(InvalidInput):
 
 class SourceChanged(InvalidInput):
     kind = "source-changed"
-    default_hint = "Start the query again with a new checkpoint"
+    default_hint = "Start a query again with a new checkpoint; of a pipeline, say where to go on: lakeseal ingest reset"
 
 
 class SchemaMismatch(InvalidInput):

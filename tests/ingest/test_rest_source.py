@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -189,6 +190,27 @@ def test_every_page_is_read_and_what_comes_later_by_the_cursor(lake: Any, interf
     assert any("since=4" in asked for asked in interface.asked)
 
 
+def test_no_more_is_asked_in_a_second_than_is_said(interface: Interface, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stands still but for pauses and answers."""
+    now, asked = [100.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda pause: now.__setitem__(0, now[0] + pause))
+    fetched = RestSource._body
+
+    def body(self: RestSource, answer: Any) -> bytes:
+        asked.append(now[0])
+        now[0] += 0.1
+        return fetched(self, answer)
+
+    monkeypatch.setattr(RestSource, "_body", body)
+    interface.rows = [{"id": n} for n in range(9)]
+    assert source(interface, "/links", pages=RestPages(by="link"), max_per_second=4).plan({}).units
+    assert asked == pytest.approx([100.0, 100.25, 100.5, 100.75, 101.0])
+    asked.clear()
+    assert source(interface, "/links", pages=RestPages(by="link"), max_per_second=20).plan({}).units
+    assert [later - one for one, later in pairwise(asked)] == pytest.approx([0.1] * 4)
+
+
 def test_a_pause_may_be_a_moment(interface: Interface, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
@@ -308,6 +330,7 @@ def test_a_server_that_is_up_to_something_is_told_of_and_nothing_is_published(
     with pytest.raises(RunFailed, match=told) as raised:
         pipeline.run()
     assert "secret" not in str(raised.value)
+    assert "checkpoint" not in str(raised.value), "which is of Spark's streams"
     assert not pipeline.watermarks()
 
 

@@ -176,7 +176,7 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
         if field.type == STRING:
             kinds = {isinstance(value, str) for value in values if value is not None}
             if len(kinds) > 1:
-                raise SourceChanged(f"{field.name!r} is a number here and a text there: it has no largest value")
+                raise _odd(f"{field.name!r} is a number here and a text there: it has no largest value")
             return values
         known = [(at, value) for at, value in enumerate(values) if value is not None]
         parsed = JsonRecords(StructType((field,))).parse([msgspec.json.encode({field.name: one}) for _, one in known])
@@ -229,16 +229,17 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
         if pages is not None and pages.by in ("page", "offset"):
             address = _with(address, pages.param, pages.first if pages.by == "page" else 0)
         seen: set[str] = set()
+        pace = _Pace(self.max_per_second)
         count = 0
         while True:
             if address in seen:
-                raise SourceChanged(f"{self.describe()} gives a page again that it gave before")
+                raise _odd(f"{self.describe()} gives a page again that it gave before")
             if len(seen) >= self.max_pages:
                 raise SourceUnavailable(
                     f"{self.describe()} has more than {self.max_pages} pages", hint="Raise max_pages"
                 )
             seen.add(address)
-            body, link = self._fetched(client, address)
+            body, link = self._fetched(client, pace, address)
             yield body
             records = len(self._list(body)) if pages is not None and pages.by in ("page", "offset") else 1
             count += records
@@ -261,18 +262,17 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
         if found in (None, ""):
             return None
         if not isinstance(found, str | int) or isinstance(found, bool):
-            raise SourceChanged(f"{self.describe()} says {found!r} where the next page should be")
+            raise _odd(f"{self.describe()} says {found!r} where the next page should be")
         if pages.by == "cursor":
             return _with(address, pages.param, found)
         following = urllib.parse.urljoin(address, str(found))
         if urllib.parse.urlsplit(following)[:2] != urllib.parse.urlsplit(address)[:2]:
-            raise SourceChanged(f"{self.describe()} says that the next page is at another server, {following[:200]}")
+            raise _odd(f"{self.describe()} says that the next page is at another server, {following[:200]}")
         return following
 
-    def _fetched(self, client: Any, address: str) -> tuple[bytes, str | None]:
+    def _fetched(self, client: Any, pace: _Pace, address: str) -> tuple[bytes, str | None]:
         for tried in _BACKOFF.tries(sleep=lambda _: None):
-            if self.max_per_second is not None:
-                time.sleep(1 / self.max_per_second)
+            pace.keep()
             trouble, pause = "", _BACKOFF.pause_s(tried)
             try:
                 with client.stream("GET", address) as answer:
@@ -310,7 +310,7 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             yield from answer.iter_raw()
             return
         if packed not in ("gzip", "x-gzip"):
-            raise SourceChanged(f"{self.describe()} answers in the encoding {packed[:100]!r}, which was not asked for")
+            raise _odd(f"{self.describe()} answers in the encoding {packed[:100]!r}, which was not asked for")
         unpacks = zlib.decompressobj(wbits=31)
         try:
             for piece in answer.iter_raw():
@@ -319,16 +319,16 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
                     piece = unpacks.unconsumed_tail
             yield unpacks.flush()
         except zlib.error as error:
-            raise SourceChanged(f"{self.describe()} answers with what is no gzip: {error}") from None
+            raise _odd(f"{self.describe()} answers with what is no gzip: {error}") from None
         if not unpacks.eof or unpacks.unused_data:
-            raise SourceChanged(f"An answer of {self.describe()} is cut off, or longer than it says")
+            raise _odd(f"An answer of {self.describe()} is cut off, or longer than it says")
 
     def _list(self, body: bytes) -> list[bytes]:
         found = self._raw(body, self.records)
         try:
             return [bytes(one) for one in msgspec.json.decode(found or b"[]", type=list[Raw])]
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise SourceChanged(f"{self.describe()} has no list of records at {self.records!r}: {error}") from None
+            raise _odd(f"{self.describe()} has no list of records at {self.records!r}: {error}") from None
 
     def _at(self, body: bytes, path: str) -> Any:
         found = self._raw(body, path)
@@ -342,8 +342,26 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
                     return None
                 body = bytes(found)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise SourceChanged(f"{self.describe()} does not answer with JSON that has {path!r}: {error}") from None
+            raise _odd(f"{self.describe()} does not answer with JSON that has {path!r}: {error}") from None
         return body
+
+
+def _odd(what: str) -> SourceChanged:
+    return SourceChanged(what, hint="Ask whoever runs the server; or say otherwise what records, pages and cursor are")
+
+
+class _Pace:
+    """So many requests in a second, at most."""
+
+    def __init__(self, per_second: float | None) -> None:
+        self._pause = 0.0 if per_second is None else 1 / per_second
+        self._next = 0.0
+
+    def keep(self) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            time.sleep(self._next - now)
+        self._next = max(now, self._next) + self._pause
 
 
 def _with(address: str, name: str, value: object) -> str:
