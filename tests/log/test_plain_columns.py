@@ -103,7 +103,6 @@ def bits(table: pa.Table) -> pa.Table:
 WRITTEN: dict[str, dict[str, Any]] = {
     "as we write": {"compression": "snappy"},
     "without compression": {"compression": "none"},
-    "zstd": {"compression": "zstd"},
     "without checksums": {"write_page_checksum": False},
     "large pages": {"data_page_size": 2**20},
 }
@@ -138,7 +137,12 @@ def test_whatever_else_there_is_is_left_to_arrow() -> None:
         found = plain_columns(footer, parquet.schema_arrow, source, group, leaves)
         assert {parquet.metadata.schema.column(leaf).name for leaf in found} == known
     assert read(data).equals(others())
-    for way in ({"use_dictionary": True}, {"data_page_version": "2.0"}, {"compression": "gzip"}):
+    for way in (
+        {"use_dictionary": True},
+        {"data_page_version": "2.0"},
+        {"compression": "gzip"},
+        {"compression": "zstd"},
+    ):
         parquet, source, footer = opened(written(plain().select(["text", "int"]), **way))
         assert not plain_columns(footer, parquet.schema_arrow, source, 0, [0, 1])
 

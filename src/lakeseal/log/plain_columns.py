@@ -59,7 +59,6 @@ def _copy(stored: Any, out: Any) -> int:
 _UNPACK: dict[str, Unpack] = {
     "UNCOMPRESSED": _copy,
     "SNAPPY": cramjam.snappy.decompress_raw_into,
-    "ZSTD": cramjam.zstd.decompress_into,
 }
 
 
