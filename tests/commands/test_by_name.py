@@ -118,6 +118,34 @@ def test_a_struct_that_is_null_in_the_source_is_null_unless_fields_of_the_table_
     assert rows(table, "s")[1] == {"a": 1, "b": None}
 
 
+def test_a_struct_that_is_null_on_both_sides_stays_null_where_fields_of_the_table_stay(
+    tmp_path: Path, source: Make
+) -> None:
+    both = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    deep = pa.struct([("x", both), ("y", pa.int64())])
+    there = [None, {"a": None, "b": 2}, {"a": 5, "b": 2}, {"a": 5, "b": 2}]
+    deep_there = [None, {"x": None, "y": 1}, {"x": {"a": 5, "b": 6}, "y": 1}, None]
+    made = Table(tmp_path / "made")
+    ids = pa.array([1, 2, 3, 4], pa.int64())
+    made.write(pa.table({"id": ids, "s": pa.array(there, both), "n": pa.array(deep_there, deep)}))
+    few = pa.struct([("b", pa.int64())])
+    given = pa.table(
+        {
+            "id": ids,
+            "s": pa.array([None, None, None, {"b": 9}], few),
+            "n": pa.array([None, None, None, {"x": None}], pa.struct([("x", few)])),
+        }
+    )
+    made.merge(source(given), "t.id = s.id", merge_schema=True).when_matched_update("*").execute()
+    # As Delta Spark has it.
+    assert rows(made, "s", "n") == {
+        1: [None, None],
+        2: [{"a": None, "b": None}, {"x": None, "y": 1}],
+        3: [{"a": 5, "b": None}, {"x": {"a": 5, "b": None}, "y": 1}],
+        4: [{"a": 5, "b": 9}, {"x": None, "y": None}],
+    }
+
+
 @pytest.mark.parametrize("fields", ["b", "cba"])
 def test_other_fields_than_the_columns_are_refused_without_merge_schema(
     table: Table, source: Make, fields: str

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from lakeseal import expr
@@ -243,7 +244,8 @@ def _kept(values: pa.Array, given: DataType, old: pa.Array, wanted: DataType) ->
         source = given.field(field.name)
         part = was.cast(arrow.field(index).type)
         parts.append(part if source is None else _kept(new, source.type, part, field.type))
-    return pa.StructArray.from_arrays(parts, fields=list(arrow))
+    # A null where there was one already is no struct of nulls.
+    return pa.StructArray.from_arrays(parts, fields=list(arrow), mask=pc.and_(values.is_null(), old.is_null()))
 
 
 def _placed(old: pa.Array, path: Path, values: pa.Array, data_type: DataType) -> pa.Array:

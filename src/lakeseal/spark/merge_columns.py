@@ -196,7 +196,8 @@ class MergeColumns:
                 inner = column.getField(source.name)
                 part = self._assigned(inner, source.type, field.type, part, (*path, field.name), keeps)
             parts.append(part.alias(field.name))
-        return F.struct(*parts)
+        # A null where there was one already is no struct of nulls.
+        return F.when(column.isNotNull() | old.isNotNull(), F.struct(*parts))
 
     def _type_at(self, path: Path) -> DataType:
         return self._resolved(path)[1]
