@@ -62,8 +62,10 @@ class _Answers(BaseHTTPRequestHandler):
             self.send_error(401)
             return
         number = int(self.path.rpartition("/")[2])
-        data = json.dumps({"schema": json.dumps(Registry.schemas[number])}).encode()
-        self.send_response(200)
+        is_there = number < len(Registry.schemas)
+        said = {"schema": json.dumps(Registry.schemas[number])} if is_there else {"error_code": 40403}
+        data = json.dumps(said).encode()
+        self.send_response(200 if is_there else 404)
         self.end_headers()
         self.wfile.write(data)
 
@@ -186,6 +188,18 @@ def test_a_registry_that_refuses_fails_the_run_and_moves_nothing(lake: Any, brok
     with pytest.raises(RunFailed, match="401"):
         pipeline.run()
     assert not pipeline.watermarks()
+
+
+def test_a_change_whose_schema_nobody_registered_holds_up_no_other(lake: Any, broker: Any, registry: str) -> None:
+    broker.create_topic("unregistered", 1)
+    good = [as_avro(envelope("c", None, {"id": n, "a": "a"})) for n in (1, 2)]
+    broker.produce("unregistered", [good[0], b"\0\0\0\0\x63x", b"\0\xff\xff\xff\xffx", b"\0\0", good[1]])
+    by_registry = {"value": "avro", "schema_registry": registry, "registry_auth": AUTH}
+    lake.pipeline(captured(lake, broker, "unregistered", on_bad_record="error_table", **by_registry)).run()
+    assert lake.ids() == {1: 1, 2: 1}
+    told = lake.table("t_errors").to_arrow().to_pylist()
+    assert [one["position"] for one in told] == ["offset 1", "offset 2", "offset 3"]
+    assert told[0]["reason"].endswith("The schema registry has no schema 99")
 
 
 def test_what_is_no_envelope_is_set_aside_and_notes_on_the_schema_are_passed_over(lake: Any, broker: Any) -> None:

@@ -30,7 +30,8 @@ from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import Parsed
 from lakeseal.ingest.row_changes import TRUNCATE
-from lakeseal.ingest.sources.kafka_values import place, registered
+from lakeseal.ingest.sources.kafka_values import place
+from lakeseal.ingest.sources.schema_registry import Registry, framed
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
 from lakeseal.ingest.sources.sql_values import SqlRows
 from lakeseal.ingest.unchanged import told as unchanged_of
@@ -168,12 +169,10 @@ class DebeziumReader:
         return msgspec.json.encode({**fields, **dict.fromkeys(left_out, Raw(_NULL))}), left_out
 
     def _by_avro(self, data: bytes, at: int) -> _Change | None:
-        if len(data) < 5 or data[0] != 0:
-            raise ValueError("it does not name its writer's schema")
         assert self._registry is not None
-        text = registered(self._registry, struct.unpack(">I", data[1:5])[0], self._auth)
-        decode, meanings = _avro(text)
-        found = decode(data[5:])
+        number, value = framed(data)
+        decode, meanings = _avro(Registry(self._registry, self._auth).schema(number).schema)
+        found = decode(value)
         if not isinstance(found, dict) or found.get("op") in (None, "m"):
             return None
         kind = _kind(found["op"])

@@ -174,11 +174,6 @@ def _texts(schema: pa.Schema) -> ReadValues:
     return read
 
 
-def registered(registry: str, number: int, auth: str | None = None) -> str:
-    """The text of a writer's schema."""
-    return Registry(registry, auth).schema(number).schema
-
-
 def _json_schema(own: StructType, registry: Registry) -> ReadValues:
     """JSON whose writers' schemas are registered: each value is judged by its writer's, then by the columns."""
     records = JsonRecords(own)
