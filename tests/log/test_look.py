@@ -145,3 +145,8 @@ def test_rows_that_match_here_and_there_are_chosen_from_all_kinds_of_columns(tmp
         assert found.select(rows.column_names).equals(right), condition
         assert found["_row_id"].to_pylist() == right["id"].to_pylist()
         assert table.to_arrow(where=condition, columns=["day", "code"]).num_rows == right.num_rows
+
+
+def test_rows_that_match_count_without_any_column(table: lakeseal.Table) -> None:
+    assert table.to_arrow(where="id > 1400 AND id < 1600", columns=[]).num_rows == 199
+    assert table.to_arrow(where="part = 'p1'", columns=[]).num_rows == ROWS // 2

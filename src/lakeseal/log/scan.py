@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeseal import expr
 from lakeseal.errors import InvalidArgument, located
 from lakeseal.log.data import DataReader, Look, ReadSpec
+from lakeseal.log.parquet_reader import row_memory
 from lakeseal.log.snapshot import Snapshot
 from lakeseal.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowTrackingColumns
 from lakeseal.protocol.schema import duplicate_name
@@ -92,7 +94,9 @@ class Scan:
 
     def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self._bound is not None
-        return expr.filter_batch(self._bound, batch).select(self._names)
+        # The mask is of all columns, the rows of those that were asked for; without any, they still count.
+        rows = batch.select(self._names) if self._names else batch
+        return pc.filter(rows, expr.mask(self._bound, batch), memory_pool=row_memory()).select(self._names)
 
 
 def tracked_columns(snapshot: Snapshot) -> RowTrackingColumns:
