@@ -38,6 +38,7 @@ _SAID = "_lakeseal_said"
 _IN_START = ("format", "partitionBy")
 _SAYING = ("format", "mode", "option", "options", "partitionBy", "clusterBy", "bucketBy", "sortBy")
 _CALLS = "_lakeseal_calls"
+_OPTIMIZED = "delta.autoOptimize.optimizeWrite"
 _SAY_WHICH_ROWS = ("partitionoverwritemode", "replacewhere")
 
 
@@ -169,7 +170,8 @@ def _of_rows_together(writer: Any, said: Mapping[str, Any]) -> Any:
         snapshot = SinkOptions.from_options(options).open().snapshot()
     except LakesealError:
         return writer  # who writes will be told
-    asked = TableProperties(configuration=options if snapshot is None else snapshot.metadata.configuration)
+    new = {_OPTIMIZED: options.get(_OPTIMIZED.lower(), "false").lower()}
+    asked = TableProperties(configuration=new if snapshot is None else snapshot.metadata.configuration)
     if not asked.optimize_write:
         return writer
     by = listed("partitionBy", options.get("partitionby")) if snapshot is None else snapshot.partition_columns
