@@ -252,7 +252,7 @@ class Beside:
             except _REFUSED_BY_NAME:
                 pass
             except errors.LakesealError as error:
-                if "subquery" not in str(error):
+                if "subquery" not in str(error) and "DuckDB" not in str(error):
                     raise
         try:
             found = lakeseal.sql(text, spark)
