@@ -152,7 +152,7 @@ def changes(log: DeltaLog, first: int, last: int, schema: StructType | None = No
     times = CommitTimes(log)
     enabled = log.snapshot(first).properties.change_data_feed
     wanted = log.snapshot(last).schema if schema is None else schema
-    _check_readable(log, _schema_before(log, first), wanted, first - 1, last)
+    _check_readable(log, _schema_before(log, first), wanted, max(first - 1, 0), last)
     for version in range(first, last + 1):
         actions = log.commit_actions(version)
         for action in actions:
