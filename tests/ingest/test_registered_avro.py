@@ -10,6 +10,8 @@ from typing import Any
 import fastavro
 import pytest
 
+from lakeseal.errors import InvalidArgument, UnsupportedType
+from lakeseal.ingest import KafkaSource
 from lakeseal.ingest.sources.debezium import DebeziumReader
 from oracles.messages import Message, Schemas, as_stored, framed, read, registry
 
@@ -137,6 +139,29 @@ def test_a_writers_schema_may_refer_to_others_that_are_registered(schemas: Schem
     fastavro.schemaless_writer(out := io.BytesIO(), record(["null", "long"]), {"v": 1_999})
     rows, bad = read("avro", [framed(number, out.getvalue())], schemas.url, avro_schema=reader)
     assert (rows, bad) == ({0: {"v": {"of": {"at": 1}}}}, [])
+
+
+def test_a_meaning_that_its_type_cannot_have_counts_for_nothing(schemas: Schemas) -> None:
+    assert one(schemas, meant("int", "timestamp-millis"), 5, meant("long", "time-micros")) == 5
+    assert one(schemas, meant("string", "date"), "x", meant("string", "date")) == "x"
+    assert one(schemas, meant("long", "decimal", precision=5), 7, "long") == 7
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "array"},
+        {"type": "record", "name": "x"},
+        {"type": "fixed", "name": "f"},
+        {"type": ["long"]},
+        decimal_of(64, 2),
+        meant("bytes", "decimal"),
+        meant("bytes", "decimal", precision="5", scale=2),
+    ],
+)
+def test_a_schema_of_the_reader_that_is_none_is_told_early(kind: Any) -> None:
+    with pytest.raises((InvalidArgument, UnsupportedType)):
+        KafkaSource(brokers="b", topic="t", value="avro", avro_schema=record(kind))
 
 
 def test_messages_of_several_writers_keep_their_order(schemas: Schemas) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lakeseal.ingest.sources.avro_schema import MOMENTS, meaning
+
 STORED_AS = "stored as"
 """The name that the writer has for a field."""
 CONSTANT = "constant"
@@ -31,9 +33,6 @@ _PROMOTED = {
     "bytes": ("bytes", "string"),
     "string": ("string", "bytes"),
 }
-_MEANINGS = ("decimal", "big-decimal", "uuid", "date", "time-millis", "time-micros", "duration")
-_LOCALITIES, _UNITS = ("timestamp-", "local-timestamp-"), ("millis", "micros", "nanos")
-_MOMENTS = tuple(local + unit for local in _LOCALITIES for unit in _UNITS)
 _ABSENT = object()
 
 
@@ -87,23 +86,17 @@ def _unfit(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> str | None:
             return f"Its writer has {theirs} {name}, which is no {reader['name']}"
         if writer.get("size") != reader.get("size"):
             return f"Its writer has {writer['size']} bytes, which are no {reader['size']}"
-    stored, wanted = _meaning(writer), _meaning(reader)
-    if stored is None or wanted is None or stored == wanted or {stored, wanted} <= {*_MOMENTS}:
+    stored, wanted = meaning(writer), meaning(reader)
+    if stored is None or wanted is None or stored == wanted or {stored, wanted} <= {*MOMENTS}:
         return None
     return f"Its writer has {theirs} ({stored}), which is no {wanted}"
-
-
-def _meaning(schema: Mapping[str, Any]) -> str | None:
-    """Whatever is not Avro's own has none, as its specification says."""
-    said = schema.get("logicalType")
-    return str(said) if said in _MEANINGS or said in _MOMENTS else None
 
 
 def _simple(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> Any:
     # An integer is a long of the same value; any other promotion may change it, and is left to who makes columns.
     kind = "long" if (writer["type"], reader["type"]) == ("int", "long") else writer["type"]
-    meant = reader if _meaning(writer) is None else writer
-    if _meaning(meant) is None:
+    meant = reader if meaning(writer) is None else writer
+    if meaning(meant) is None:
         return kind
     return {"type": kind, **{part: meant[part] for part in ("logicalType", "precision", "scale") if part in meant}}
 

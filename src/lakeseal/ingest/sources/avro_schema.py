@@ -31,9 +31,34 @@ _AVRO_LOGICAL: dict[str, DataType] = {
 }
 
 
+MOMENTS = tuple(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos"))
+_MEANT_OF = {
+    "date": ("int",),
+    "time-millis": ("int",),
+    "time-micros": ("long",),
+    **dict.fromkeys(MOMENTS, ("long",)),
+    "decimal": ("bytes", "fixed"),
+    "big-decimal": ("bytes",),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
+}
+
+
+def meaning(schema: Mapping[str, Any]) -> str | None:
+    """What values of a type mean beyond what they are. What Avro does not know, or not of this type, is nothing to it,
+    as its specification says."""
+    said = schema.get("logicalType")
+    return said if isinstance(said, str) and schema.get("type") in _MEANT_OF.get(said, ()) else None
+
+
 def avro_schema_of(schema: Mapping[str, Any]) -> StructType:
     """The columns of a record."""
-    found = _avro_type(schema, {})
+    try:
+        found = _avro_type(schema, {})
+    except (KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"This is no Avro schema: {error}", hint="Say what Avro's specification asks for"
+        ) from None
     if not isinstance(found, StructType):
         raise InvalidArgument("An Avro schema of rows is a record", hint="Add avro_schema: {type: record, fields: …}")
     return found
@@ -52,7 +77,7 @@ def _avro_type(schema: Any, named: dict[str, DataType]) -> DataType:
         return found
     if not isinstance(schema, Mapping) or "type" not in schema:
         raise _unsupported_avro(schema)
-    kind, logical = schema["type"], schema.get("logicalType")
+    kind, logical = schema["type"], meaning(schema)
     if logical == "decimal":
         return DecimalType(schema["precision"], schema.get("scale", 0))
     if logical in _AVRO_LOGICAL:
