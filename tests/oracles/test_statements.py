@@ -21,6 +21,7 @@ from oracles.statements import Statement, some_history
 pytestmark = pytest.mark.spark
 
 _SESSIONS = ("new-york", "ansi-off", "case-sensitive", "aqe-off", "double-quotes", "escaped-literals")
+_WITHOUT_A_SESSION = {"session.timeZone": "utc", "ansi.enabled": "true", "caseSensitive": "false"}
 _WRITES = ("append", "overwrite", "replace", "dynamic")
 
 
@@ -86,7 +87,7 @@ class _History:
     def _way(self, statement: Statement) -> str:
         """How it is said; what runs without a session has a UTC and ANSI of its own."""
         ways = ["frames", "frames" if statement.kind in _WRITES else "sql"]
-        if self._session in ("default", "aqe-off"):
+        if self._session in ("default", "aqe-off") and self._is_utc_and_ansi():
             ways.append("arrow")
         return self._chance.choice(ways)
 
@@ -106,6 +107,11 @@ class _History:
                 if "subquery" not in str(error):
                     raise
         return statement.run(self._table, source, self._spark)
+
+    def _is_utc_and_ansi(self) -> bool:
+        """The session of the whole run (`LAKESEAL_TEST_SESSION`) may be another."""
+        said = {name: str(self._spark.conf.get(f"spark.sql.{name}")).lower() for name in _WITHOUT_A_SESSION}
+        return said == _WITHOUT_A_SESSION
 
     def _check_feed(self, version: int, rows: list[dict[str, Any]], about: str) -> None:
         """What was there, without what the feed says went, with what it says came, is what is there."""
