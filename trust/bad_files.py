@@ -285,8 +285,7 @@ def _with_junk(value: Any, dice: random.Random) -> Any:
 
 
 def _rows(folder: Path) -> Counter[Any]:
-    table = Table(folder).to_arrow().select(["id", "v", "day"])
-    return Counter(tuple(row.values()) for row in table.to_pylist())
+    return Counter(tuple(sorted(row.items())) for row in Table(folder).to_arrow().to_pylist())
 
 
 def _batch(number: int) -> pa.Table:
@@ -359,6 +358,7 @@ def _plain_log(folder: Path) -> Iterator[Counter[Any]]:
 
 def _plain_rows(folder: Path, start: Path | None, compacted: Path | None = None) -> Counter[Any]:
     live: dict[str, dict[str, Any]] = {}
+    about: dict[str, Any] = {}
     version = 0
     if start is not None:
         version = int(start.name.partition(".")[0]) + 1
@@ -367,6 +367,7 @@ def _plain_rows(folder: Path, start: Path | None, compacted: Path | None = None)
             for action in _actions(start):
                 sidecars += [action["sidecar"]["path"]] if action.get("sidecar") else []
                 live |= {action["add"]["path"]: action["add"]} if action.get("add") else {}
+                about = action.get("metaData") or about
         for part in [start, *(start.parent / "_sidecars" / name for name in sidecars)]:
             if part.suffix == ".parquet":
                 found = pq.read_table(part)
@@ -375,6 +376,8 @@ def _plain_rows(folder: Path, start: Path | None, compacted: Path | None = None)
                         more = pq.read_table(start.parent / "_sidecars" / one["path"])
                         live |= _adds(more)
                 live |= _adds(found)
+                if "metaData" in found.column_names:
+                    about = next(iter(found["metaData"].drop_null().to_pylist()), about)
     skip_to = -1
     low, high = (int(text) for text in compacted.name.split(".")[:2]) if compacted is not None else (-1, -1)
     while True:
@@ -388,15 +391,19 @@ def _plain_rows(folder: Path, start: Path | None, compacted: Path | None = None)
                 live[action["add"]["path"]] = action["add"]
             elif action.get("remove"):
                 live.pop(action["remove"]["path"], None)
+            about = action.get("metaData") or about
         version = max(version, skip_to) + 1
         skip_to = -1
     found_rows: Counter[Any] = Counter()
+    names = sorted(field["name"] for field in json.loads(about["schemaString"])["fields"])
     for path, add in live.items():
         part = pq.ParquetFile(folder / unquote(path)).read()
-        day = (add.get("partitionValues") or {}).get("day") or None
-        names = part.column_names
-        columns = [part[name].to_pylist() if name in names else [None] * part.num_rows for name in ("id", "v")]
-        found_rows.update((*row, day) for row in zip(*columns, strict=True))
+        columns = []
+        for name in names:
+            value = (add.get("partitionValues") or {}).get(name) or None
+            is_there = name in part.column_names and name not in about["partitionColumns"]
+            columns.append(part[name].to_pylist() if is_there else [value] * part.num_rows)
+        found_rows.update(tuple(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
     return found_rows
 
 

@@ -31,7 +31,7 @@ from lakeseal.storage import Store, open_store
 from lakeseal.testing.faults import Fault, FaultyStore
 
 PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
-METADATA = {"id": "m", "schemaString": "{}", "format": {"provider": "parquet", "options": []}}
+METADATA = {"id": "m", "schemaString": "{}", "partitionColumns": [], "format": {"provider": "parquet", "options": []}}
 KEY = checkpoint_path(7)
 JSON_KEY = v2_checkpoint_path(7, "3a0d65cd-4056-49b8-937b-95f9e3ee90e5", "json")
 

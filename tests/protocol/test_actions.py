@@ -201,7 +201,8 @@ def test_metadata_is_written_with_format_partition_columns_and_configuration_eve
 
 
 def test_a_format_without_options_has_none() -> None:
-    assert Metadata.from_json({"id": "x", "format": {"provider": "parquet", "options": None}}).format == Format()
+    value = {"id": "x", "format": {"provider": "parquet", "options": None}, "partitionColumns": []}
+    assert Metadata.from_json(value).format == Format()
 
 
 def test_a_false_removal_flag_is_written() -> None:

@@ -75,6 +75,8 @@ def test_integers_beyond_64_bits_survive_where_nobody_interprets_them() -> None:
         ADD.replace(b'"size":1,', b""),
         ADD.replace(b'"partitionValues":{}', b'"partitionValues":{"p":1}'),
         ADD.replace(b'"path":"a"', b'"path":null'),
+        b'{"metaData":{"id":"m","schemaString":"{}","partitionx$Columns":["day"],"configuration":{}}}',
+        b'{"metaData":{"id":"m","schemaString":"{}","partitionColumns":null,"configuration":{}}}',
         ADD[:-1],
         ADD[: len(ADD) // 2],
         ADD + ADD,

@@ -139,6 +139,14 @@ class Metadata(_Record, frozen=True, kw_only=True, rename="camel", omit_defaults
     configuration: dict[str, str | None] = field(default_factory=dict)
     created_time: Long | None = None
 
+    @classmethod
+    def from_json(cls, value: Json) -> Self:
+        """Raises `msgspec.ValidationError` where it does not say by what the table is partitioned, too: rows would have
+        no values in these columns, as they are not in files."""
+        if value.get("partitionColumns") is None:
+            raise msgspec.ValidationError("Object missing required field `partitionColumns`")
+        return super().from_json(value)
+
     @cached_property
     def schema(self) -> StructType:
         """What `schema_string` says, parsed once."""
