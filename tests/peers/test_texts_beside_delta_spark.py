@@ -44,6 +44,7 @@ _GOES_FURTHER = (
     "cannot translate expression to source filter",
     "OVERWRITE_BY_SUBQUERY",
     "DELTA_DUPLICATE_COLUMNS_FOUND.READ_SCHEMA",
+    "missing 'ON'",  # the source of a MERGE at a version
 )
 _DYNAMIC = {"spark.sql.sources.partitionOverwriteMode": "dynamic"}
 _DELTA = """
