@@ -110,6 +110,24 @@ def test_one_that_asks_twice_holds_up_nobody() -> None:
     run(do)
 
 
+@pytest.mark.parametrize("came", [False, True])
+def test_the_turn_of_whoever_is_interrupted_while_waiting_is_passed_on(came: bool) -> None:
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "a")
+        cut, b = await in_line(turns, "cut", "b")
+        if came:
+            turns.leave("t", "a", lost=False)
+        cut.cancel()
+        await asyncio.wait([cut])
+        assert cut.cancelled()
+        if not came:
+            turns.leave("t", "a", lost=False)
+        await asyncio.wait_for(b, 5)
+        turns.leave("t", "b", lost=False)
+
+    run(do)
+
+
 def test_it_can_be_turned_off() -> None:
     async def do(turns: Turns) -> None:
         await turns.enter("t", "a")

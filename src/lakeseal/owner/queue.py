@@ -246,9 +246,16 @@ class Turns:
         else:
             turn = asyncio.get_running_loop().create_future()
             line.waiting.append((name, turn))
-            # A turn that comes at the very end of the wait is passed on by `leave`, as any other.
-            await asyncio.wait([turn], timeout=self._longest_s)
-            turn.cancel()
+            try:
+                # A turn that comes at the very end of the wait is passed on by `leave`, as any other.
+                await asyncio.wait([turn], timeout=self._longest_s)
+            except asyncio.CancelledError:
+                if turn.done():
+                    # It came, and whoever is interrupted here does not leave any more.
+                    self.leave(table, name, lost=False)
+                raise
+            finally:
+                turn.cancel()
 
     def leave(self, table: str, name: str, *, lost: bool) -> bool:
         """Whether it keeps its turn, since it `lost`."""
