@@ -4,6 +4,7 @@ connections, and where those are turned off."""
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,9 +14,11 @@ import httpx
 import pytest
 
 from lakeseal.errors import StorageUnavailable, UnknownOutcome
+from lakeseal.service import http_client
 from lakeseal.service.client import HttpOwner
 from lakeseal.service.http_client import HttpClient
 from lakeseal.storage import open_store
+from support.certificates import self_signed
 from support.managed_tables import append, create
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -100,6 +103,7 @@ def test_a_kept_connection_that_the_server_has_ended_is_not_used(either_way: Non
         (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", b"until the end"),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"{}"),
         (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK, b"{}"),
     ],
 )
 def test_an_answer_of_any_form_is_read_whole(either_way: None, answer: bytes, content: bytes) -> None:
@@ -124,6 +128,57 @@ def test_what_comes_unasked_on_a_kept_connection_is_not_taken_for_the_next_answe
         with suppress(UnknownOutcome):
             assert client.once("POST", "/", b"{}").content == b"{}"
         assert client.once("POST", "/", b"{}").content == b"{}"
+
+
+def test_another_protocol_that_nobody_asked_for_is_no_answer() -> None:
+    switched = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
+    with serving([switched], [OK]) as (_, client):
+        with pytest.raises(UnknownOutcome):
+            client.once("POST", "/", b"{}")
+        assert client.once("POST", "/", b"{}").content == b"{}"
+
+
+def test_what_follows_a_large_body_that_was_refused_is_not_taken_for_it(inside) -> None:
+    with inside() as service:
+        client = HttpClient(str(service.base_url), token="wrong", timeout=httpx.Timeout(20.0))
+        for _ in range(2):
+            assert client.once("POST", "/v1/ratify", bytes(2**21)).status == 401
+        client.close()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_large_body_is_sent_to_servers_that_ask_for_it_and_to_those_that_never_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """Encrypted, where something comes before any answer."""
+    certificate, key = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setattr(http_client, "_WAITS_S", 0.5)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    received = []
+
+    def serve() -> None:
+        with context.wrap_socket(listener.accept()[0], server_side=True) as connection, suppress(OSError):
+            data = b""
+            while b"\r\n\r\n" not in data:
+                data += connection.recv(65536)
+            if asks:
+                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            while len(data.partition(b"\r\n\r\n")[2]) < 2**21:
+                data += connection.recv(65536)
+            received.append(data)
+            # Also where it comes too late.
+            connection.sendall((b"" if asks else b"HTTP/1.1 100 Continue\r\n\r\n") + OK)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve)
+        server.start()
+        client = HttpClient(f"https://127.0.0.1:{listener.getsockname()[1]}", timeout=httpx.Timeout(5.0))
+        assert client.once("POST", "/", bytes(2**21)).content == b"{}"
+        client.close()
+        server.join()
+    assert len(received) == 1
 
 
 def test_where_nobody_listens_or_the_name_is_none_nothing_was_sent(either_way: None) -> None:

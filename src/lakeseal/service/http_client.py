@@ -202,12 +202,14 @@ class HttpClient:
                 answer, is_kept = connection.read()
             else:
                 connection.socket.sendall(b"".join((start, self._head, sent, b"Expect: 100-continue\r\n\r\n")))
-                answer, is_kept = connection.read() if connection.has_answer(_WAITS_S) else (_GO_ON, True)
+                answer, is_kept = connection.read_first() if connection.has_answer(_WAITS_S) else (_GO_ON, True)
                 if answer.status == _GO_ON.status:
                     connection.socket.sendall(body)
-                while answer.status == _GO_ON.status:
                     answer, is_kept = connection.read()
-        except (OSError, EOFError, httptools.HttpParserError) as error:
+                else:
+                    # What is sent next would be taken for the body, which was told of and does not come.
+                    is_kept = False
+        except (OSError, EOFError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             connection.close()
             raise self._unanswered(error) from error
         except BaseException:
@@ -301,22 +303,42 @@ class _Connection:
         self.socket = opened
         self._poll = select.poll()
         self._poll.register(opened, select.POLLIN)
+        self._early: bytes | None = None
+        """Received already, and not read yet."""
 
     def is_quiet(self) -> bool:
         """Whether nothing has come since the last answer: an end, or something that nobody asked for."""
         return not self._poll.poll(0)
 
     def has_answer(self, within_s: float) -> bool:
-        return bool(self._poll.poll(within_s * 1000))
+        """By what can be read: of what comes first on an encrypted connection, nothing need be an answer's."""
+        usual_s = self.socket.gettimeout()
+        self.socket.settimeout(within_s)
+        try:
+            self._early = self.socket.recv(_CHUNK)
+        except TimeoutError:
+            return False
+        finally:
+            self.socket.settimeout(usual_s)
+        return True
+
+    def read_first(self) -> tuple[HttpAnswer, bool]:
+        """As `read`, and that a server asks for the body is an answer too."""
+        return self._read(goes_on=_GO_ON.status)
 
     def read(self) -> tuple[HttpAnswer, bool]:
         """The answer, and whether another request may follow on this connection."""
+        return self._read(goes_on=None)
+
+    def _read(self, *, goes_on: int | None) -> tuple[HttpAnswer, bool]:
+        self._goes_on = goes_on
         parser = self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._is_over = self._is_kept = self._has_headers = self._is_bounded = False
         self._retry_after = ""
         while not self._is_over:
-            data = self.socket.recv(_CHUNK)
+            data = self.socket.recv(_CHUNK) if self._early is None else self._early
+            self._early = None
             if not data:
                 # Without a length, an answer lasts as long as its connection.
                 if self._has_headers and not self._is_bounded:
@@ -349,6 +371,11 @@ class _Connection:
         self._body.append(data)
 
     def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200 and status != self._goes_on:
+            # Something on the way to the answer.
+            self._has_headers = self._is_bounded = False
+            return
         self._is_over = True
         # Afterwards the parser has forgotten.
         self._is_kept = self._parser.should_keep_alive()
