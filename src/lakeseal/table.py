@@ -861,22 +861,25 @@ class Table:
         return keys
 
     def checkpoint(self) -> int:
-        """Write a checkpoint of the newest version, which is returned.
+        """Write a checkpoint of the newest version, which is returned. An owner publishes it first.
 
         >>> orders.checkpoint()
         1
         """
         version = self.version()
+        self._router.run(lambda route: route.owner.backfill_to_version(version))
         write_checkpoint(self._log, version, now_ms=now_ms())
         _logger.info("%s has a checkpoint of version %d", self.uri, version)
         return version
 
     def compact_log(self, start: int, end: int) -> str | None:
-        """Write one file that stands for the commits `start` to `end`, so that readers open fewer.
+        """Write one file that stands for the commits `start` to `end`, so that readers open fewer. An owner publishes them
+        first.
 
         >>> orders.compact_log(0, 1)
         '_delta_log/00000000000000000000.00000000000000000001.compacted.json'
         """
+        self._router.run(lambda route: route.owner.backfill_to_version(min(end, self.version())))
         key = compact(self._log, start, end)
         did = "were left as they are" if key is None else f"are one file, {key}"
         _logger.info("the commits %d to %d of %s %s", start, end, self.uri, did)

@@ -48,6 +48,15 @@ def test_a_reader_of_the_output_may_leave_early(sales: str) -> None:
     assert ended.stderr == ""
 
 
+def test_output_that_has_no_room_is_told_as_that(sales: str) -> None:
+    command = f"{sys.executable} -m lakeseal read {sales} --json > /dev/full"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 1
+    assert "There is no room" in ended.stderr
+    assert "bug" not in ended.stderr and "Traceback" not in ended.stderr
+
+
 def test_store_options_are_split_at_the_first_equals_sign() -> None:
     assert parse_store_options(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     assert parse_store_options(None) is None

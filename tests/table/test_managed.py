@@ -41,6 +41,16 @@ def test_a_table_is_created_with_an_owner_and_written_through_it(root: str, owne
     assert properties.in_commit_timestamps
 
 
+def test_what_was_just_committed_is_checkpointed_and_compacted_at_once(root: str, owner: str) -> None:
+    table = lakeseal.create(f"{root}/table", numbers().schema, owner=owner)
+    for number in range(4):
+        table.write(numbers(number))
+        assert table.checkpoint() == number + 1
+        assert table.compact_log(number, number + 1) is not None
+    assert ids(table) == [0, 1, 2, 3]
+    assert DeltaTable(f"{root}/table").to_pyarrow_table().num_rows == 4
+
+
 def test_without_its_owner_a_managed_table_is_read_as_far_as_it_is_backfilled(root: str, owner: str) -> None:
     table = lakeseal.create(f"{root}/table", numbers().schema, owner=owner)
     for number in range(5):

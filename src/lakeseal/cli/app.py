@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -20,7 +21,7 @@ from lakeseal import traces
 from lakeseal.cli.examples import EXAMPLES
 from lakeseal.cli.output import Output
 from lakeseal.display import visible
-from lakeseal.errors import LakesealError
+from lakeseal.errors import LakesealError, StorageUnavailable
 
 HOMES = {
     "demo": ("demo",),
@@ -45,6 +46,9 @@ HOMES = {
 
 _COMPLETES = "_LAKESEAL_COMPLETE"
 """Set by the scripts of `lakeseal completion` when a shell asks."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where there is no room."""
 
 
 class _Commands(TyperGroup):
@@ -171,6 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("LAKESEAL_DEBUG"):
             raise
+        if isinstance(error, OSError) and error.errno in _FULL:
+            no_room = f"There is no room for what was to be written: {error.strerror}"
+            out.error(StorageUnavailable(no_room, hint="Make room, and run it again"))
+            return 1
         out.error(
             LakesealError(
                 f"Unexpected {type(error).__name__}: {error}",
