@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import psycopg
 from sqlalchemy.engine.default import DefaultDialect
 
-from lakeseal.service import transport
+from lakeseal.service.http_client import HttpClient
 from lakeseal.storage.local import files
 
 T = TypeVar("T")
@@ -236,19 +236,19 @@ class Effects:
         DefaultDialect.do_commit = committed  # type: ignore[method-assign]
 
     def _watch_requests(self) -> None:
-        ask = transport.Direct.ask
+        ask = HttpClient._ask
 
-        def watched(one: transport.Direct, method: str, target: str, *given: Any, **named: Any) -> Any:
+        def watched(one: HttpClient, mine: Any, method: str, target: str, *given: Any) -> Any:
             if method == "GET":
-                return ask(one, method, target, *given, **named)
+                return ask(one, mine, method, target, *given)
             return self.around(
                 "request",
                 f"{method} {target}",
-                lambda: ask(one, method, target, *given, **named),
-                lambda: transport.NoAnswer("the connection was cut"),
+                lambda: ask(one, mine, method, target, *given),
+                lambda: one._unanswered(EOFError("the connection was cut")),
             )
 
-        transport.Direct.ask = watched  # type: ignore[method-assign]
+        HttpClient._ask = watched  # type: ignore[method-assign]
 
 
 def die() -> NoReturn:
