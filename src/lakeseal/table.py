@@ -873,8 +873,8 @@ class Table:
         return version
 
     def compact_log(self, start: int, end: int) -> str | None:
-        """Write one file that stands for the commits `start` to `end`, so that readers open fewer. An owner publishes them
-        first.
+        """Write one file that stands for the commits `start` to `end`, so that readers open fewer. An owner publishes
+        them first.
 
         >>> orders.compact_log(0, 1)
         '_delta_log/00000000000000000000.00000000000000000001.compacted.json'

@@ -54,7 +54,8 @@ def test_output_that_has_no_room_is_told_as_that(sales: str) -> None:
 
     assert ended.returncode == 1
     assert "There is no room" in ended.stderr
-    assert "bug" not in ended.stderr and "Traceback" not in ended.stderr
+    assert "bug" not in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_store_options_are_split_at_the_first_equals_sign() -> None:
