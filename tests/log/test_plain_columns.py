@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeseal.log.decoded_size import joined
 from lakeseal.log.parquet_reader import open_parquet
 from lakeseal.log.plain_columns import plain_columns
 from lakeseal.log.row_groups import batches_of, rows_at, texts_among
@@ -189,6 +190,18 @@ def test_a_text_of_another_length_is_read_as_it_is() -> None:
     at = data.index(b"\4\0\0\0abcd" * 2)
     data[at : at + 16] = b"\1\0\0\0a" + b"\7\0\0\0bcdefgh"
     assert read(bytes(data))["s"].to_pylist() == ["a", "bcdefgh", *["abcd"] * 48]
+
+
+def test_batches_can_be_joined_where_arrow_takes_over_half_way() -> None:
+    texts = ["abcd"] * 1_000 + ["a", "bcdefgh"] + ["abcd"] * 500  # pages are as long as if all texts had one length
+    table = pa.table({"s": texts, "never null": range(len(texts))})
+    data = written(table)
+    parquet, source, footer = opened(data)
+    found = plain_columns(footer, parquet.schema_arrow, source, 0, [0])
+    arguments = {"rows": 200, "dictionaries": {}, "plain": found, "use_threads": False, "is_local": True}
+    batches = joined(batches_of(parquet, source, footer, 0, [0, 1], **arguments), rows=ROWS, limit=2**24)
+    assert list(found) == [0]
+    assert pa.Table.from_batches(batches).to_pydict() == table.to_pydict()
 
 
 def test_of_a_damaged_file_they_are_what_arrow_reads_or_are_refused() -> None:

@@ -52,12 +52,14 @@ def batches_of(
             pass
         else:
             return
+    is_second = given > 0
     for batch in parquet.iter_batches(rows, [group], column_indices=leaves, use_threads=use_threads):
         if given >= batch.num_rows:
             given -= batch.num_rows
             continue
         check_texts(batch)
-        yield batch.slice(given)
+        # Batches of one schema can be joined, and those before had nothing but names.
+        yield (_spelled_out(batch) if is_second else batch).slice(given)
         given = 0
 
 
