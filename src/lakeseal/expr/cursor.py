@@ -49,6 +49,7 @@ _TYPES: dict[str, DataType] = {
 _TYPED_LITERALS = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "TIMESTAMP_LTZ": TIMESTAMP, "TIMESTAMP_NTZ": TIMESTAMP_NTZ}
 _UNITS = frozenset(["year", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"])
 _MONTHS = {"year": 12, "month": 1}
+_DAYS = {"week": 7, "day": 1}
 _MICROS = {
     **{"week": 7 * 86_400_000_000, "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000},
     **{"second": 1_000_000, "millisecond": 1000, "microsecond": 1},
@@ -152,7 +153,7 @@ class Cursor:
         if len(parts) == 1:
             return Interval(*parts[0], token.start)
         units = [unit for _, unit in parts]
-        for unit, table in (("month", _MONTHS), ("microsecond", _MICROS)):
+        for unit, table in (("month", _MONTHS), ("day", _DAYS), ("microsecond", _MICROS)):
             if all(one in table for one in units) and len(set(units)) == len(units):
                 return Interval(sum(amount * table[one] for amount, one in parts), unit, token.start)
         self.unsupported("An interval of months and days, or twice of one unit", token)

@@ -98,19 +98,19 @@ def _divide(left: pa.Array, right: pa.Array, target: DecimalType) -> pa.Array:
     return pc.divide(left, right.cast(pa.decimal256(precision, right.type.scale)))
 
 
-def _rest(left: Decimal, right: Decimal) -> Decimal:
+def _rest(right: Decimal, left: Decimal) -> Decimal:
     """With the sign of what is divided."""
     if not right:
         raise EvaluationError("Division by zero in %", hint="Leave such rows out by a condition, or use nullif")
     return _EXACT.remainder(left, right)
 
 
-def _positive_rest(left: Decimal, right: Decimal) -> Decimal:
-    rest = _rest(left, right)
+def _positive_rest(right: Decimal, left: Decimal) -> Decimal:
+    rest = _rest(right, left)
     return _EXACT.remainder(_EXACT.add(rest, right), right) if rest < 0 else rest
 
 
-def _whole_quotient(left: Decimal, right: Decimal) -> int:
+def _whole_quotient(right: Decimal, left: Decimal) -> int:
     if not right:
         raise EvaluationError("Division by zero in div", hint="Leave such rows out by a condition, or use nullif")
     quotient = int(_EXACT.divide_int(left, right))
@@ -124,4 +124,4 @@ REMAINDERS: dict[str, Callable[[Decimal, Decimal], Decimal | int]] = {
     "pmod": _positive_rest,
     "div": _whole_quotient,
 }
-"""Of two decimals that are no null."""
+"""Of a divisor, which Spark looks at first, and what is divided; neither is null."""

@@ -139,8 +139,16 @@ def _aggregate(node: Bound, rows: Rows, run: Run) -> Datum:
     return result if valid.all() else scatter(result, valid)
 
 
-def _zip_with(node: Bound, rows: Rows, run: Run) -> pa.Array:
-    (left, of_left), (right, of_right) = (_array(arg, rows, run) for arg in node.args[:2])
+def _zip_with(node: Bound, rows: Rows, run: Run) -> Datum:
+    left, of_left = _array(node.args[0], rows, run)
+    other = node.args[1]
+    if other.raises and not of_left.valid.all():  # it is not looked at where there is nothing on the left
+        if not of_left.valid.any():
+            return pa.scalar(None, node.arrow)
+        right = scatter(run(other, rows.choose(of_left.valid)), of_left.valid)
+        of_right = _Elements(right)
+    else:
+        right, of_right = _array(other, rows, run)
     valid = of_left.valid & of_right.valid
     lengths = np.where(valid, np.maximum(of_left.lengths, of_right.lengths), 0)
     owners, places = of_left.owners(lengths)

@@ -287,7 +287,7 @@ def _decimal_remainder(binder: Binder, op: str, left: Bound, right: Bound) -> Bo
     assert isinstance(left.type, DecimalType)
     assert isinstance(right.type, DecimalType)
     gives = LONG if op == "div" else coercion.decimal_result("%", left.type, right.type)
-    return binder.make(ROW, gives, (left, right), nullable=True, raises=True, option=decimals.REMAINDERS[op])
+    return binder.make(ROW, gives, (right, left), nullable=True, raises=True, option=decimals.REMAINDERS[op])
 
 
 def _date_arithmetic(binder: Binder, op: str, left: Bound, right: Bound, position: int) -> Bound:

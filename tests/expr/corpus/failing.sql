@@ -83,3 +83,5 @@ to_binary('xyz')
 e % c
 to_number('x', '9')
 to_number('1234', '999')
+nullif(c, c) % (c / 0.0)
+zip_with(ar, array(1 div (i - i)), (x, y) -> y)

@@ -968,3 +968,12 @@ try_to_number('-', 'S9')
 try_to_number('$', '$9')
 try_to_number('007', '999')
 try_to_number('07', '000')
+t + interval 1 week 2 days
+t - interval 2 days 1 week
+ts + interval 1 week 2 days
+t + interval 1 week 2 hours
+cast(1 div (i - i) as decimal(5,0)) % nullif(c, c)
+pmod(c / 0.0, nullif(c, c))
+(c / 0.0) div nullif(c, c)
+zip_with(nullif(ar, ar), array(1 div (i - i)), (x, y) -> y)
+zip_with(if(k > 0, ar, null), array(10 div (abs(k) + k)), (x, y) -> y)
