@@ -15,11 +15,13 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 
 from lakeseal.errors import InvalidArgument, LakesealError, RunFailed, SourceChanged
 from lakeseal.ingest import Alert, Check, Dataset, Lineage, RestSource, Retries
 from lakeseal.ingest.sources.rest import RestCursor, RestPages
+from lakeseal.steps.watermarks import WatermarkChange, check_forward
 
 SCHEMA = "id long, name string"
 
@@ -295,6 +297,29 @@ def test_a_cursor_of_decimals_in_texts_is_compared_as_decimals(lake: Any, interf
         interface.rows.append({"id": number, "at": at})
         assert pipeline.run().rows == 1, at
         assert pipeline.run().state == "nothing_new"
+
+
+def test_a_watermark_of_decimals_grows_as_it_is_kept(interface: Interface) -> None:
+    """As the steps of a commit keep it, which another run may have to finish."""
+    of = source(interface, "/all", cursor=RestCursor(column="at", param="after"), schema="id long, at decimal(38,2)")
+    mark: Any = None
+    for number, at in enumerate(
+        ["-10", "-9", "9.5", "10", 10.25, "100.00", "1" + 35 * "0" + ".01", "1" + 35 * "0" + ".1"]
+    ):
+        interface.rows.append({"id": number, "at": at})
+        (unit,) = of.plan({} if mark is None else {"": mark}).units
+        kept = json.loads(msgspec.json.encode(unit.high))
+        check_forward(WatermarkChange(partition="", expected=mark, value=kept))
+        assert not of.plan({"": kept}).units
+        mark = kept
+
+
+def test_cursors_of_one_value_that_are_spelt_as_number_and_text_are_one(lake: Any, interface: Interface) -> None:
+    of = source(interface, "/all", cursor=RestCursor(column="at", param="after"), schema="id long, at decimal(20,2)")
+    pipeline = lake.pipeline(dataset(lake, of))
+    interface.rows = [{"id": 1, "at": 5.1}, {"id": 2, "at": "5.10"}]
+    assert pipeline.run().rows == 2
+    assert pipeline.run().state == "nothing_new"
 
 
 def test_a_cursor_that_is_none_of_its_column_any_more_is_told(lake: Any, interface: Interface) -> None:

@@ -20,6 +20,7 @@ import time
 import urllib.parse
 import zlib
 from collections.abc import Iterator, Mapping
+from decimal import Context
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
@@ -35,10 +36,11 @@ from lakeseal.files.json_records import JsonRecords
 from lakeseal.ingest.idle_options import refuse_idle
 from lakeseal.ingest.posting import check_address, check_headers
 from lakeseal.ingest.sources.source import Chunk, Plan, RejectedRecord, Source, Watermark, WorkUnit, register_source
-from lakeseal.protocol.schema import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, StructType
+from lakeseal.protocol.schema import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DecimalType, StructType
 
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _BACKOFF = Backoff(first_s=0.5, longest_s=30)
+_ALL_DIGITS = Context(prec=100)
 _CHUNK = 10_000
 _PIECE = 2**20
 _POLITE_S = 60.0
@@ -157,7 +159,7 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             if end is None or place is None or place > end or (self.cursor.inclusive and place == end)
         ]
         pairs = [(place, value) for place, value in zip(places, values, strict=True) if place is not None]
-        largest, spelt = max(pairs, default=(None, None))
+        largest, spelt = max(pairs, default=(None, None), key=lambda pair: pair[0])
         if not fresh or largest is None or (end is not None and largest <= end):
             # Without a larger value there is nothing to remember them by: they would come again and again.
             return Plan(
@@ -185,8 +187,12 @@ class RestSource(Source, frozen=True, kw_only=True, tag="rest"):
             column = column.cast(pa.int32())
         elif field.type in (TIMESTAMP, TIMESTAMP_NTZ):
             column = column.cast(pa.int64())
+        found_places = column.to_pylist()
+        if isinstance(field.type, DecimalType):
+            # Watermarks are JSON, in which a decimal is a text, and 10 before 9.
+            found_places = [int(place.scaleb(field.type.scale, _ALL_DIGITS)) for place in found_places]
         numbers = range(len(known)) if parsed.record_numbers is None else parsed.record_numbers
-        found = {known[number][0]: place for number, place in zip(numbers, column.to_pylist(), strict=True)}
+        found = {known[number][0]: place for number, place in zip(numbers, found_places, strict=True)}
         return [found.get(at) for at in range(len(values))]
 
     def _unit(self, records: list[bytes], mark: Watermark, high: Any) -> Plan:
