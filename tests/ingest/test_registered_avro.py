@@ -141,6 +141,42 @@ def test_a_writers_schema_may_refer_to_others_that_are_registered(schemas: Schem
     assert (rows, bad) == ({0: {"v": {"of": {"at": 1}}}}, [])
 
 
+_LIST = {
+    "type": "record",
+    "name": "row",
+    "fields": [{"name": "v", "type": "long"}, {"name": "next", "type": ["null", "row"]}],
+}
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_message_that_is_nested_too_deep_is_a_bad_record_and_its_neighbours_are_rows(
+    schemas: Schemas, is_elsewhere: bool
+) -> None:
+    """Compiled code does not count how deep it is: it would end the process."""
+    reader = record("long")
+    if is_elsewhere:
+        reader = {**reader, "name": "outer", "fields": [{"name": "of", "type": {**record("long"), "name": "row"}}]}
+        number = schemas.add(
+            {"type": "record", "name": "outer", "fields": [{"name": "of", "type": "row"}]},
+            refers_to={"row": schemas.add(_LIST)},
+        )
+    else:
+        number = schemas.add(_LIST)
+    values = [framed(number, b"\x0a\x02" * levels + b"\x0a\x00") for levels in (0, 1_000_000, 20)]
+    rows, bad = read("avro", values, schemas.url, avro_schema=reader)
+    assert rows == dict.fromkeys((0, 2), {"of": {"v": 5}} if is_elsewhere else {"v": 5})
+    assert bad == [1]
+
+
+def test_a_schema_that_is_nested_too_deep_makes_bad_records(schemas: Schemas) -> None:
+    deep: Any = "long"
+    for _ in range(900):
+        deep = {"type": "array", "items": deep}
+    numbers = [schemas.add(record(deep)), schemas.add(record("long"))]
+    rows, bad = read("avro", [framed(number, b"\x0a") for number in numbers], schemas.url, avro_schema=record("long"))
+    assert (rows, bad) == ({1: {"v": 5}}, [0])
+
+
 def test_a_meaning_that_its_type_cannot_have_counts_for_nothing(schemas: Schemas) -> None:
     assert one(schemas, meant("int", "timestamp-millis"), 5, meant("long", "time-micros")) == 5
     assert one(schemas, meant("string", "date"), "x", meant("string", "date")) == "x"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from lakeseal.files.records import Misfit, Parsed, judged
 from lakeseal.ingest.sources.avro_columns import rows_builder
 from lakeseal.ingest.sources.avro_resolution import REFUSED, resolved
 from lakeseal.ingest.sources.avro_schema import as_stored
+from lakeseal.ingest.sources.avro_stored import stored_reader
 from lakeseal.ingest.sources.schema_registry import Registry, framed, no_schema
 from lakeseal.protocol.arrow import to_arrow
 from lakeseal.protocol.schema import StructType
@@ -32,14 +33,13 @@ _WRONG = (EOFError, IndexError, KeyError, TypeError, OverflowError, RecursionErr
 class _Writer:
     """How the values of one schema are read."""
 
-    def __init__(self, stored: Any, build: Build) -> None:
-        self._stored, self.build = stored, build
-        self._fastavro = _fastavro()
+    def __init__(self, read: Callable[[BinaryIO], Any], build: Build) -> None:
+        self._read, self.build = read, build
 
     def decode(self, data: bytes) -> Any:
         stream = io.BytesIO(data)
         try:
-            record = self._fastavro.schemaless_reader(stream, self._stored, None)
+            record = self._read(stream)
         except _WRONG as error:
             raise ValueError(f"It is not Avro of this schema: {error or type(error).__name__}") from None
         if stream.read(1):
@@ -55,7 +55,8 @@ def avro_messages(
     wrong = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError)
     try:
         reader = fastavro.schema.expand_schema(reader_schema)
-        alone = _Writer(fastavro.parse_schema(as_stored(reader_schema, ())), rows_builder(reader, own))
+        stored_alone = fastavro.parse_schema(as_stored(reader_schema, ()))
+        alone = _Writer(stored_reader(stored_alone, {}), rows_builder(reader, own))
     except wrong as error:
         raise InvalidArgument(f"This is no Avro schema: {error}") from None
 
@@ -68,14 +69,14 @@ def avro_messages(
         try:
             texts = [written.schema, *(one.schema for one in registry.referred(written).values())]
             meant, *others = map(msgspec.json.decode, texts)
-            stored, _ = _parsed(as_stored(meant, ()), [as_stored(one, ()) for one in others])
+            stored, stored_others = _parsed(as_stored(meant, ()), [as_stored(one, ()) for one in others])
             meant, named = _parsed(meant, others)
-        except (*wrong, msgspec.MsgspecError) as error:
+            read_stored, shape = stored_reader(stored, stored_others), resolved(meant, reader, named)
+        except (*wrong, msgspec.MsgspecError, RecursionError) as error:
             raise no_schema("Avro schema", error) from None
-        shape = resolved(meant, reader, named)
         if not isinstance(shape, dict) or "fields" not in shape:
             raise no_schema("Avro schema of such rows", shape.get(REFUSED) if isinstance(shape, dict) else "a union")
-        return _Writer(stored, rows_builder(shape, own))
+        return _Writer(read_stored, rows_builder(shape, own))
 
     def one(value: bytes) -> tuple[_Writer, Any]:
         if registry is None:

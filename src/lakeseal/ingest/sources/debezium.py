@@ -30,6 +30,7 @@ from lakeseal.expr.schema_text import parse_schema
 from lakeseal.files.json_records import JsonRecords
 from lakeseal.files.records import Parsed
 from lakeseal.ingest.row_changes import TRUNCATE
+from lakeseal.ingest.sources.avro_stored import stored_reader
 from lakeseal.ingest.sources.kafka_values import place
 from lakeseal.ingest.sources.schema_registry import Registry, framed
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
@@ -234,15 +235,15 @@ def _avro(text: str) -> tuple[Callable[[bytes], Any], dict[str, _Meaning]]:
         raise Unsupported("fastavro is not installed", hint="pip install 'lakeseal[kafka]'") from error
     raw = msgspec.json.decode(text)
     try:
-        parsed = fastavro.parse_schema(_with_all_digits(raw))
+        read = stored_reader(fastavro.parse_schema(_with_all_digits(raw)), {})
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise ValueError(f"its schema is no Avro schema: {error}") from None
 
     def decode(data: bytes) -> Any:
         stream = io.BytesIO(data)
         try:
-            found = fastavro.schemaless_reader(stream, parsed, None)
-        except (EOFError, IndexError, struct.error) as error:
+            found = read(stream)
+        except (EOFError, IndexError, struct.error, RecursionError) as error:
             raise ValueError(f"it is not Avro of its schema: {error or type(error).__name__}") from None
         if stream.read(1):
             raise ValueError("it is longer than its schema says")

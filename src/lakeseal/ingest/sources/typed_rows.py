@@ -21,6 +21,7 @@ from lakeseal.files import orc_stripes
 from lakeseal.files.records import check_texts, judged
 from lakeseal.ingest.sources.avro_columns import rows_builder
 from lakeseal.ingest.sources.avro_schema import as_stored, avro_schema_of
+from lakeseal.ingest.sources.avro_stored import stored_reader
 from lakeseal.ingest.sources.file_rows import shown_values
 from lakeseal.ingest.sources.source import Chunk, RejectedRecord
 from lakeseal.log.physical import Projection
@@ -36,6 +37,7 @@ _DAMAGED = (
     TypeError,
     OverflowError,
     SystemError,
+    RecursionError,
     zlib.error,
     lzma.LZMAError,
 )
@@ -101,10 +103,10 @@ def _records(blocks: Any) -> Iterator[Any]:
     import fastavro  # an extra
 
     with _told("The file is not whole Avro"):
-        stored = fastavro.parse_schema(as_stored(blocks.writer_schema, ()))
+        read = stored_reader(fastavro.parse_schema(as_stored(blocks.writer_schema, ())), {})
         for block in blocks:
             for _ in range(block.num_records):
-                yield fastavro.schemaless_reader(block.bytes_, stored, None)
+                yield read(block.bytes_)
 
 
 def _shown_by(schema: Any) -> Callable[[Any], str]:
