@@ -6,11 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from anyio import to_thread
 
+from lakeseal.clock import now_ms
+from lakeseal.owner.messages import Batch, Ratified
 from lakeseal.owner.queue import Turns
+from lakeseal.service.access import ANONYMOUS
 from lakeseal.service.client import HttpOwner
+from lakeseal.service.owner_calls import Ratify
 from lakeseal.storage import open_store
 from models.history import check_history
 from support.managed_tables import append, create, managed_log
@@ -26,8 +33,8 @@ def run(do: Callable[[Turns], Awaitable[None]], *, keeps_s: float = 60.0, longes
     asyncio.run(running())
 
 
-async def in_line(turns: Turns, *names: str) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.create_task(turns.enter("t", name)) for name in names]
+async def in_line(turns: Turns, *names: str, table: str = "t") -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(turns.enter(table, name)) for name in names]
     await asyncio.sleep(0)
     return tasks
 
@@ -126,6 +133,56 @@ def test_the_turn_of_whoever_is_interrupted_while_waiting_is_passed_on(came: boo
         turns.leave("t", "b", lost=False)
 
     run(do)
+
+
+def test_a_turn_is_kept_while_what_is_asked_for_next_is_looked_at_and_no_longer() -> None:
+    async def do(turns: Turns) -> None:
+        await turns.enter("t", "a")
+        (b,) = await in_line(turns, "b")
+        assert turns.leave("t", "a", lost=True)
+        with turns.kept("t", "b"), turns.kept("t", "a"):
+            await asyncio.sleep(0.2)
+            assert not b.done()
+        await turns.enter("t", "a")
+        assert turns.leave("t", "a", lost=True)
+        with pytest.raises(ValueError, match="refused"), turns.kept("t", "a"):
+            raise ValueError("refused")
+        await asyncio.wait_for(b, 5)
+        with turns.kept("t", "a"):
+            turns.leave("t", "b", lost=False)
+
+    run(do, keeps_s=0.05)
+
+
+def test_a_commit_that_takes_long_to_look_at_has_its_turn_all_the_same(inside, tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t")
+    with inside(insecure=True, rate=0) as client:
+        service = client.service
+        log, managed = create(store, HttpOwner(str(client.base_url)))
+        append(log, managed, "a")
+        turns = service.owner._queue.turns = Turns(keeps_s=0.05)
+        service.owner.admits_at_once = False
+        table = managed.table
+        at = now_ms() + 1000
+        info = {"txnId": "mine", "inCommitTimestamp": at, "timestamp": at, "operation": "WRITE"}
+        request = managed.request(2, msgspec.json.encode({"commitInfo": info}) + b"\n", txn_id="mine")
+        asked = Ratify.of(Batch(commits=(request,)))
+
+        async def slowly(do: Callable[..., Any], *args: Any) -> Any:
+            await asyncio.sleep(0.3)
+            return await to_thread.run_sync(do, *args)
+
+        async def running() -> None:
+            await turns.enter(table, request.txn_id)
+            (other,) = await in_line(turns, "other", table=table)
+            assert turns.leave(table, request.txn_id, lost=True)
+            answer = await asked.perform_in_turn(service, ANONYMOUS, slowly)
+            assert isinstance(answer.commits[0], Ratified)
+            assert not other.done(), "it was decided on in its turn"
+            await other
+            turns.leave(table, "other", lost=False)
+
+        asyncio.run(running())
 
 
 def test_it_can_be_turned_off() -> None:

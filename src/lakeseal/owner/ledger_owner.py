@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -221,6 +221,13 @@ class LedgerOwner:
             return None
         checked = self._admission.check_at_once(request, principal=principal or self._principal)
         return None if checked is None else Batch(commits=(checked,))
+
+    def turn_kept(self, batch: Batch) -> AbstractContextManager[None]:
+        """For an event loop: while a batch is looked at, which may take longer than a turn is kept."""
+        if len(batch.commits) != 1:
+            return nullcontext()
+        (request,) = batch.commits
+        return self._queue.turns.kept(request.table, request.txn_id)
 
     async def decide_in_turn(self, batch: Batch, run: Run) -> BatchAnswer:
         """Of a batch that was admitted, for an event loop: who waits for a turn needs no thread."""

@@ -28,7 +28,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Generic, TypeVar, cast
@@ -269,6 +269,20 @@ class Turns:
             return True
         self._pass_on(table, line)
         return False
+
+    @contextlib.contextmanager
+    def kept(self, table: str, name: str) -> Iterator[None]:
+        """While what is asked for next is looked at, however long that takes, whoever has the turn keeps it."""
+        line = self._lines.get(table)
+        if line is None or line.holder != name:
+            yield
+            return
+        line.stop_timer()
+        try:
+            yield
+        finally:
+            # It need not come after that.
+            self.leave(table, name, lost=True)
 
     def _pass_on(self, table: str, line: _Line) -> None:
         line.stop_timer()

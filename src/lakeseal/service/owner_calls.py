@@ -63,7 +63,8 @@ class Ratify(Batch, OwnerCall[BatchAnswer], frozen=True, kw_only=True):
         """As `Service.perform`, for the event loop."""
         admitted: Batch | BatchAnswer | None = self._admit_at_once(service, caller)
         if admitted is None:
-            admitted = await run(self._admit, service, caller)
+            with service.owner.turn_kept(self):
+                admitted = await run(self._admit, service, caller)
         return await service.owner.decide_in_turn(admitted, run) if isinstance(admitted, Batch) else admitted
 
     def _admit_at_once(self, service: Service, caller: Caller) -> Batch | None:
