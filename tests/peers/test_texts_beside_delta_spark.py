@@ -45,6 +45,7 @@ _GOES_FURTHER = (
     "OVERWRITE_BY_SUBQUERY",
     "DELTA_DUPLICATE_COLUMNS_FOUND.READ_SCHEMA",
     "missing 'ON'",  # the source of a MERGE at a version
+    "COLUMN_ALIASES_NOT_ALLOWED",  # of the source of a MERGE
 )
 _DYNAMIC = {"spark.sql.sources.partitionOverwriteMode": "dynamic"}
 _DELTA = """

@@ -146,6 +146,12 @@ def new_field(field: StructField) -> StructField:
     return _relabelled(StructType((field,)), _foreign_dropped).fields[0]
 
 
+def stated(data_type: DataType) -> DataType:
+    """A column's type as a statement says it, comments of its fields included: without what only this table's log notes
+    of them, such as their names in files."""
+    return _relabelled_type(data_type, _foreign_dropped)
+
+
 def with_new_fields(metadata: Metadata, schema: StructType) -> Metadata:
     """The table with this schema, whose new columns and fields get their ids, where the table maps columns."""
     changed = msgspec.structs.replace(metadata, schema_string=schema.to_json())

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from lakeseal import expr
-from lakeseal.commit.alter import new_field, with_new_fields
+from lakeseal.commit.alter import new_field, stated, with_new_fields
 from lakeseal.errors import InvalidArgument
-from lakeseal.expr.coercion import without_notes
 from lakeseal.expr.syntax import Column
 from lakeseal.protocol.actions import Metadata
 from lakeseal.protocol.char_varchar import Limit, Limits, limits
@@ -175,7 +174,7 @@ def with_type(metadata: Metadata, name: str, new: StructField) -> Metadata:
     if has_type(metadata.schema, path, new):
         return metadata
     old, data_type = type_at(metadata.schema, path), new.type
-    if _is_same(old, data_type):
+    if stated(old) == data_type:
         return _with_lengths(metadata, path, new)
     if not is_widening(old, data_type):
         raise InvalidArgument(
@@ -199,12 +198,7 @@ def with_type(metadata: Metadata, name: str, new: StructField) -> Metadata:
 def has_type(schema: StructType, name: str | Path, new: StructField) -> bool:
     """Whether the column that is there has the type and the lengths of a new one."""
     path, _ = found(schema, name, through=True)
-    return _is_same(type_at(schema, path), new.type) and _limits_at(schema, path) == limits(new)
-
-
-def _is_same(old: DataType, stated: DataType) -> bool:
-    """What a table notes of its fields, such as their names in files, nobody states with a type."""
-    return old == stated or without_notes(old) == stated
+    return stated(type_at(schema, path)) == new.type and _limits_at(schema, path) == limits(new)
 
 
 def _limits_at(schema: StructType, path: Path) -> Limits:
